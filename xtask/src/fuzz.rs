@@ -6,11 +6,11 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-use crate::shell::{Failed, cargo_with, has, root, run};
+use crate::shell::{Failed, is_installed, run, run_cargo_with, workspace_root};
 
 /// Fuzz targets and the equivalent tests. Each entry consists of the target, the package and a part
 /// of the test's name.
-const TARGETS: [(&str, &str, &str); 19] = [
+const FUZZ_TARGETS: [(&str, &str, &str); 19] = [
     ("wire", "quorate-wire", "no_bytes_of_a_peer"),
     ("streams", "quorate-wire", "no_bytes_of_a_streams_client"),
     ("stream-front", "quorate-node", "no_bytes_of_a_client_of_streams"),
@@ -32,25 +32,25 @@ const TARGETS: [(&str, &str, &str); 19] = [
     ("users", "quorate-access", "no_bytes_of_a_table"),
 ];
 /// Default duration per target, in seconds.
-const SECONDS: u64 = 60;
+const SECONDS_PER_TARGET: u64 = 60;
 /// Memory limit of libFuzzer's process, in MB. Valid inputs need far less.
 const MEMORY_MB_MAX: u32 = 1024;
 
 /// Runs all targets, or the named one.
 pub(crate) fn run_all(words: &[&str]) -> Result<(), Failed> {
     let (chosen, seconds) = parse(words)?;
-    let libfuzzer = libfuzzer();
+    let libfuzzer = check_libfuzzer();
     match &libfuzzer {
         Ok(()) => println!("libFuzzer searches; {seconds} s for each target"),
         Err(why) => println!("mutations without a search, as {why}; {seconds} s for each target"),
     }
-    for (target, package, test) in TARGETS {
+    for (target, package, test) in FUZZ_TARGETS {
         if chosen.is_some_and(|chosen| chosen != target) {
             continue;
         }
         match libfuzzer {
-            Ok(()) => search(target, seconds)?,
-            Err(_) => mutate(package, test, seconds)?,
+            Ok(()) => run_libfuzzer(target, seconds)?,
+            Err(_) => run_mutation_test(package, test, seconds)?,
         }
     }
     Ok(())
@@ -58,16 +58,16 @@ pub(crate) fn run_all(words: &[&str]) -> Result<(), Failed> {
 
 fn parse<'a>(words: &[&'a str]) -> Result<(Option<&'a str>, u64), Failed> {
     let usage = || {
-        let names: Vec<&str> = TARGETS.iter().map(|(name, ..)| *name).collect();
+        let names: Vec<&str> = FUZZ_TARGETS.iter().map(|(name, ..)| *name).collect();
         Failed(format!("fuzz [{}] [--seconds N]", names.join("|")))
     };
     let (target, rest) = match words {
         [target, rest @ ..] if !target.starts_with("--") => (Some(*target), rest),
         rest => (None, rest),
     };
-    let known = |target| TARGETS.iter().any(|(name, ..)| *name == target);
+    let known = |target| FUZZ_TARGETS.iter().any(|(name, ..)| *name == target);
     let seconds = match rest {
-        [] => SECONDS,
+        [] => SECONDS_PER_TARGET,
         ["--seconds", seconds] => seconds.parse().map_err(|_| usage())?,
         _ => return Err(usage()),
     };
@@ -78,8 +78,8 @@ fn parse<'a>(words: &[&'a str]) -> Result<(Option<&'a str>, u64), Failed> {
 }
 
 /// Checks whether libFuzzer is available, and returns the reason if it is not.
-fn libfuzzer() -> Result<(), &'static str> {
-    if !has("cargo-fuzz") {
+fn check_libfuzzer() -> Result<(), &'static str> {
+    if !is_installed("cargo-fuzz") {
         return Err("cargo-fuzz is not installed");
     }
     let nightly = Command::new("rustup").args(["run", "nightly", "rustc", "--version"]).output();
@@ -90,8 +90,8 @@ fn libfuzzer() -> Result<(), &'static str> {
     }
 }
 
-fn search(target: &str, seconds: u64) -> Result<(), Failed> {
-    let fuzz = root().join("fuzz");
+fn run_libfuzzer(target: &str, seconds: u64) -> Result<(), Failed> {
+    let fuzz = workspace_root().join("fuzz");
     // libFuzzer writes to the first folder.
     let found = fuzz.join("target/found").join(target);
     let corpus = fuzz.join("corpus").join(target);
@@ -104,11 +104,11 @@ fn search(target: &str, seconds: u64) -> Result<(), Failed> {
     run(&PathBuf::from("rustup"), &[&words[..], &limits].concat())
 }
 
-fn mutate(package: &str, test: &str, seconds: u64) -> Result<(), Failed> {
+fn run_mutation_test(package: &str, test: &str, seconds: u64) -> Result<(), Failed> {
     let words = ["test", "--release", "--quiet", "--package", package, "--test", "suite", test];
     let seconds = seconds.to_string();
     let shown = [&words[..], &["--", "--nocapture"]].concat();
-    cargo_with(&shown, &[("QUORATE_FUZZ_SECONDS", &seconds)])
+    run_cargo_with(&shown, &[("QUORATE_FUZZ_SECONDS", &seconds)])
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
     /// that manifest.
     #[test]
     fn every_target_is_a_program_of_the_fuzz_workspace() {
-        let manifest = root().join("fuzz/Cargo.toml");
+        let manifest = workspace_root().join("fuzz/Cargo.toml");
         let output = Command::new(env!("CARGO"))
             .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
             .arg("--manifest-path")
@@ -134,7 +134,7 @@ mod tests {
         let programs = programs.as_array().expect("a package has targets");
         let programs: Vec<_> =
             programs.iter().filter_map(|program| program["name"].as_str()).collect();
-        for (target, ..) in TARGETS {
+        for (target, ..) in FUZZ_TARGETS {
             assert!(programs.contains(&target), "{target} is none of {programs:?}");
         }
     }

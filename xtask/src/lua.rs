@@ -13,16 +13,16 @@ use std::{
     process::Command,
 };
 
-use crate::shell::{Failed, judge, root, target};
+use crate::shell::{Failed, build_folder, run_checked, workspace_root};
 
 /// Debian's source package, which includes patches for Lua and its libraries.
-const PACKAGE: &str = "redis=5:7.0.15-1~deb12u10";
-const LIST: &str = "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main
+const SOURCE_PACKAGE: &str = "redis=5:7.0.15-1~deb12u10";
+const APT_SOURCES_LINE: &str = "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main
 deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian-security bookworm-security main
 ";
 
 /// Files of Lua and its libraries, in `deps/lua/src`.
-const LUA: [&str; 30] = [
+const LUA_FILES: [&str; 30] = [
     "fpconv",
     "lapi",
     "lauxlib",
@@ -55,13 +55,13 @@ const LUA: [&str; 30] = [
     "strbuf",
 ];
 /// Files of Redis, in `src`.
-const REDIS: [&str; 2] = ["rand", "sha1"];
+const REDIS_FILES: [&str; 2] = ["rand", "sha1"];
 /// Our own source files, in `crates/services/lua/machine`.
-const OWN: [&str; 5] = ["library", "memory", "run", "streams", "values"];
+const OWN_FILES: [&str; 5] = ["library", "memory", "run", "streams", "values"];
 
 /// Compiler flags. Without `nontrapping-fptoint`, out-of-range numbers are converted to the lowest
 /// integer, as on x86.
-const COMPILE: [&str; 11] = [
+const COMPILER_FLAGS: [&str; 11] = [
     "--target=wasm32-wasi",
     "-O2",
     "-mbulk-memory",
@@ -77,26 +77,26 @@ const COMPILE: [&str; 11] = [
 
 /// Linker flags. The stack is at the lowest addresses, so that an overflow leaves the memory and
 /// traps.
-const LINK: &str = "-Wl,--no-entry,--gc-sections,--strip-all,--stack-first,-z,stack-size=196608,\
+const LINKER_FLAGS: &str = "-Wl,--no-entry,--gc-sections,--strip-all,--stack-first,-z,stack-size=196608,\
                     --initial-memory=524288,--max-memory=67108864,--export=__stack_pointer,\
                     --wrap=strtod,--wrap=__wasi_fd_close,--wrap=__wasi_fd_read,\
                     --wrap=__wasi_fd_write,--wrap=__wasi_fd_seek";
 
 /// Content of the `config.h` that `sha1.c` includes.
-const CONFIG: &str = "#define LITTLE_ENDIAN 1234\n#define BIG_ENDIAN 4321\n#undef BYTE_ORDER\n\
+const CONFIG_HEADER: &str = "#define LITTLE_ENDIAN 1234\n#define BIG_ENDIAN 4321\n#undef BYTE_ORDER\n\
                       #define BYTE_ORDER LITTLE_ENDIAN\n";
 
 /// Builds the module and compares it with the committed one, or replaces that one.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let (keep, source) = match words {
-        [] => (true, fetch()?),
-        ["--write"] => (false, fetch()?),
+        [] => (true, fetch_sources()?),
+        ["--write"] => (false, fetch_sources()?),
         _ => return Err(Failed("lua [--write]".to_owned())),
     };
-    let own = root().join("crates/services/lua/machine");
-    patch(&source, &own)?;
+    let own = workspace_root().join("crates/services/lua/machine");
+    patch_sources(&source, &own)?;
     let linked = build(&source, &own)?;
-    let made = regions::separate(&fs::read(linked)?).map_err(Failed)?;
+    let made = regions::rewrite_module(&fs::read(linked)?).map_err(Failed)?;
     let committed = own.join("lua.wasm");
     if fs::read(&committed)? == made {
         println!("the committed machine is what its sources say");
@@ -110,29 +110,29 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
 }
 
 /// Fetches the source package, and returns the folder with Debian's patches applied.
-fn fetch() -> Result<PathBuf, Failed> {
-    let folder = target().join("lua");
+fn fetch_sources() -> Result<PathBuf, Failed> {
+    let folder = build_folder().join("lua");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(folder.join("lists/partial"))?;
-    fs::write(folder.join("list"), LIST)?;
+    fs::write(folder.join("list"), APT_SOURCES_LINE)?;
     let option =
         |name: &str, value: &str| format!("-oDir::{name}={}", folder.join(value).display());
-    for words in [&["update"][..], &["source", PACKAGE]] {
+    for words in [&["update"][..], &["source", SOURCE_PACKAGE]] {
         let mut command = Command::new("apt-get");
         command.args([option("Etc::SourceList", "list"), option("State::Lists", "lists")]);
         command.args(["-oDir::Etc::SourceParts=-", "-qq"]).args(words).current_dir(&folder);
-        judge(command, &format!("apt-get {}", words.join(" ")))?;
+        run_checked(command, &format!("apt-get {}", words.join(" ")))?;
     }
     Ok(folder.join("redis-7.0.15"))
 }
 
-fn patch(source: &Path, own: &Path) -> Result<(), Failed> {
+fn patch_sources(source: &Path, own: &Path) -> Result<(), Failed> {
     let mut command = Command::new("patch");
     command.args(["--strip=1", "--silent", "--directory"]).arg(source.join("deps/lua"));
     command.arg("--input").arg(own.join("lua.patch"));
-    judge(command, "patch lua.patch")
+    run_checked(command, "patch lua.patch")
 }
 
 /// Compiles and links the module. Paths are relative, so that the result does not depend on this
@@ -144,10 +144,11 @@ fn build(source: &Path, own: &Path) -> Result<PathBuf, Failed> {
         fs::copy(&path, source.join("own").join(path.file_name().unwrap_or_default()))?;
     }
     fs::create_dir_all(source.join("own/config"))?;
-    fs::write(source.join("own/config/config.h"), CONFIG)?;
+    fs::write(source.join("own/config/config.h"), CONFIG_HEADER)?;
     fs::write(source.join("own/config/solarisfixes.h"), "")?;
-    let folders = [("deps/lua/src", &LUA[..]), ("own", &OWN), ("own/config", &REDIS)];
-    for name in REDIS {
+    let folders =
+        [("deps/lua/src", &LUA_FILES[..]), ("own", &OWN_FILES), ("own/config", &REDIS_FILES)];
+    for name in REDIS_FILES {
         for ending in ["c", "h"] {
             let from = source.join(format!("src/{name}.{ending}"));
             fs::copy(from, source.join(format!("own/config/{name}.{ending}")))?;
@@ -157,23 +158,23 @@ fn build(source: &Path, own: &Path) -> Result<PathBuf, Failed> {
     for (folder, names) in folders {
         for name in names {
             let object = format!("own/{}-{name}.o", objects.len());
-            compile(source, &format!("{folder}/{name}.c"), &object)?;
+            compile_file(source, &format!("{folder}/{name}.c"), &object)?;
             objects.push(object);
         }
     }
     let mut command = Command::new("clang");
-    command.args(["--target=wasm32-wasi", "-nostartfiles", LINK, "-o", "own/linked.wasm"]);
+    command.args(["--target=wasm32-wasi", "-nostartfiles", LINKER_FLAGS, "-o", "own/linked.wasm"]);
     command.args(objects).current_dir(source);
-    judge(command, "clang (link)")?;
+    run_checked(command, "clang (link)")?;
     Ok(source.join("own/linked.wasm"))
 }
 
-fn compile(source: &Path, file: &str, object: &str) -> Result<(), Failed> {
+fn compile_file(source: &Path, file: &str, object: &str) -> Result<(), Failed> {
     let mut command = Command::new("clang");
-    command.args(COMPILE).args(["-I", "deps/lua/src", "-I", "own", "-I", "own/config"]);
+    command.args(COMPILER_FLAGS).args(["-I", "deps/lua/src", "-I", "own", "-I", "own/config"]);
     if !file.starts_with("own/config") {
         command.args(["-include", "own/settings.h"]);
     }
     command.args(["-c", file, "-o", object]).current_dir(source);
-    judge(command, &format!("clang {file}"))
+    run_checked(command, &format!("clang {file}"))
 }

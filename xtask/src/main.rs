@@ -1,4 +1,4 @@
-//! Automation: `cargo xtask NAME`.
+//! Automation: `run_cargo xtask NAME`.
 //!
 //! Trials and benchmarks on real processes are passed on to the program `quorate-trials`.
 #![forbid(unsafe_code)]
@@ -25,50 +25,50 @@ mod zoo;
 use std::process::ExitCode;
 
 use quorate_shell as shell;
-use shell::{Failed, cargo};
+use shell::{Failed, run_cargo};
 
 /// Program that runs a task.
-enum Run {
-    Here(fn(&[&str]) -> Result<(), Failed>),
-    Trials,
+enum TaskRunner {
+    InProcess(fn(&[&str]) -> Result<(), Failed>),
+    TrialsProgram,
 }
 
-use Run::{Here, Trials};
+use TaskRunner::{InProcess, TrialsProgram};
 
 /// Tasks with their help texts. A help text begins with the task's name.
-const TASKS: &[(Run, &str)] = &[
+const TASKS: &[(TaskRunner, &str)] = &[
     (
-        Here(|words| without_words(words, ci::run)),
+        InProcess(|words| without_words(words, ci::run)),
         "ci               what a change must pass; edits nothing",
     ),
     (
-        Here(|words| without_words(words, nightly::run)),
+        InProcess(|words| without_words(words, nightly::run)),
         "nightly          what takes too long for that: long random runs, all mutants, all faults",
     ),
     (
-        Here(|words| without_words(words, || cargo(&["fmt", "--all"]))),
+        InProcess(|words| without_words(words, || run_cargo(&["fmt", "--all"]))),
         "fix              formats the code; the only task that edits",
     ),
     (
-        Here(sim),
+        InProcess(run_sim),
         "sim [SEED]       simulates clusters until a rule is broken, or one seed",
     ),
     (
-        Here(hunt),
+        InProcess(run_hunt),
         "hunt [COUNT] [FROM]
                    simulates that many seeds, 20 000 steps each; prints their fingerprint",
     ),
     (
-        Here(model),
+        InProcess(run_model),
         "model [--deep]   explores the protocol core",
     ),
     (
-        Here(mutants::run),
+        InProcess(mutants::run),
         "mutants [--check] [NAME…]
                    plants faults, one at a time; each must be found, or with --check compile",
     ),
     (
-        Trials,
+        TrialsProgram,
         "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]]
                    kills, pauses and cuts off real processes; judges what clients saw
   cluster short    one round of two settings, busy processors, and a killed leader: what CI runs
@@ -90,7 +90,7 @@ const TASKS: &[(Run, &str)] = &[
   cluster failover time from a kill of the leader to the next acknowledged write",
     ),
     (
-        Trials,
+        TrialsProgram,
         "bench [cluster|core|log|kv|pipeline] [--quick] [--json]
                    what commands, steps and commits cost; kv in turns with Redis
   bench recycled   a log that writes over its segments, and a bare program that does
@@ -100,29 +100,29 @@ const TASKS: &[(Run, &str)] = &[
                    snapshots during writes, restarts, a follower that missed all of it",
     ),
     (
-        Trials,
+        TrialsProgram,
         "compare [--only NAME,…] [--duration 5s] [--repeat 5] [--quick] [--list] [--out PATH]
                    Quorate and other systems, in turns; one report
   compare multicast [--quick] [--receivers N,…] [--speed 100mbit,1gbit] [--size BYTES]
                    one sender and many receivers on emulated links; needs root",
     ),
     (
-        Trials,
+        TrialsProgram,
         "gate [--bless REASON]
                    counts that must not grow, against their baseline",
     ),
     (
-        Here(fuzz::run_all),
+        InProcess(fuzz::run_all),
         "fuzz [TARGET] [--seconds N]
                    hostile frames, requests, segments",
     ),
     (
-        Here(lua::run),
+        InProcess(lua::run),
         "lua [--write]    builds the machine that executes scripts from its sources, by clang and Debian's
                    source package; the committed one must be equal, or is replaced",
     ),
     (
-        Here(offload::run),
+        InProcess(offload::run),
         "offload conformance [--require NAME,…] [--target NAME=COMMAND] [--count N] [--seed N]
                    devices against the reference programs, byte for byte
   offload groups [N]
@@ -136,61 +136,61 @@ const TASKS: &[(Run, &str)] = &[
                    programs for the kernel on Debian's 6.1 and 6.12, in virtual machines",
     ),
     (
-        Here(|words| without_words(words, deny::run)),
+        InProcess(|words| without_words(words, deny::run)),
         "deny             licences, advisories and sources of dependencies",
     ),
     (
-        Trials,
+        TrialsProgram,
         "disks [ROUNDS] [--seed N] [--only KIND[+FAULT]] [--json]
                    a node's disk flips bits, loses, tears, reorders and misdirects writes, for each
                    kind of file; what was acknowledged is compared on all nodes; needs root",
     ),
     (
-        Trials,
+        TrialsProgram,
         "clients [queues] unmodified Redis clients against a fresh cluster, or programs of Lua",
     ),
     (
-        Trials,
+        TrialsProgram,
         "client-suites [UNIT…]
                    tests of Redis' client libraries against fresh clusters, by suite and file",
     ),
     (
-        Trials,
+        TrialsProgram,
         "redis-suite [--source FOLDER] [--store lsm|memory] [UNIT…]
                    Redis' own tests against a fresh cluster, by unit",
     ),
     (
-        Trials,
+        TrialsProgram,
         "etcd             etcdctl and the Go client of etcd against a fresh cluster
   etcd kubernetes  the storage tests of Kubernetes' API server, each against its own node
   etcd tests [UNIT…]
                    etcd's own tests, with our nodes as members, by store and package",
     ),
     (
-        Here(package::run),
+        InProcess(package::run),
         "package [deb|rpm|oci|all] [--to DIR] [--binary PATH] [--check]
                    packages, a container image and debug symbols of the binary, by default
                    of profile symbols, in target/packages; --check reads them back
   package check    the same for the debug build; deletes the packages",
     ),
     (
-        Here(papers::run),
+        InProcess(papers::run),
         "papers NAME|--list [--quick] [--json FILE]
                    repeats an experiment from a paper, and compares the published figures with ours
   papers check     lints that program and runs its tests, which `cargo test` does not build",
     ),
     (
-        Here(release::run),
+        InProcess(release::run),
         "release VERSION [--dry-run]
                    cuts a release: version, changelog, commit, packages read back, tag; pushes nothing",
     ),
     (
-        Trials,
+        TrialsProgram,
         "page [PROGRAM]   the page at the admin address, and that of `quorate demo --devices`, in a headless
                    Chromium: layout, live figures, every button; pictures in target/page",
     ),
     (
-        Trials,
+        TrialsProgram,
         "tuner [--point-ms N] [NAME…]
                    batch and window that nodes choose, against the best of a grid
   tuner overload|step|default [--rounds N] [NAME…]
@@ -198,16 +198,16 @@ const TASKS: &[(Run, &str)] = &[
                    fixed default against the nodes' own choice",
     ),
     (
-        Here(|words| without_words(words, spec::run)),
+        InProcess(|words| without_words(words, spec::run)),
         "spec             rules that are neither cited by code nor listed as missing, unknown
                    rule ids; rules without a test or a mutant",
     ),
     (
-        Here(|words| without_words(words, tidy::run)),
+        InProcess(|words| without_words(words, tidy::run)),
         "tidy             facts about the tree that are wrong",
     ),
     (
-        Here(tla::run),
+        InProcess(tla::run),
         "tla [--large] [MODULE…]
                    the specification in TLA+, checked by TLC: its modules within small or large
                    bounds, and without each of their rules, which TLC must find
@@ -217,24 +217,24 @@ const TASKS: &[(Run, &str)] = &[
                    the same for that many seeds of the simulator",
     ),
     (
-        Trials,
+        TrialsProgram,
         "soak [--hours N | --minutes N] [--seed N] [--from REV]
                    runs clusters under load and faults, for 24 hours by default: keys, byte
                    streams, etcd; reports progress in target/soak/index.html",
     ),
     (
-        Trials,
+        TrialsProgram,
         "upgrade --from REV [--seed N]
                    nodes of that revision and of today in one cluster, exchanged under load and
                    kills, up and back: nothing is lost; builds the revision in target/upgrade",
     ),
     (
-        Trials,
+        TrialsProgram,
         "users            tests that touch the system, as an ordinary user with the usual limits, and
                    next to a mounted BPF file system; builds nothing anew after `cargo test`",
     ),
     (
-        Here(zoo::run),
+        InProcess(zoo::run),
         "zoo [--json]     bugs of other systems, and our checks that find them: checks docs/zoo.toml and writes
                    docs/zoo.md, or prints it for programs
   zoo run [--record] [NAME…]
@@ -262,8 +262,8 @@ fn run(words: &[&str]) -> Result<(), Failed> {
     }
     let is_named = |help: &str| help.split_whitespace().next() == words.first().copied();
     match TASKS.iter().find(|(_, help)| is_named(help)) {
-        Some((Here(run), _)) => run(&words[1..]),
-        Some((Trials, _)) => trials::run(words),
+        Some((InProcess(run), _)) => run(&words[1..]),
+        Some((TrialsProgram, _)) => trials::run(words),
         None => {
             print_help();
             Err(unknown_task(words))
@@ -286,14 +286,14 @@ fn without_words(words: &[&str], run: fn() -> Result<(), Failed>) -> Result<(), 
 }
 
 /// Runs the simulator. Without a seed, runs until it finds a fault.
-fn sim(words: &[&str]) -> Result<(), Failed> {
+fn run_sim(words: &[&str]) -> Result<(), Failed> {
     let seed: &[&str] = match words {
         [] => &[],
         [seed] => &["--seed", seed],
         _ => return Err(Failed("sim [SEED]".to_owned())),
     };
     shell::build_programs()?;
-    let program = shell::program("quorate");
+    let program = shell::program_path("quorate");
     loop {
         let mut words = vec!["sim"];
         words.extend(seed);
@@ -304,17 +304,17 @@ fn sim(words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-fn hunt(words: &[&str]) -> Result<(), Failed> {
+fn run_hunt(words: &[&str]) -> Result<(), Failed> {
     let (count, from) = match words {
         [] => ("200", "1"),
         [count] => (*count, "1"),
         [count, from] => (*count, *from),
         _ => return Err(Failed("hunt [COUNT] [FROM]".to_owned())),
     };
-    cargo(&["run", "--release", "--quiet", "--example", "hunt", "--", from, count])
+    run_cargo(&["run", "--release", "--quiet", "--example", "hunt", "--", from, count])
 }
 
-fn model(rest: &[&str]) -> Result<(), Failed> {
+fn run_model(rest: &[&str]) -> Result<(), Failed> {
     let effort: &[&str] = match rest {
         [] => &["run", "all", "--runs", "2000"],
         ["--deep"] => &["run", "all", "--runs", "1000000"],
@@ -322,5 +322,5 @@ fn model(rest: &[&str]) -> Result<(), Failed> {
     };
     let mut words = vec!["run", "--release", "--quiet", "--bin", "model", "--"];
     words.extend(effort);
-    cargo(&words)
+    run_cargo(&words)
 }

@@ -3,10 +3,10 @@
 
 use crate::{
     shell::Failed,
-    steps::{self, After, Step},
+    steps::{self, AfterFailure, CargoStep},
 };
 
-const STEPS: &[Step] = &[
+const STEPS: &[CargoStep] = &[
     &["doc", "--workspace", "--no-deps", "--quiet"],
     &["test", "--release", "--", "--ignored"],
     &["xtask", "cluster", "10"],
@@ -54,5 +54,5 @@ const STEPS: &[Step] = &[
 
 /// Runs all steps.
 pub(crate) fn run() -> Result<(), Failed> {
-    steps::run(STEPS, After::All)
+    steps::run(STEPS, AfterFailure::Continue)
 }

@@ -5,32 +5,32 @@ use std::path;
 
 use crate::{
     area,
-    shell::{Failed, cargo, profile},
+    shell::{Failed, profile_arguments, run_cargo},
     trials,
 };
 
 /// Runs `quorate-conformance` with the arguments `words`.
-fn conformance(words: &[&str]) -> Result<(), Failed> {
+fn run_conformance(words: &[&str]) -> Result<(), Failed> {
     let run = ["run", "--quiet", "--bin", "conformance"];
-    cargo(&[&run, profile(), &["--"], words].concat())
+    run_cargo(&[&run, profile_arguments(), &["--"], words].concat())
 }
 
 /// Runs every target with every set of vectors, or mixed groups. Also builds committed artifacts
 /// from their sources.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     match words {
-        ["conformance", rest @ ..] => conformance(&[&["run"], rest].concat()),
+        ["conformance", rest @ ..] => run_conformance(&[&["run"], rest].concat()),
         // The object file is committed for machines without clang.
-        ["object"] => conformance(&["object"]),
+        ["object"] => run_conformance(&["object"]),
         ["area", rest @ ..] => area::run_area(rest),
         ["kernels", ..] => trials::run(words),
         ["rtl", folder, rest @ ..] if !folder.starts_with('-') => {
             // Cargo runs in another folder.
             let folder = path::absolute(folder)?;
             let folder = folder.to_string_lossy();
-            conformance(&[&["cores", &folder], rest].concat())
+            run_conformance(&[&["cores", &folder], rest].concat())
         }
-        ["groups", rest @ ..] => conformance(&[&["groups"], rest].concat()),
+        ["groups", rest @ ..] => run_conformance(&[&["groups"], rest].concat()),
         _ => Err(Failed(
             "offload conformance …, offload groups [N], offload kernels [N], \
              offload rtl FOLDER [--room N] [--cells N] [--bus 64|512], offload area [--clock] [CORE…], \
@@ -41,7 +41,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
 }
 
 /// Plants all faults, or the named ones, one at a time.
-pub(crate) fn mutants(check: bool, names: &[&str]) -> Result<(), Failed> {
+pub(crate) fn run_mutants(check: bool, names: &[&str]) -> Result<(), Failed> {
     let flag: &[&str] = if check { &["--check"] } else { &[] };
-    conformance(&[&["mutants"], flag, names].concat())
+    run_conformance(&[&["mutants"], flag, names].concat())
 }

@@ -7,10 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::shell::{Failed, root};
+use crate::shell::{Failed, workspace_root};
 
 /// Pages with rules. Other pages of that folder also begin list items with ids.
-const PAGES: [&str; 11] = [
+const RULE_PAGES: [&str; 11] = [
     "docs/spec/protocol.md",
     "docs/spec/ring.md",
     "docs/spec/offload.md",
@@ -23,27 +23,27 @@ const PAGES: [&str; 11] = [
     "docs/spec/differing.md",
     "docs/spec/io.md",
 ];
-const DIVERGENCES: &str = "docs/spec/divergences.md";
+const DIVERGENCES_PAGE: &str = "docs/spec/divergences.md";
 /// Heading of the second table of divergences. The first table lists rules that the code follows
 /// differently, or in part.
-const LACKING: &str = "## Not built yet";
+const NOT_BUILT_HEADING: &str = "## Not built yet";
 /// Page that states the number of rules.
-const NUMBERS: &str = "docs/spec/model.md";
+const NUMBERS_PAGE: &str = "docs/spec/model.md";
 
 /// Runs `cargo xtask spec`.
 pub(crate) fn run() -> Result<(), Failed> {
-    let book = Book::read(&root())?;
-    book.report();
-    let faults = book.faults();
+    let book = RuleBook::read_all(&workspace_root())?;
+    book.print_report();
+    let faults = book.list_faults();
     faults.iter().for_each(|fault| println!("{fault}"));
     if faults.is_empty() { Ok(()) } else { Err(Failed(format!("{} faults", faults.len()))) }
 }
 
 /// Returns the ids of all rules.
-pub(crate) fn rules() -> Result<BTreeSet<String>, Failed> {
-    let mut book = Book::default();
-    for page in PAGES {
-        book.add(page, &fs::read_to_string(root().join(page))?);
+pub(crate) fn read_rules() -> Result<BTreeSet<String>, Failed> {
+    let mut book = RuleBook::default();
+    for page in RULE_PAGES {
+        book.add_file(page, &fs::read_to_string(workspace_root().join(page))?);
     }
     Ok(book.rules)
 }
@@ -67,125 +67,128 @@ struct Citation {
 
 /// The rules and everything that cites them.
 #[derive(Default)]
-struct Book {
+struct RuleBook {
     rules: BTreeSet<String>,
     /// Citations, each with its file.
-    cited: Vec<(String, Citation)>,
+    citations: Vec<(String, Citation)>,
     /// Ids in the first table of divergences; `era-*` stands for all ids with that prefix.
-    differently: BTreeSet<String>,
-    lacking: BTreeSet<String>,
+    built_differently: BTreeSet<String>,
+    not_built: BTreeSet<String>,
     numbers_page: String,
     faults: Vec<String>,
 }
 
-impl Book {
-    fn read(root: &Path) -> Result<Self, Failed> {
+impl RuleBook {
+    fn read_all(root: &Path) -> Result<Self, Failed> {
         let mut files = Vec::new();
         for folder in ["crates", "docs", "fuzz"] {
-            walk(&root.join(folder), &mut files)?;
+            collect_files(&root.join(folder), &mut files)?;
         }
         let pages = fs::read_dir(root)?.map(|entry| entry.map(|entry| entry.path()));
         files.extend(pages.collect::<Result<Vec<_>, _>>()?);
         let mut book = Self::default();
         for file in files.iter().filter(|file| kind(file).is_some()) {
             let name = file.strip_prefix(root).unwrap_or(file);
-            book.add(&name.to_string_lossy(), &fs::read_to_string(file)?);
+            book.add_file(&name.to_string_lossy(), &fs::read_to_string(file)?);
         }
         Ok(book)
     }
 
-    fn add(&mut self, name: &str, text: &str) {
-        if PAGES.contains(&name) {
-            for id in text.lines().filter_map(defined) {
+    fn add_file(&mut self, name: &str, text: &str) {
+        if RULE_PAGES.contains(&name) {
+            for id in text.lines().filter_map(defined_rule) {
                 if !self.rules.insert(id.clone()) {
                     self.faults.push(format!("{name}: [{id}] is a rule twice"));
                 }
             }
         }
-        if name == DIVERGENCES {
-            let (first, second) = text.split_once(LACKING).unwrap_or((text, ""));
-            self.differently = named(first);
-            self.lacking = named(second);
+        if name == DIVERGENCES_PAGE {
+            let (first, second) = text.split_once(NOT_BUILT_HEADING).unwrap_or((text, ""));
+            self.built_differently = table_ids(first);
+            self.not_built = table_ids(second);
         }
-        if name == NUMBERS {
+        if name == NUMBERS_PAGE {
             text.clone_into(&mut self.numbers_page);
         }
-        let cited = citations(name, text).into_iter();
-        self.cited.extend(cited.map(|citation| (name.to_owned(), citation)));
+        let cited = find_citations(name, text).into_iter();
+        self.citations.extend(cited.map(|citation| (name.to_owned(), citation)));
     }
 
     fn is_cited(&self, rule: &str, place: CitationKind) -> bool {
         let is = |(_, citation): &(String, Citation)| citation.id == rule && citation.kind == place;
-        self.cited.iter().any(is)
+        self.citations.iter().any(is)
     }
 
-    fn is_lacking(&self, rule: &str) -> bool {
-        is_named(&self.lacking, rule)
+    fn is_not_built(&self, rule: &str) -> bool {
+        covers_any(&self.not_built, rule)
     }
 
-    fn built(&self) -> impl Iterator<Item = &str> {
+    fn built_rules(&self) -> impl Iterator<Item = &str> {
         let rules = self.rules.iter().map(String::as_str);
-        rules.filter(|rule| !self.is_lacking(rule))
+        rules.filter(|rule| !self.is_not_built(rule))
     }
 
-    fn numbers(&self) -> String {
-        let built = self.built().count();
-        let taken_out = self.built().filter(|rule| self.is_cited(rule, CitationKind::Mutant));
-        numbers(self.rules.len(), built, taken_out.count())
+    fn numbers_sentence(&self) -> String {
+        let built = self.built_rules().count();
+        let taken_out = self.built_rules().filter(|rule| self.is_cited(rule, CitationKind::Mutant));
+        format_numbers(self.rules.len(), built, taken_out.count())
     }
 
-    fn report(&self) {
+    fn print_report(&self) {
         let list = |what: &str, rules: Vec<&str>| {
             println!("{what} ({}): {}", rules.len(), rules.join(" "));
         };
         let tested = |rule: &&str| {
             self.is_cited(rule, CitationKind::Test) || self.is_cited(rule, CitationKind::Mutant)
         };
-        list("built, without a test", self.built().filter(|rule| !tested(rule)).collect());
+        list("built, without a test", self.built_rules().filter(|rule| !tested(rule)).collect());
         let taken_out = |rule: &&str| self.is_cited(rule, CitationKind::Mutant);
-        list("built, without a mutant", self.built().filter(|rule| !taken_out(rule)).collect());
-        println!("{}", self.numbers());
+        list(
+            "built, without a mutant",
+            self.built_rules().filter(|rule| !taken_out(rule)).collect(),
+        );
+        println!("{}", self.numbers_sentence());
     }
 
-    fn faults(&self) -> Vec<String> {
+    fn list_faults(&self) -> Vec<String> {
         let mut faults = self.faults.clone();
-        for (file, Citation { id, line, kind: place }) in &self.cited {
+        for (file, Citation { id, line, kind: place }) in &self.citations {
             let known = match id.strip_suffix("-*") {
                 Some(_) => self.rules.iter().any(|rule| covers_rule(id, rule)),
                 None => self.rules.contains(id),
             };
             if !known {
-                let pages = PAGES.join(", ");
+                let pages = RULE_PAGES.join(", ");
                 faults.push(format!("{file}:{line}: [{id}] is no rule of {pages}"));
             }
-            if *place == CitationKind::Code && self.is_lacking(id) {
+            if *place == CitationKind::Code && self.is_not_built(id) {
                 faults.push(format!(
-                    "{file}:{line}: cites [{id}], which {DIVERGENCES} names as not built yet: take it out \
+                    "{file}:{line}: cites [{id}], which {DIVERGENCES_PAGE} names as not built yet: take it out \
                      there, or say in the first table what is built"
                 ));
             }
         }
         for rule in &self.rules {
-            let differs = is_named(&self.differently, rule);
-            if !self.is_cited(rule, CitationKind::Code) && !differs && !self.is_lacking(rule) {
+            let differs = covers_any(&self.built_differently, rule);
+            if !self.is_cited(rule, CitationKind::Code) && !differs && !self.is_not_built(rule) {
                 faults.push(format!(
-                    "[{rule}]: no code cites it, and {DIVERGENCES} does not name it: cite it where it is \
+                    "[{rule}]: no code cites it, and {DIVERGENCES_PAGE} does not name it: cite it where it is \
                      followed, or say there what is so instead, and why that is safe"
                 ));
             }
-            if differs && self.is_lacking(rule) {
-                faults.push(format!("{DIVERGENCES}: [{rule}] is in both tables"));
+            if differs && self.is_not_built(rule) {
+                faults.push(format!("{DIVERGENCES_PAGE}: [{rule}] is in both tables"));
             }
         }
-        let numbers = self.numbers();
+        let numbers = self.numbers_sentence();
         if !self.numbers_page.contains(&numbers) {
-            faults.push(format!("{NUMBERS} does not say: {numbers}"));
+            faults.push(format!("{NUMBERS_PAGE} does not say: {numbers}"));
         }
         faults
     }
 }
 
-fn numbers(rules: usize, built: usize, taken_out: usize) -> String {
+fn format_numbers(rules: usize, built: usize, taken_out: usize) -> String {
     format!(
         "Of {rules} rules {built} are built, wholly or in part; mutants take out {taken_out} of those."
     )
@@ -198,13 +201,13 @@ fn kind(file: &Path) -> Option<&str> {
     ["rs", "txt", "toml", "md", "tla"].contains(&kind).then_some(kind)
 }
 
-fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failed> {
+fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failed> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if !path.is_dir() {
             files.push(path);
         } else if !path.ends_with("target") && !path.ends_with("corpus") {
-            walk(&path, files)?;
+            collect_files(&path, files)?;
         }
     }
     Ok(())
@@ -230,34 +233,34 @@ fn covers_rule(named: &str, rule: &str) -> bool {
     })
 }
 
-fn is_named(names: &BTreeSet<String>, rule: &str) -> bool {
+fn covers_any(names: &BTreeSet<String>, rule: &str) -> bool {
     names.iter().any(|named| covers_rule(named, rule))
 }
 
 /// Returns the bracketed texts of a line.
-fn ids(line: &str) -> impl Iterator<Item = &str> {
+fn bracketed_texts(line: &str) -> impl Iterator<Item = &str> {
     let parts = line.split('[').skip(1);
     let inside = parts.filter_map(|part| part.split_once(']').map(|(id, _)| id));
     inside.filter(|id| is_id(id))
 }
 
 /// Returns the id of a rule that the line defines: a list item that begins with an id.
-fn defined(line: &str) -> Option<String> {
+fn defined_rule(line: &str) -> Option<String> {
     let (id, _) = line.strip_prefix("- [")?.split_once(']')?;
     is_id(id).then(|| id.to_owned())
 }
 
 /// Returns the ids in the first column of a table.
-fn named(text: &str) -> BTreeSet<String> {
+fn table_ids(text: &str) -> BTreeSet<String> {
     let first = |line: &'_ str| line.strip_prefix('|')?.split('|').next().map(str::to_owned);
     let columns: Vec<String> = text.lines().filter_map(first).collect();
-    columns.iter().flat_map(|column| ids(column)).map(str::to_owned).collect()
+    columns.iter().flat_map(|column| bracketed_texts(column)).map(str::to_owned).collect()
 }
 
 /// Returns the citations of a file. A test file, or a module after `#[cfg(test)]`, counts as test.
 /// A mutant lists the rules that it disables; a mutant that is not expected to be found proves
 /// nothing.
-fn citations(name: &str, text: &str) -> Vec<Citation> {
+fn find_citations(name: &str, text: &str) -> Vec<Citation> {
     let tests = [
         "/tests/",
         "/testdata/",
@@ -288,7 +291,7 @@ fn citations(name: &str, text: &str) -> Vec<Citation> {
                 found.push(Citation { id, kind: place, line });
             }
         }
-        for id in ids(words) {
+        for id in bracketed_texts(words) {
             let id = id.to_owned();
             found.push(Citation { id, kind: place, line });
         }
@@ -302,27 +305,27 @@ mod tests {
 
     #[test]
     fn every_rule_is_cited_or_named_as_lacking() {
-        let book = Book::read(&root()).unwrap();
+        let book = RuleBook::read_all(&workspace_root()).unwrap();
         assert!(book.rules.len() > 100, "the pages were found");
-        assert_eq!(book.faults(), Vec::<String>::new());
+        assert_eq!(book.list_faults(), Vec::<String>::new());
     }
 
     /// Four rules, one of each kind, and the files of a case.
     fn book(files: &[(&str, &str)]) -> Vec<String> {
-        let mut book = Book::default();
+        let mut book = RuleBook::default();
         let rules =
             "- [one-1] Cited.\n- [one-2]† Otherwise.\n- [two-1] Not at all.\n- [two-12] Nor this.";
-        book.add(PAGES[0], rules);
+        book.add_file(RULE_PAGES[0], rules);
         let tables =
             "| Rule |\n|---|\n| [one-2] | as [one-1] |\n## Not built yet\n| [two-*] | [one-1] |";
-        book.add(DIVERGENCES, tables);
-        book.add("crates/a/src/b.rs", "//! It is so ([one-1]).");
-        book.add("crates/a/mutants/c.toml", "rules = [\"one-1\", \"one-2\"]");
-        book.add(NUMBERS, &numbers(4, 2, 2));
+        book.add_file(DIVERGENCES_PAGE, tables);
+        book.add_file("crates/a/src/b.rs", "//! It is so ([one-1]).");
+        book.add_file("crates/a/mutants/c.toml", "rules = [\"one-1\", \"one-2\"]");
+        book.add_file(NUMBERS_PAGE, &format_numbers(4, 2, 2));
         for (name, text) in files {
-            book.add(name, text);
+            book.add_file(name, text);
         }
-        book.faults()
+        book.list_faults()
     }
 
     fn fault(files: &[(&str, &str)]) -> String {
@@ -358,21 +361,21 @@ mod tests {
         assert!(said.contains("d.rs:3: cites [two-12], which"), "{said}");
 
         let both = "| [one-2] |\n## Not built yet\n| [two-*] [one-2] |";
-        let said = fault(&[(DIVERGENCES, both), (NUMBERS, &numbers(4, 1, 1))]);
+        let said = fault(&[(DIVERGENCES_PAGE, both), (NUMBERS_PAGE, &format_numbers(4, 1, 1))]);
         assert!(said.ends_with("[one-2] is in both tables"), "{said}");
 
         let neither = "| more of [one-2] |\n## Not built yet\n| [two-1] |";
-        let said = fault(&[(DIVERGENCES, neither), (NUMBERS, &numbers(4, 3, 2))]);
+        let said = fault(&[(DIVERGENCES_PAGE, neither), (NUMBERS_PAGE, &format_numbers(4, 3, 2))]);
         assert!(said.starts_with("[two-12]: no code cites it"), "{said}");
 
-        let said = fault(&[(PAGES[1], "- [one-1] Again.")]);
+        let said = fault(&[(RULE_PAGES[1], "- [one-1] Again.")]);
         assert_eq!(said, "docs/spec/ring.md: [one-1] is a rule twice");
     }
 
     #[test]
     fn wrong_counts_are_reported() {
-        let said = fault(&[(NUMBERS, &numbers(4, 4, 2))]);
-        assert!(said.ends_with(&numbers(4, 2, 2)), "{said}");
+        let said = fault(&[(NUMBERS_PAGE, &format_numbers(4, 4, 2))]);
+        assert!(said.ends_with(&format_numbers(4, 2, 2)), "{said}");
         let file = "crates/a/mutants/c.toml";
         let found_by_nobody = "rules = [\"two-1\"]\nexpect = \"none\"";
         assert_eq!(book(&[(file, found_by_nobody)]), Vec::<String>::new());

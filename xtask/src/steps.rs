@@ -5,56 +5,56 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use crate::shell::{self, Failed, cargo};
+use crate::shell::{self, Failed, run_cargo};
 
-/// Arguments of `cargo`.
-pub(crate) type Step = &'static [&'static str];
+/// Arguments of `run_cargo`.
+pub(crate) type CargoStep = &'static [&'static str];
 
 /// Behaviour after a failed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum After {
+pub(crate) enum AfterFailure {
     /// The first failure ends the sequence.
-    Failure,
+    Stop,
     /// All steps run.
-    All,
+    Continue,
 }
 
 /// Runs the steps and prints the table.
-pub(crate) fn run(steps: &[Step], ends: After) -> Result<(), Failed> {
+pub(crate) fn run(steps: &[CargoStep], ends: AfterFailure) -> Result<(), Failed> {
     // Determine the path now: a step that rebuilds this program replaces the file.
     let own = std::env::current_exe()?;
     let began = Instant::now();
     let mut rows = Vec::new();
     let mut failures = Vec::new();
     for step in steps {
-        println!("== {}", clock());
+        println!("== {}", utc_time_of_day());
         let started = Instant::now();
         let outcome = run_step(step, &own);
         rows.push((step.join(" "), started.elapsed(), outcome.is_ok()));
         if let Err(Failed(why)) = outcome {
             println!("== failed: {why}");
             failures.push(why);
-            if ends == After::Failure {
+            if ends == AfterFailure::Stop {
                 break;
             }
         }
     }
-    println!("== {}", clock());
-    for line in table(&rows, began.elapsed()) {
+    println!("== {}", utc_time_of_day());
+    for line in format_table(&rows, began.elapsed()) {
         println!("{line}");
     }
     if failures.is_empty() { Ok(()) } else { Err(Failed(failures.join("\n"))) }
 }
 
 /// Runs a step as a process of its own, as if typed by a user.
-fn run_step(step: Step, own: &Path) -> Result<(), Failed> {
+fn run_step(step: CargoStep, own: &Path) -> Result<(), Failed> {
     match step {
         ["xtask", words @ ..] => shell::run(own, words),
-        words => cargo(words),
+        words => run_cargo(words),
     }
 }
 
-fn table(rows: &[(String, Duration, bool)], all: Duration) -> Vec<String> {
+fn format_table(rows: &[(String, Duration, bool)], all: Duration) -> Vec<String> {
     let mut lines = vec!["  seconds  step".to_owned()];
     lines.extend(rows.iter().map(|(step, time, done)| {
         let mark = if *done { "" } else { "   FAILED" };
@@ -65,12 +65,12 @@ fn table(rows: &[(String, Duration, bool)], all: Duration) -> Vec<String> {
 }
 
 /// Returns the time of day, in UTC.
-fn clock() -> String {
+fn utc_time_of_day() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    time_of_day(now.unwrap_or(Duration::ZERO))
+    format_time_of_day(now.unwrap_or(Duration::ZERO))
 }
 
-fn time_of_day(since_1970: Duration) -> String {
+fn format_time_of_day(since_1970: Duration) -> String {
     let seconds = since_1970.as_secs() % 86_400;
     let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
     format!("{hours:02}:{minutes:02}:{:02}", seconds % 60)
@@ -83,8 +83,8 @@ mod tests {
     #[test]
     fn the_clock_shows_the_time_of_day() {
         let time = Duration::from_secs(1_767_225_599);
-        assert_eq!(time_of_day(time), "23:59:59");
-        assert_eq!(time_of_day(time + Duration::from_secs(1)), "00:00:00");
+        assert_eq!(format_time_of_day(time), "23:59:59");
+        assert_eq!(format_time_of_day(time + Duration::from_secs(1)), "00:00:00");
     }
 
     #[test]
@@ -94,7 +94,7 @@ mod tests {
             ("test".to_owned(), Duration::from_secs(600), false),
         ];
         assert_eq!(
-            table(&rows, Duration::from_millis(601_300)),
+            format_table(&rows, Duration::from_millis(601_300)),
             ["  seconds  step", "      1.2  fmt", "    600.0  test   FAILED", "    601.3  in all"]
         );
     }

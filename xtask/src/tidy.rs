@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use crate::shell::{Failed, read, root};
+use crate::shell::{Failed, read_output, workspace_root};
 
 /// Maximum size of a file in bytes, except for generated files.
 const FILE_BYTES_MAX: u64 = 200 << 10;
@@ -17,15 +17,15 @@ const PERFORMANCE_LINES_MAX: usize = 160;
 
 /// Prints the faults.
 pub(crate) fn run() -> Result<(), Failed> {
-    let faults = faults()?;
+    let faults = list_faults()?;
     faults.iter().for_each(|fault| println!("{fault}"));
     if faults.is_empty() { Ok(()) } else { Err(Failed(format!("{} faults", faults.len()))) }
 }
 
-fn faults() -> Result<Vec<String>, Failed> {
-    let root = root();
+fn list_faults() -> Result<Vec<String>, Failed> {
+    let root = workspace_root();
     let mut faults = Vec::new();
-    for path in tracked(&root)? {
+    for path in tracked_files(&root)? {
         let name = path.display().to_string();
         let full = root.join(&path);
         let Ok(bytes) = fs::read(&full) else { continue };
@@ -52,8 +52,8 @@ fn faults() -> Result<Vec<String>, Failed> {
     Ok(faults)
 }
 
-fn tracked(root: &Path) -> Result<Vec<PathBuf>, Failed> {
-    let list = read(Command::new("git").args(["ls-files", "-z"]).current_dir(root))?;
+fn tracked_files(root: &Path) -> Result<Vec<PathBuf>, Failed> {
+    let list = read_output(Command::new("git").args(["ls-files", "-z"]).current_dir(root))?;
     Ok(list.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect())
 }
 
@@ -61,7 +61,7 @@ fn tracked(root: &Path) -> Result<Vec<PathBuf>, Failed> {
 fn check_text(name: &str, text: &str, faults: &mut Vec<String>) {
     // Search for the path of this checkout, unless it is a folder that every machine has, such as
     // /tmp.
-    let here = format!("{}/", root().display());
+    let here = format!("{}/", workspace_root().display());
     for (number, line) in (1..).zip(text.lines()) {
         if line.contains(&here) {
             faults.push(format!("{name}:{number}: a path of this machine"));
@@ -115,7 +115,7 @@ fn check_manifest(name: &str, text: &str, faults: &mut Vec<String>) {
 /// Checks that links to files of this tree have a target.
 fn check_links(full: &Path, name: &str, text: &str, faults: &mut Vec<String>) {
     let folder = full.parent().unwrap_or(full);
-    for target in links(text) {
+    for target in link_targets(text) {
         let file = target.split('#').next().unwrap_or_default();
         let elsewhere = target.contains("://") || target.starts_with("mailto:") || file.is_empty();
         if !elsewhere && !folder.join(file).exists() {
@@ -125,7 +125,7 @@ fn check_links(full: &Path, name: &str, text: &str, faults: &mut Vec<String>) {
 }
 
 /// Returns the targets in `](…)`, outside of code.
-fn links(text: &str) -> Vec<&str> {
+fn link_targets(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut fenced = false;
     for line in text.lines() {
@@ -150,13 +150,13 @@ mod tests {
 
     #[test]
     fn the_tree_is_tidy() {
-        assert_eq!(faults().unwrap(), Vec::<String>::new());
+        assert_eq!(list_faults().unwrap(), Vec::<String>::new());
     }
 
     #[test]
     fn links_are_found_outside_of_code() {
         let text = "see [a](a.md) and [b](../b.md#c)\n```\n[no](no.md)\n```\n`x](y z)`";
-        assert_eq!(links(text), ["a.md", "../b.md#c"]);
+        assert_eq!(link_targets(text), ["a.md", "../b.md#c"]);
     }
 
     #[test]

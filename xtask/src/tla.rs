@@ -15,32 +15,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bounds::{Check, Expected, Size};
-use tlc::Outcome;
-use tools::Tools;
+use bounds::{CheckSize, ExpectedResult, TlcCheck};
+use tlc::TlcOutcome;
+use tools::TlaTools;
 
-use crate::shell::{Failed, root, target};
+use crate::shell::{Failed, build_folder, workspace_root};
 
 /// Folder of the modules.
-const FOLDER: &str = "docs/spec/tla";
+const MODULES_FOLDER: &str = "docs/spec/tla";
 const USAGE: &str = "tla [--large] [MODULE…], tla --trace FILE…, or tla --seeds COUNT [FROM]";
 
 /// Checks all modules, or the named ones.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     match words {
-        ["--trace", files @ ..] if !files.is_empty() => return seen::files(files),
-        ["--seeds", count] => return seen::seeds(count, "1"),
-        ["--seeds", count, from] => return seen::seeds(count, from),
+        ["--trace", files @ ..] if !files.is_empty() => return seen::check_files(files),
+        ["--seeds", count] => return seen::check_seeds(count, "1"),
+        ["--seeds", count, from] => return seen::check_seeds(count, from),
         _ => {}
     }
     let (flags, names): (Vec<&str>, Vec<&str>) =
         words.iter().partition(|word| word.starts_with("--"));
     let size = match flags.as_slice() {
-        [] => Size::Small,
-        ["--large"] => Size::Large,
+        [] => CheckSize::Small,
+        ["--large"] => CheckSize::Large,
         _ => return Err(Failed(USAGE.to_owned())),
     };
-    let modules = modules()?;
+    let modules = bounded_modules()?;
     if let Some(name) = names.iter().find(|name| !modules.contains(**name)) {
         let all: Vec<&str> = modules.iter().map(String::as_str).collect();
         return Err(Failed(format!("no module is called {name}, but {}", all.join(", "))));
@@ -48,20 +48,20 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let mut checks = Vec::new();
     for module in &modules {
         if names.is_empty() || names.contains(&module.as_str()) {
-            checks.extend(bounds::read(module, &text(&format!("{module}.cfg"))?)?);
+            checks.extend(bounds::parse_checks(module, &text(&format!("{module}.cfg"))?)?);
         }
     }
     checks.retain(|check| check.size == size);
-    match Tools::get()? {
+    match TlaTools::get()? {
         Some(tools) => run_checks(&tools, checks),
         None => Ok(()),
     }
 }
 
 /// Returns all modules that have bounds.
-fn modules() -> Result<BTreeSet<String>, Failed> {
+fn bounded_modules() -> Result<BTreeSet<String>, Failed> {
     let mut names = BTreeSet::new();
-    for entry in fs::read_dir(root().join(FOLDER))? {
+    for entry in fs::read_dir(workspace_root().join(MODULES_FOLDER))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         names.extend(name.strip_suffix(".cfg").map(str::to_owned));
     }
@@ -69,12 +69,12 @@ fn modules() -> Result<BTreeSet<String>, Failed> {
 }
 
 fn text(name: &str) -> Result<String, Failed> {
-    let path = root().join(FOLDER).join(name);
+    let path = workspace_root().join(MODULES_FOLDER).join(name);
     fs::read_to_string(&path).map_err(|error| Failed(format!("{}: {error}", path.display())))
 }
 
 /// Runs all checks, one per processor, and reports their results.
-fn run_checks(tools: &Tools, checks: Vec<Check>) -> Result<(), Failed> {
+fn run_checks(tools: &TlaTools, checks: Vec<TlcCheck>) -> Result<(), Failed> {
     let begin = Instant::now();
     let count = checks.len();
     let queue = Mutex::new(checks.into_iter().enumerate());
@@ -102,19 +102,19 @@ fn run_checks(tools: &Tools, checks: Vec<Check>) -> Result<(), Failed> {
 }
 
 /// Runs one check. Returns whether it had the expected result.
-fn run_check(tools: &Tools, number: usize, check: &Check) -> bool {
+fn run_check(tools: &TlaTools, number: usize, check: &TlcCheck) -> bool {
     let begin = Instant::now();
-    let place = target().join("tla").join(number.to_string());
-    let outcome = tlc::run(tools, &root().join(FOLDER), check, &place);
-    let line = line(check, &outcome, begin.elapsed());
+    let place = build_folder().join("tla").join(number.to_string());
+    let outcome = tlc::run(tools, &workspace_root().join(MODULES_FOLDER), check, &place);
+    let line = format_line(check, &outcome, begin.elapsed());
     match (&check.expected, &outcome) {
-        (Expected::Holds, Ok(Outcome::Holds { .. })) => println!("{line}"),
-        (Expected::Breaks(wanted), Ok(Outcome::Broken { invariant, .. }))
+        (ExpectedResult::Holds, Ok(TlcOutcome::Holds { .. })) => println!("{line}"),
+        (ExpectedResult::Breaks(wanted), Ok(TlcOutcome::Broken { invariant, .. }))
             if wanted == invariant =>
         {
             println!("{line}");
         }
-        (_, Ok(Outcome::Broken { said, .. } | Outcome::Other { said })) => {
+        (_, Ok(TlcOutcome::Broken { output: said, .. } | TlcOutcome::Failed { output: said })) => {
             println!("{line}\n{said}");
             return false;
         }
@@ -122,7 +122,7 @@ fn run_check(tools: &Tools, number: usize, check: &Check) -> bool {
             println!("{line}\n{why}");
             return false;
         }
-        (Expected::Breaks(_), Ok(Outcome::Holds { .. })) => {
+        (ExpectedResult::Breaks(_), Ok(TlcOutcome::Holds { .. })) => {
             println!("{line}");
             return false;
         }
@@ -130,14 +130,16 @@ fn run_check(tools: &Tools, number: usize, check: &Check) -> bool {
     true
 }
 
-fn line(check: &Check, outcome: &Result<Outcome, Failed>, time: Duration) -> String {
+fn format_line(check: &TlcCheck, outcome: &Result<TlcOutcome, Failed>, time: Duration) -> String {
     let came = match outcome {
-        Ok(Outcome::Holds { states }) => format!("holds, {states} states"),
-        Ok(Outcome::Broken { invariant, depth, .. }) => format!("breaks {invariant}, step {depth}"),
-        Ok(Outcome::Other { .. }) | Err(_) => "FAILED".to_owned(),
+        Ok(TlcOutcome::Holds { states }) => format!("holds, {states} states"),
+        Ok(TlcOutcome::Broken { invariant, depth, .. }) => {
+            format!("breaks {invariant}, step {depth}")
+        }
+        Ok(TlcOutcome::Failed { .. }) | Err(_) => "FAILED".to_owned(),
     };
     let wanted = match (&check.expected, outcome) {
-        (Expected::Breaks(invariant), Ok(Outcome::Holds { .. })) => {
+        (ExpectedResult::Breaks(invariant), Ok(TlcOutcome::Holds { .. })) => {
             format!(", NOT FOUND: {invariant} should break")
         }
         _ => String::new(),
@@ -165,11 +167,12 @@ mod tests {
             let names = list.unwrap_or_default().split(", ").map(str::to_owned);
             names.collect::<BTreeSet<String>>()
         };
-        let modules = modules().unwrap();
+        let modules = bounded_modules().unwrap();
         let mut left_out = BTreeMap::new();
         for module in &modules {
-            let checks = bounds::read(module, &text(&format!("{module}.cfg")).unwrap()).unwrap();
-            let rules = checks.into_iter().filter_map(|check| check.mutant);
+            let checks =
+                bounds::parse_checks(module, &text(&format!("{module}.cfg")).unwrap()).unwrap();
+            let rules = checks.into_iter().filter_map(|check| check.omitted_rule);
             left_out.insert(module, rules.collect::<BTreeSet<String>>());
         }
         for module in &modules {
@@ -191,7 +194,7 @@ mod tests {
 
     /// Returns the text of all modules, by name.
     fn sources() -> Vec<(String, String)> {
-        let files = fs::read_dir(root().join(FOLDER)).unwrap();
+        let files = fs::read_dir(workspace_root().join(MODULES_FOLDER)).unwrap();
         let paths = files.map(|entry| entry.unwrap().path());
         let paths = paths.filter(|path| path.extension().is_some_and(|kind| kind == "tla"));
         let name = |path: &PathBuf| path.file_stem().unwrap().to_string_lossy().into_owned();

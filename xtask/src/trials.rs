@@ -2,7 +2,7 @@
 
 use std::{env, os::unix::process::CommandExt as _, process::Command};
 
-use crate::shell::{Failed, root};
+use crate::shell::{Failed, workspace_root};
 
 /// Replaces this process with `quorate-trials`, which cargo builds first. Returns only on failure.
 ///
@@ -14,6 +14,6 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let mut command = Command::new(program);
     // Name the program, as the alias of xtask does; `.cargo/config.toml` gives the reason.
     command.args(["run", "--quiet", "--bin", "quorate-trials", "--manifest-path"]);
-    let error = command.arg(root().join("Cargo.toml")).arg("--").args(words).exec();
+    let error = command.arg(workspace_root().join("Cargo.toml")).arg("--").args(words).exec();
     Err(Failed(format!("cargo run --bin quorate-trials: {error}")))
 }

@@ -11,12 +11,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bugs::{Bug, Record};
-use page::PAGE;
+use bugs::{Bug, FindingRecord};
+use page::PAGE_PATH;
 
 use crate::{
     mutants::MutantRunner,
-    shell::{Failed, root},
+    shell::{Failed, workspace_root},
     spec,
 };
 
@@ -27,11 +27,11 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     match words {
         ["run", rest @ ..] => run::run(rest),
         [] | ["--json"] => {
-            let (bugs, record) = (bugs::bugs()?, bugs::record()?);
-            let faults = faults(&bugs, &record)?;
+            let (bugs, record) = (bugs::read_bugs()?, bugs::read_record()?);
+            let faults = list_faults(&bugs, &record)?;
             if words.is_empty() {
-                write(&bugs, &record)?;
-                print!("{}", page::page(&bugs, &record));
+                write_page(&bugs, &record)?;
+                print!("{}", page::render_page(&bugs, &record));
             } else {
                 let all = serde_json::json!({ "bugs": bugs, "found": record });
                 println!("{all:#}");
@@ -39,7 +39,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
             faults.iter().for_each(|fault| eprintln!("{fault}"));
             match faults.len() {
                 0 => Ok(()),
-                count => Err(Failed(format!("{count} faults in {}", bugs::BUGS))),
+                count => Err(Failed(format!("{count} faults in {}", bugs::BUGS_FILE))),
             }
         }
         _ => Err(Failed(USAGE.to_owned())),
@@ -47,14 +47,14 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
 }
 
 /// Writes the page of the zoo.
-fn write(bugs: &[Bug], record: &Record) -> Result<(), Failed> {
-    fs::write(root().join(PAGE), page::page(bugs, record))?;
+fn write_page(bugs: &[Bug], record: &FindingRecord) -> Result<(), Failed> {
+    fs::write(workspace_root().join(PAGE_PATH), page::render_page(bugs, record))?;
     Ok(())
 }
 
 /// Lists the faults in the entries.
-fn faults(bugs: &[Bug], record: &Record) -> Result<Vec<String>, Failed> {
-    let rules = spec::rules()?;
+fn list_faults(bugs: &[Bug], record: &FindingRecord) -> Result<Vec<String>, Failed> {
+    let rules = spec::read_rules()?;
     let (mut names, mut runs) = (BTreeSet::new(), BTreeSet::new());
     let mut faults = Vec::new();
     for bug in bugs {
@@ -74,18 +74,18 @@ fn faults(bugs: &[Bug], record: &Record) -> Result<Vec<String>, Failed> {
             fault(format!("{rule} is no rule"));
         }
         for mutant in &bug.mutants {
-            if MutantRunner::runner_of(mutant).is_none() {
+            if MutantRunner::for_mutant(mutant).is_none() {
                 fault(format!("no mutant is called {mutant}"));
             }
         }
         for test in bug.planted.iter().chain(&bug.tests) {
-            match there_is(test) {
+            match has_test(test) {
                 Ok(true) => {}
                 Ok(false) => fault(format!("no test is called {test}")),
                 Err(Failed(why)) => fault(why),
             }
         }
-        runs.extend(bug.all());
+        runs.extend(bug.mutants_and_tests());
     }
     let stale = record.keys().filter(|name| !runs.contains(name.as_str()));
     faults.extend(stale.map(|name| format!("{name} was found for no bug any more")));
@@ -93,7 +93,7 @@ fn faults(bugs: &[Bug], record: &Record) -> Result<Vec<String>, Failed> {
 }
 
 /// Returns the package and the function of a test named `crate::name`.
-fn place_of(test: &str) -> Result<(String, &str), Failed> {
+fn locate_test(test: &str) -> Result<(String, &str), Failed> {
     match test.split_once("::") {
         Some((package, function)) => Ok((format!("quorate-{package}"), function)),
         None => Err(Failed(format!("{test} is not CRATE::TEST"))),
@@ -101,18 +101,18 @@ fn place_of(test: &str) -> Result<(String, &str), Failed> {
 }
 
 /// Returns whether the named crate has this test.
-fn there_is(test: &str) -> Result<bool, Failed> {
-    let (package, function) = place_of(test)?;
+fn has_test(test: &str) -> Result<bool, Failed> {
+    let (package, function) = locate_test(test)?;
     let short = package.trim_start_matches("quorate-");
     let wanted = format!("fn {function}(");
-    for group in fs::read_dir(root().join("crates"))? {
+    for group in fs::read_dir(workspace_root().join("crates"))? {
         let folder = group?.path().join(short);
         if !folder.is_dir() {
             continue;
         }
         let mut files = Vec::new();
         for part in ["src", "tests"] {
-            sources(&folder.join(part), &mut files)?;
+            collect_sources(&folder.join(part), &mut files)?;
         }
         for file in files {
             if fs::read_to_string(file)?.contains(&wanted) {
@@ -123,14 +123,14 @@ fn there_is(test: &str) -> Result<bool, Failed> {
     Ok(false)
 }
 
-fn sources(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failed> {
+fn collect_sources(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failed> {
     if !folder.is_dir() {
         return Ok(());
     }
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
-            sources(&path, files)?;
+            collect_sources(&path, files)?;
         } else if path.extension().is_some_and(|ending| ending == "rs") {
             files.push(path);
         }
@@ -168,18 +168,18 @@ tests = ["log::a_failed_write_is_final"]
 
     #[test]
     fn page_is_up_to_date_with_the_rows() {
-        let (bugs, record) = (bugs::bugs().unwrap(), bugs::record().unwrap());
-        assert_eq!(faults(&bugs, &record).unwrap(), Vec::<String>::new());
-        let written = fs::read_to_string(root().join(PAGE)).unwrap();
-        let same = written == page::page(&bugs, &record);
-        assert!(same, "{PAGE} is not up to date: cargo xtask zoo");
+        let (bugs, record) = (bugs::read_bugs().unwrap(), bugs::read_record().unwrap());
+        assert_eq!(list_faults(&bugs, &record).unwrap(), Vec::<String>::new());
+        let written = fs::read_to_string(workspace_root().join(PAGE_PATH)).unwrap();
+        let same = written == page::render_page(&bugs, &record);
+        assert!(same, "{PAGE_PATH} is not up to date: cargo xtask zoo");
         let planted = bugs.iter().filter(|bug| bug.is_planted()).count();
         assert!(bugs.len() >= 60, "{} bugs", bugs.len());
         assert!(planted >= 40, "{planted} are planted");
     }
 
     fn said(text: &str) -> Vec<String> {
-        faults(&bugs::parse(text).unwrap(), &Record::new()).unwrap()
+        list_faults(&bugs::parse_bugs(text).unwrap(), &FindingRecord::new()).unwrap()
     }
 
     #[test]
@@ -197,33 +197,36 @@ tests = ["log::a_failed_write_is_final"]
             let faults = said(&SAMPLE.replace(from, to));
             assert!(faults.len() == 1 && faults[0].contains(why), "{why}: {faults:?}");
         }
-        assert!(bugs::parse("[[bug]]\nname = \"x\"").is_err());
+        assert!(bugs::parse_bugs("[[bug]]\nname = \"x\"").is_err());
     }
 
     #[test]
     fn findings_without_a_bug_are_reported() {
-        let bugs = bugs::parse(SAMPLE).unwrap();
-        let found = bugs::Found { by: None, seconds: 1.0, earlier: false };
-        let record = Record::from([("gone".to_owned(), found)]);
-        let faults = faults(&bugs, &record).unwrap();
+        let bugs = bugs::parse_bugs(SAMPLE).unwrap();
+        let found = bugs::RecordedFinding { by: None, seconds: 1.0, earlier: false };
+        let record = FindingRecord::from([("gone".to_owned(), found)]);
+        let faults = list_faults(&bugs, &record).unwrap();
         assert_eq!(faults, ["gone was found for no bug any more"]);
     }
 
     #[test]
     fn page_names_the_finder_of_each_bug() {
-        let bugs = bugs::parse(SAMPLE).unwrap();
+        let bugs = bugs::parse_bugs(SAMPLE).unwrap();
         let mutant = bugs[0].mutants[0].clone();
-        let found = |by: Option<&str>| bugs::Found {
+        let found = |by: Option<&str>| bugs::RecordedFinding {
             by: by.map(str::to_owned),
             seconds: 0.25,
             earlier: false,
         };
-        let none = page::page(&bugs, &Record::new());
+        let none = page::render_page(&bugs, &FindingRecord::new());
         assert!(none.contains("2 bugs of 1 systems") && none.contains("1 are planted"), "{none}");
         assert!(none.contains("| `p2-1-vote-below-promise` | – |"), "{none}");
-        let well = page::page(&bugs, &Record::from([(mutant.clone(), found(Some("explorer")))]));
+        let well = page::render_page(
+            &bugs,
+            &FindingRecord::from([(mutant.clone(), found(Some("explorer")))]),
+        );
         assert!(well.contains("| `p2-1-vote-below-promise`: explorer | 0.2 |"), "{well}");
-        let badly = page::page(&bugs, &Record::from([(mutant, found(None))]));
+        let badly = page::render_page(&bugs, &FindingRecord::from([(mutant, found(None))]));
         assert!(badly.contains("**nothing** so far: `one-bug`"), "{badly}");
     }
 }

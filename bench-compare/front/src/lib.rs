@@ -27,36 +27,36 @@ use tokio::{
 /// A longer command ends the connection.
 const COMMAND_BYTES_MAX: usize = 1 << 20;
 /// Number of unanswered commands per connection above which the connection is not read.
-const OPEN_MAX: usize = 4096;
+const UNANSWERED_MAX: usize = 4096;
 /// Bytes of replies to collect before they are written.
-const OUTPUT_BYTES: usize = 64 << 10;
+const OUTPUT_BYTES_MIN: usize = 64 << 10;
 /// Outstanding commands in a comparison.
 const COMMANDS_PER_ENTRY: usize = 256;
 const LENGTH_BYTES: usize = 4;
 const NUMBER_BYTES: usize = 8;
-const DONE: u8 = 0;
-const UNKNOWN: u8 = 5;
+const DONE_STATUS: u8 = 0;
+const UNKNOWN_STATUS: u8 = 5;
 /// Interval at which the leader is polled.
-const LOOK: Duration = Duration::from_millis(50);
+const LEADER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Flags common to all programs under comparison.
 #[derive(Clone, Debug)]
-pub struct Flags {
+pub struct NodeFlags {
     /// Number of this node, from 1.
-    pub node: u64,
+    pub node_number: u64,
     /// Addresses at which the nodes reach each other.
-    pub peers: Vec<String>,
+    pub peer_addresses: Vec<String>,
     /// Address for clients.
-    pub client: String,
+    pub client_address: String,
     /// Initially empty.
-    pub folder: PathBuf,
+    pub data_folder: PathBuf,
     /// Acknowledges a command only once it is on the disks of a majority.
-    pub durable: bool,
+    pub is_durable: bool,
     /// Commands that may share a log entry, in programs that support that.
     pub commands_per_entry: usize,
 }
 
-impl Flags {
+impl NodeFlags {
     /// Parses the command line and exits on errors.
     pub fn parse() -> Self {
         let words: Vec<String> = env::args().skip(1).collect();
@@ -66,11 +66,11 @@ impl Flags {
         let mut flags = || {
             let peers = values.remove("--peers")?.split(',').map(str::to_owned);
             let flags = Self {
-                node: values.remove("--node")?.parse().ok()?,
-                peers: peers.collect(),
-                client: values.remove("--client")?.to_owned(),
-                folder: values.remove("--folder")?.into(),
-                durable: match values.remove("--class")? {
+                node_number: values.remove("--node")?.parse().ok()?,
+                peer_addresses: peers.collect(),
+                client_address: values.remove("--client")?.to_owned(),
+                data_folder: values.remove("--folder")?.into(),
+                is_durable: match values.remove("--class")? {
                     "durable" => true,
                     "volatile" => false,
                     _ => return None,
@@ -80,8 +80,8 @@ impl Flags {
                     None => COMMANDS_PER_ENTRY,
                 },
             };
-            let place = usize::try_from(flags.node).ok()?.checked_sub(1)?;
-            flags.peers.get(place)?;
+            let place = usize::try_from(flags.node_number).ok()?.checked_sub(1)?;
+            flags.peer_addresses.get(place)?;
             Some(flags)
         };
         flags().unwrap_or_else(|| {
@@ -93,26 +93,26 @@ impl Flags {
     }
 
     /// Returns this node's address for its peers.
-    pub fn own(&self) -> &str {
-        let place = usize::try_from(self.node).expect("checked when it was parsed");
-        &self.peers[place - 1]
+    pub fn own_address(&self) -> &str {
+        let place = usize::try_from(self.node_number).expect("checked when it was parsed");
+        &self.peer_addresses[place - 1]
     }
 
     /// Returns the ids and addresses of the other nodes.
-    pub fn others(&self) -> impl Iterator<Item = (u64, &String)> {
-        let all = (1..).zip(&self.peers);
-        all.filter(|(node, _)| *node != self.node)
+    pub fn other_nodes(&self) -> impl Iterator<Item = (u64, &String)> {
+        let all = (1..).zip(&self.peer_addresses);
+        all.filter(|(node, _)| *node != self.node_number)
     }
 }
 
 /// Outcome of a command: its place in the log, once it is committed and applied here. If the sender
 /// is dropped, the outcome is unknown.
-pub type Outcome = oneshot::Receiver<u64>;
+pub type CommandOutcome = oneshot::Receiver<u64>;
 
 /// Serves clients until the process ends. `submit` passes a command to the library.
-pub async fn serve<S>(address: &str, submit: S) -> io::Result<()>
+pub async fn serve_clients<S>(address: &str, submit: S) -> io::Result<()>
 where
-    S: Fn(Vec<u8>) -> Outcome + Clone + Send + 'static,
+    S: Fn(Vec<u8>) -> CommandOutcome + Clone + Send + 'static,
 {
     let listener = TcpListener::bind(address).await?;
     tokio::spawn(async move {
@@ -120,28 +120,28 @@ where
             let submit = submit.clone();
             tokio::spawn(async move {
                 // A client may disconnect at any time.
-                let _ = client(stream, submit).await;
+                let _ = serve_client(stream, submit).await;
             });
         }
     });
     Ok(())
 }
 
-async fn client<S>(stream: TcpStream, submit: S) -> io::Result<()>
+async fn serve_client<S>(stream: TcpStream, submit: S) -> io::Result<()>
 where
-    S: Fn(Vec<u8>) -> Outcome,
+    S: Fn(Vec<u8>) -> CommandOutcome,
 {
     stream.set_nodelay(true)?;
     let (mut from, to) = stream.into_split();
-    let (under, outcomes) = mpsc::channel(OPEN_MAX);
-    tokio::spawn(answer(to, outcomes));
-    let mut input = Vec::with_capacity(OUTPUT_BYTES);
+    let (under, outcomes) = mpsc::channel(UNANSWERED_MAX);
+    tokio::spawn(write_replies(to, outcomes));
+    let mut input = Vec::with_capacity(OUTPUT_BYTES_MIN);
     loop {
         if from.read_buf(&mut input).await? == 0 {
             return Ok(());
         }
         let mut used = 0;
-        while let Some((bytes, command)) = command(&input[used..])? {
+        while let Some((bytes, command)) = parse_command(&input[used..])? {
             used += bytes;
             if under.send(submit(command)).await.is_err() {
                 return Ok(());
@@ -152,7 +152,7 @@ where
 }
 
 /// Returns the first complete command in `input`, and the length of its frame.
-fn command(input: &[u8]) -> io::Result<Option<(usize, Vec<u8>)>> {
+fn parse_command(input: &[u8]) -> io::Result<Option<(usize, Vec<u8>)>> {
     let Some((length, rest)) = input.split_first_chunk::<LENGTH_BYTES>() else {
         return Ok(None);
     };
@@ -165,51 +165,51 @@ fn command(input: &[u8]) -> io::Result<Option<(usize, Vec<u8>)>> {
 }
 
 /// Writes replies in the order of the commands; replies that are ready are written together.
-async fn answer(
+async fn write_replies(
     mut to: impl tokio::io::AsyncWrite + Unpin,
-    mut outcomes: mpsc::Receiver<Outcome>,
+    mut outcomes: mpsc::Receiver<CommandOutcome>,
 ) -> io::Result<()> {
-    let mut output = Vec::with_capacity(OUTPUT_BYTES);
+    let mut output = Vec::with_capacity(OUTPUT_BYTES_MIN);
     while let Some(mut outcome) = outcomes.recv().await {
         loop {
             match outcome.try_recv() {
-                Ok(place) => reply(Some(place), &mut output),
-                Err(oneshot::error::TryRecvError::Closed) => reply(None, &mut output),
+                Ok(place) => encode_reply(Some(place), &mut output),
+                Err(oneshot::error::TryRecvError::Closed) => encode_reply(None, &mut output),
                 Err(oneshot::error::TryRecvError::Empty) => {
                     // Flush before waiting for the next reply.
-                    write(&mut to, &mut output).await?;
-                    reply(outcome.await.ok(), &mut output);
+                    write_output(&mut to, &mut output).await?;
+                    encode_reply(outcome.await.ok(), &mut output);
                 }
             }
             match outcomes.try_recv() {
-                Ok(next) if output.len() < OUTPUT_BYTES => outcome = next,
+                Ok(next) if output.len() < OUTPUT_BYTES_MIN => outcome = next,
                 Ok(next) => {
-                    write(&mut to, &mut output).await?;
+                    write_output(&mut to, &mut output).await?;
                     outcome = next;
                 }
                 Err(_) => break,
             }
         }
-        write(&mut to, &mut output).await?;
+        write_output(&mut to, &mut output).await?;
     }
     Ok(())
 }
 
-fn reply(place: Option<u64>, output: &mut Vec<u8>) {
+fn encode_reply(place: Option<u64>, output: &mut Vec<u8>) {
     match place {
         Some(place) => {
             output.extend_from_slice(&9_u32.to_le_bytes());
-            output.push(DONE);
+            output.push(DONE_STATUS);
             output.extend_from_slice(&place.to_le_bytes());
         }
         None => {
             output.extend_from_slice(&1_u32.to_le_bytes());
-            output.push(UNKNOWN);
+            output.push(UNKNOWN_STATUS);
         }
     }
 }
 
-async fn write(
+async fn write_output(
     to: &mut (impl tokio::io::AsyncWrite + Unpin),
     output: &mut Vec<u8>,
 ) -> io::Result<()> {
@@ -222,9 +222,9 @@ async fn write(
 
 /// Commands that share a log entry, each after its length.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Commands(#[serde(with = "serde_bytes")] Vec<u8>);
+pub struct EntryCommands(#[serde(with = "serde_bytes")] Vec<u8>);
 
-impl Commands {
+impl EntryCommands {
     /// Appends a command.
     pub fn push(&mut self, command: &[u8]) {
         let length = u32::try_from(command.len()).expect("commands are bounded where they come in");
@@ -247,11 +247,11 @@ impl Commands {
 
 /// Number of applied commands, and a digest that depends on their order.
 #[derive(Clone, Debug, Default)]
-pub struct Applied(Arc<Mutex<(u64, u64)>>);
+pub struct AppliedCommands(Arc<Mutex<(u64, u64)>>);
 
-impl Applied {
+impl AppliedCommands {
     /// Applies the next commands.
-    pub fn apply<'a>(&self, commands: impl IntoIterator<Item = &'a [u8]>) {
+    pub fn apply_commands<'a>(&self, commands: impl IntoIterator<Item = &'a [u8]>) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, digest) = &mut *state;
         for command in commands {
@@ -274,7 +274,7 @@ impl Applied {
 }
 
 /// Reports the leader (0 if there is none) until SIGTERM, and then what was applied.
-pub async fn run<L, F>(applied: Applied, leader: L) -> io::Result<()>
+pub async fn run<L, F>(applied: AppliedCommands, leader: L) -> io::Result<()>
 where
     L: Fn() -> F,
     F: Future<Output = u64>,
@@ -288,7 +288,7 @@ where
                 println!("applied {count} {digest:x}");
                 process::exit(0);
             }
-            () = tokio::time::sleep(LOOK) => {
+            () = tokio::time::sleep(LEADER_POLL_INTERVAL) => {
                 let now = leader().await;
                 if now != known {
                     known = now;

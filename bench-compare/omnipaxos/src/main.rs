@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use compare_front::{Applied, Commands, Flags};
+use compare_front::{AppliedCommands, EntryCommands, NodeFlags};
 use omnipaxos::{
     ClusterConfig, OmniPaxos, OmniPaxosConfig, ServerConfig, macros::Entry, messages::Message,
     storage::Storage, util::LogEntry,
@@ -35,13 +35,13 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 /// Tick of the library's clock.
-const TICK: Duration = Duration::from_millis(10);
+const TICK_INTERVAL: Duration = Duration::from_millis(10);
 /// Ticks between two checks for live peers: half a second.
 const ELECTION_TICKS: u64 = 50;
 /// Inputs processed before anything is sent.
-const TURN_MAX: usize = 4096;
+const INPUTS_PER_TURN_MAX: usize = 4096;
 /// Interval between attempts to connect to a peer.
-const RECONNECT: Duration = Duration::from_millis(50);
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest message accepted.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 const READ_BYTES: usize = 256 << 10;
@@ -51,20 +51,20 @@ const READ_BYTES: usize = 256 << 10;
 struct Batch {
     node: u64,
     number: u64,
-    commands: Commands,
+    commands: EntryCommands,
 }
 
-enum Input {
+enum ReplicaInput {
     Propose(Vec<u8>, oneshot::Sender<u64>),
     Message(Message<Batch>),
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let flags = Flags::parse();
-    let applied = Applied::default();
+    let flags = NodeFlags::parse();
+    let applied = AppliedCommands::default();
     let leader = Arc::new(AtomicU64::new(0));
     let (inputs, taken) = mpsc::channel();
-    listen(&flags, &inputs)?;
+    receive_from_peers(&flags, &inputs)?;
     let replica = (flags.clone(), applied.clone(), Arc::clone(&leader));
     thread::spawn(move || {
         let (flags, applied, leader) = replica;
@@ -78,10 +78,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let submit = move |command| {
             let (answer, outcome) = oneshot::channel();
             // If the replica is gone, the sender is dropped, which reports an unknown outcome.
-            let _ = inputs.send(Input::Propose(command, answer));
+            let _ = inputs.send(ReplicaInput::Propose(command, answer));
             outcome
         };
-        compare_front::serve(&flags.client, submit).await?;
+        compare_front::serve_clients(&flags.client_address, submit).await?;
         let leader = || {
             let leader = Arc::clone(&leader);
             async move { leader.load(Ordering::Relaxed) }
@@ -92,22 +92,22 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn start(
-    flags: &Flags,
-    inputs: Receiver<Input>,
-    applied: Applied,
+    flags: &NodeFlags,
+    inputs: Receiver<ReplicaInput>,
+    applied: AppliedCommands,
     leader: Arc<AtomicU64>,
 ) -> Result<(), Box<dyn Error>> {
-    let nodes: Vec<u64> = (1..).zip(&flags.peers).map(|(node, _)| node).collect();
+    let nodes: Vec<u64> = (1..).zip(&flags.peer_addresses).map(|(node, _)| node).collect();
     let config = OmniPaxosConfig {
         cluster_config: ClusterConfig { configuration_id: 1, nodes, ..ClusterConfig::default() },
         server_config: ServerConfig {
-            pid: flags.node,
+            pid: flags.node_number,
             election_tick_timeout: ELECTION_TICKS,
             ..ServerConfig::default()
         },
     };
-    if flags.durable {
-        let folder = flags.folder.join("rocksdb");
+    if flags.is_durable {
+        let folder = flags.data_folder.join("rocksdb");
         let folder = folder.to_str().ok_or("the folder's name is not text")?;
         // The library syncs its writes by default.
         let storage =
@@ -123,92 +123,92 @@ struct Replica<S: Storage<Batch>> {
     node: u64,
     commands_per_entry: usize,
     paxos: OmniPaxos<Batch, S>,
-    peers: HashMap<u64, Peer>,
+    peers: HashMap<u64, PeerConnection>,
     /// Commands received and not yet proposed.
-    waiting: Commands,
-    answers: Vec<oneshot::Sender<u64>>,
+    unproposed_commands: EntryCommands,
+    outcome_senders: Vec<oneshot::Sender<u64>>,
     /// Clients that wait for this node's batches.
     open: HashMap<u64, Vec<oneshot::Sender<u64>>>,
     next_number: u64,
     /// Number of entries applied.
-    done: usize,
-    applied: Applied,
+    applied_entries: usize,
+    applied: AppliedCommands,
     leader: Arc<AtomicU64>,
 }
 
 impl<S: Storage<Batch>> Replica<S> {
     fn new(
-        flags: &Flags,
+        flags: &NodeFlags,
         paxos: OmniPaxos<Batch, S>,
-        applied: Applied,
+        applied: AppliedCommands,
         leader: Arc<AtomicU64>,
     ) -> Self {
-        let peers = flags.others();
+        let peers = flags.other_nodes();
         Self {
-            node: flags.node,
+            node: flags.node_number,
             commands_per_entry: flags.commands_per_entry,
             paxos,
-            peers: peers.map(|(id, at)| (id, Peer::new(at))).collect(),
-            waiting: Commands::default(),
-            answers: Vec::new(),
+            peers: peers.map(|(id, at)| (id, PeerConnection::new(at))).collect(),
+            unproposed_commands: EntryCommands::default(),
+            outcome_senders: Vec::new(),
             open: HashMap::new(),
             next_number: 0,
-            done: 0,
+            applied_entries: 0,
             applied,
             leader,
         }
     }
 
-    fn run(mut self, inputs: &Receiver<Input>) -> Result<(), Box<dyn Error>> {
+    fn run(mut self, inputs: &Receiver<ReplicaInput>) -> Result<(), Box<dyn Error>> {
         let start = Instant::now();
         let mut ticks: u32 = 0;
         loop {
-            let tick = start + TICK * (ticks + 1);
+            let tick = start + TICK_INTERVAL * (ticks + 1);
             let wait = tick.saturating_duration_since(Instant::now());
             match inputs.recv_timeout(wait) {
                 Ok(first) => {
-                    self.take(first);
-                    for input in inputs.try_iter().take(TURN_MAX) {
-                        self.take(input);
+                    self.handle_input(first);
+                    for input in inputs.try_iter().take(INPUTS_PER_TURN_MAX) {
+                        self.handle_input(input);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err("the front is gone".into()),
             }
-            self.propose();
+            self.propose_waiting();
             if tick <= Instant::now() {
                 ticks += 1;
                 self.paxos.tick();
             }
-            self.send()?;
-            self.apply();
+            self.send_messages()?;
+            self.apply_decided();
             let (leader, ready) = self.paxos.get_current_leader().unwrap_or((0, false));
             self.leader.store(if ready { leader } else { 0 }, Ordering::Relaxed);
         }
     }
 
-    fn take(&mut self, input: Input) {
+    fn handle_input(&mut self, input: ReplicaInput) {
         match input {
-            Input::Message(message) => self.paxos.handle_incoming(message),
-            Input::Propose(bytes, answer) => {
-                self.waiting.push(&bytes);
-                self.answers.push(answer);
-                if self.answers.len() >= self.commands_per_entry {
-                    self.propose();
+            ReplicaInput::Message(message) => self.paxos.handle_incoming(message),
+            ReplicaInput::Propose(bytes, answer) => {
+                self.unproposed_commands.push(&bytes);
+                self.outcome_senders.push(answer);
+                if self.outcome_senders.len() >= self.commands_per_entry {
+                    self.propose_waiting();
                 }
             }
         }
     }
 
-    fn propose(&mut self) {
-        if self.answers.is_empty() {
+    fn propose_waiting(&mut self) {
+        if self.outcome_senders.is_empty() {
             return;
         }
-        let answers = std::mem::take(&mut self.answers);
+        let answers = std::mem::take(&mut self.outcome_senders);
         let batch = Batch {
             node: self.node,
             number: self.next_number,
-            commands: std::mem::take(&mut self.waiting),
+            commands: std::mem::take(&mut self.unproposed_commands),
         };
         self.next_number += 1;
         // If the batch is refused, the senders are dropped, which reports an unknown outcome.
@@ -217,37 +217,37 @@ impl<S: Storage<Batch>> Replica<S> {
         }
     }
 
-    fn send(&mut self) -> io::Result<()> {
+    fn send_messages(&mut self) -> io::Result<()> {
         let mut messages = Vec::new();
         self.paxos.take_outgoing_messages(&mut messages);
         for message in &messages {
             if let Some(peer) = self.peers.get_mut(&message.get_receiver()) {
-                peer.add(message)?;
+                peer.queue_message(message)?;
             }
         }
         for (id, peer) in &mut self.peers {
-            if peer.flush() {
+            if peer.send_queued() {
                 self.paxos.reconnected(*id);
             }
         }
         Ok(())
     }
 
-    fn apply(&mut self) {
-        if self.paxos.get_decided_idx() <= self.done {
+    fn apply_decided(&mut self) {
+        if self.paxos.get_decided_idx() <= self.applied_entries {
             return;
         }
-        let entries = self.paxos.read_decided_suffix(self.done).unwrap_or_default();
+        let entries = self.paxos.read_decided_suffix(self.applied_entries).unwrap_or_default();
         for entry in entries {
-            self.done += 1;
+            self.applied_entries += 1;
             let LogEntry::Decided(batch) = entry else {
                 continue;
             };
-            self.applied.apply(batch.commands.iter());
+            self.applied.apply_commands(batch.commands.iter());
             if batch.node == self.node {
                 for answer in self.open.remove(&batch.number).unwrap_or_default() {
                     // The client may have disconnected.
-                    let _ = answer.send(self.done as u64);
+                    let _ = answer.send(self.applied_entries as u64);
                 }
             }
         }
@@ -255,19 +255,19 @@ impl<S: Storage<Batch>> Replica<S> {
 }
 
 /// Connection to a peer. Messages that cannot be sent are lost, which the library tolerates.
-struct Peer {
+struct PeerConnection {
     address: String,
     stream: Option<TcpStream>,
-    tried: Option<Instant>,
+    last_attempt: Option<Instant>,
     output: Vec<u8>,
 }
 
-impl Peer {
+impl PeerConnection {
     fn new(address: &str) -> Self {
-        Self { address: address.to_owned(), stream: None, tried: None, output: Vec::new() }
+        Self { address: address.to_owned(), stream: None, last_attempt: None, output: Vec::new() }
     }
 
-    fn add(&mut self, message: &Message<Batch>) -> io::Result<()> {
+    fn queue_message(&mut self, message: &Message<Batch>) -> io::Result<()> {
         let at = self.output.len();
         self.output.extend_from_slice(&[0; 4]);
         bincode::serialize_into(&mut self.output, message).map_err(io::Error::other)?;
@@ -277,7 +277,7 @@ impl Peer {
     }
 
     /// Sends buffered messages. Returns true if it opened a new connection.
-    fn flush(&mut self) -> bool {
+    fn send_queued(&mut self) -> bool {
         let is_new = self.stream.is_none() && self.connect();
         if let Some(stream) = &mut self.stream
             && !self.output.is_empty()
@@ -290,10 +290,10 @@ impl Peer {
     }
 
     fn connect(&mut self) -> bool {
-        if self.tried.is_some_and(|at| at.elapsed() < RECONNECT) {
+        if self.last_attempt.is_some_and(|at| at.elapsed() < RECONNECT_INTERVAL) {
             return false;
         }
-        self.tried = Some(Instant::now());
+        self.last_attempt = Some(Instant::now());
         let stream = TcpStream::connect(&self.address);
         self.stream = stream.ok().filter(|stream| stream.set_nodelay(true).is_ok());
         self.stream.is_some()
@@ -301,15 +301,15 @@ impl Peer {
 }
 
 /// Receives messages from peers.
-fn listen(flags: &Flags, inputs: &Sender<Input>) -> io::Result<()> {
-    let listener = TcpListener::bind(flags.own())?;
+fn receive_from_peers(flags: &NodeFlags, inputs: &Sender<ReplicaInput>) -> io::Result<()> {
+    let listener = TcpListener::bind(flags.own_address())?;
     let inputs = inputs.clone();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let inputs = inputs.clone();
             thread::spawn(move || {
                 // The other end replaces a broken connection.
-                if let Err(error) = receive(stream, &inputs) {
+                if let Err(error) = receive_messages(stream, &inputs) {
                     eprintln!("a connection ended: {error}");
                 }
             });
@@ -318,7 +318,7 @@ fn listen(flags: &Flags, inputs: &Sender<Input>) -> io::Result<()> {
     Ok(())
 }
 
-fn receive(stream: TcpStream, inputs: &Sender<Input>) -> Result<(), Box<dyn Error>> {
+fn receive_messages(stream: TcpStream, inputs: &Sender<ReplicaInput>) -> Result<(), Box<dyn Error>> {
     let mut stream = BufReader::with_capacity(READ_BYTES, stream);
     let mut message = Vec::new();
     loop {
@@ -331,6 +331,6 @@ fn receive(stream: TcpStream, inputs: &Sender<Input>) -> Result<(), Box<dyn Erro
         message.resize(length, 0);
         stream.read_exact(&mut message)?;
         let message = bincode::deserialize(&message)?;
-        inputs.send(Input::Message(message)).map_err(|_| "the replica is gone")?;
+        inputs.send(ReplicaInput::Message(message)).map_err(|_| "the replica is gone")?;
     }
 }

@@ -25,7 +25,7 @@ use crate::Types;
 
 /// Record of the file, stored after its length.
 #[derive(Serialize)]
-enum Record<'a> {
+enum LogRecord<'a> {
     Vote(&'a Vote<u64>),
     Entry(&'a Entry<Types>),
     Truncate(LogId<u64>),
@@ -33,18 +33,18 @@ enum Record<'a> {
 }
 
 /// Records to write, and the channels to notify.
-struct Job {
+struct WriteJob {
     bytes: Vec<u8>,
-    done: Done,
+    notify: JobNotification,
 }
 
-enum Done {
+enum JobNotification {
     Append(LogFlushed<Types>),
     Other(oneshot::Sender<io::Result<()>>),
 }
 
-impl Done {
-    fn tell(self, result: io::Result<()>) {
+impl JobNotification {
+    fn send_result(self, result: io::Result<()>) {
         match self {
             Self::Append(callback) => callback.log_io_completed(result),
             Self::Other(sender) => {
@@ -56,20 +56,20 @@ impl Done {
 }
 
 #[derive(Default)]
-struct State {
+struct LogContents {
     entries: BTreeMap<u64, Entry<Types>>,
-    purged: Option<LogId<u64>>,
+    purged_to: Option<LogId<u64>>,
     vote: Option<Vote<u64>>,
 }
 
 /// A handle to the log, shared by its readers.
 #[derive(Clone)]
-pub struct Log {
-    state: Arc<Mutex<State>>,
-    writer: Option<mpsc::Sender<Job>>,
+pub struct LogHandle {
+    state: Arc<Mutex<LogContents>>,
+    writer: Option<mpsc::Sender<WriteJob>>,
 }
 
-impl Log {
+impl LogHandle {
     /// Returns a log that is lost when the process ends.
     pub fn in_memory() -> Self {
         Self { state: Arc::default(), writer: None }
@@ -81,30 +81,30 @@ impl Log {
         // Makes the file's name durable as well.
         File::open(folder)?.sync_all()?;
         let (writer, jobs) = mpsc::channel();
-        thread::Builder::new().name("log".to_owned()).spawn(move || write(file, &jobs))?;
+        thread::Builder::new().name("log".to_owned()).spawn(move || write_jobs(file, &jobs))?;
         Ok(Self { state: Arc::default(), writer: Some(writer) })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, LogContents> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes and syncs a record before it returns.
-    async fn record(&self, record: Record<'_>) -> io::Result<()> {
+    async fn write_record(&self, record: LogRecord<'_>) -> io::Result<()> {
         let Some(writer) = &self.writer else {
             return Ok(());
         };
         let mut bytes = Vec::new();
-        add(&record, &mut bytes)?;
+        append_record(&record, &mut bytes)?;
         let (sender, done) = oneshot::channel();
-        let job = Job { bytes, done: Done::Other(sender) };
+        let job = WriteJob { bytes, notify: JobNotification::Other(sender) };
         let gone = || io::Error::other("the log's thread is gone");
         writer.send(job).map_err(|_| gone())?;
         done.await.map_err(|_| gone())?
     }
 }
 
-fn add(record: &Record<'_>, bytes: &mut Vec<u8>) -> io::Result<()> {
+fn append_record(record: &LogRecord<'_>, bytes: &mut Vec<u8>) -> io::Result<()> {
     let at = bytes.len();
     bytes.extend_from_slice(&[0; 4]);
     bincode::serialize_into(&mut *bytes, record).map_err(io::Error::other)?;
@@ -114,13 +114,13 @@ fn add(record: &Record<'_>, bytes: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// Writes and syncs all waiting jobs together.
-fn write(mut file: File, jobs: &mpsc::Receiver<Job>) {
+fn write_jobs(mut file: File, jobs: &mpsc::Receiver<WriteJob>) {
     while let Ok(first) = jobs.recv() {
         let mut bytes = first.bytes;
-        let mut done = vec![first.done];
+        let mut done = vec![first.notify];
         for job in jobs.try_iter() {
             bytes.extend_from_slice(&job.bytes);
-            done.push(job.done);
+            done.push(job.notify);
         }
         let result = file.write_all(&bytes).and_then(|()| file.sync_data());
         if let Err(error) = result {
@@ -129,34 +129,34 @@ fn write(mut file: File, jobs: &mpsc::Receiver<Job>) {
             std::process::exit(1);
         }
         for one in done {
-            one.tell(Ok(()));
+            one.send_result(Ok(()));
         }
     }
 }
 
-fn failed(error: &io::Error) -> StorageError<u64> {
+fn storage_error(error: &io::Error) -> StorageError<u64> {
     StorageIOError::write_logs(AnyError::new(error)).into()
 }
 
-impl RaftLogReader<Types> for Log {
+impl RaftLogReader<Types> for LogHandle {
     async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + Send>(
         &mut self,
         range: R,
     ) -> Result<Vec<Entry<Types>>, StorageError<u64>> {
-        let state = self.state();
+        let state = self.lock_state();
         Ok(state.entries.range(range).map(|(_, entry)| entry.clone()).collect())
     }
 }
 
-impl RaftLogStorage<Types> for Log {
+impl RaftLogStorage<Types> for LogHandle {
     type LogReader = Self;
 
     async fn get_log_state(&mut self) -> Result<LogState<Types>, StorageError<u64>> {
-        let state = self.state();
+        let state = self.lock_state();
         let last = state.entries.values().next_back();
         Ok(LogState {
-            last_purged_log_id: state.purged,
-            last_log_id: last.map(|entry| entry.log_id).or(state.purged),
+            last_purged_log_id: state.purged_to,
+            last_log_id: last.map(|entry| entry.log_id).or(state.purged_to),
         })
     }
 
@@ -165,14 +165,14 @@ impl RaftLogStorage<Types> for Log {
     }
 
     async fn save_vote(&mut self, vote: &Vote<u64>) -> Result<(), StorageError<u64>> {
-        let written = self.record(Record::Vote(vote)).await;
+        let written = self.write_record(LogRecord::Vote(vote)).await;
         written.map_err(|error| StorageIOError::write_vote(AnyError::new(&error)))?;
-        self.state().vote = Some(*vote);
+        self.lock_state().vote = Some(*vote);
         Ok(())
     }
 
     async fn read_vote(&mut self) -> Result<Option<Vote<u64>>, StorageError<u64>> {
-        Ok(self.state().vote)
+        Ok(self.lock_state().vote)
     }
 
     async fn append<I>(
@@ -186,10 +186,10 @@ impl RaftLogStorage<Types> for Log {
     {
         let mut bytes = Vec::new();
         {
-            let mut state = self.state();
+            let mut state = self.lock_state();
             for entry in entries {
                 if self.writer.is_some() {
-                    add(&Record::Entry(&entry), &mut bytes).map_err(|error| failed(&error))?;
+                    append_record(&LogRecord::Entry(&entry), &mut bytes).map_err(|error| storage_error(&error))?;
                 }
                 state.entries.insert(entry.log_id.index, entry);
             }
@@ -197,8 +197,8 @@ impl RaftLogStorage<Types> for Log {
         match &self.writer {
             None => callback.log_io_completed(Ok(())),
             Some(writer) => {
-                let job = Job { bytes, done: Done::Append(callback) };
-                let gone = |_| failed(&io::Error::other("the log's thread is gone"));
+                let job = WriteJob { bytes, notify: JobNotification::Append(callback) };
+                let gone = |_| storage_error(&io::Error::other("the log's thread is gone"));
                 writer.send(job).map_err(gone)?;
             }
         }
@@ -206,19 +206,19 @@ impl RaftLogStorage<Types> for Log {
     }
 
     async fn truncate(&mut self, from: LogId<u64>) -> Result<(), StorageError<u64>> {
-        let written = self.record(Record::Truncate(from)).await;
-        written.map_err(|error| failed(&error))?;
-        self.state().entries.split_off(&from.index);
+        let written = self.write_record(LogRecord::Truncate(from)).await;
+        written.map_err(|error| storage_error(&error))?;
+        self.lock_state().entries.split_off(&from.index);
         Ok(())
     }
 
     async fn purge(&mut self, upto: LogId<u64>) -> Result<(), StorageError<u64>> {
-        let written = self.record(Record::Purge(upto)).await;
-        written.map_err(|error| failed(&error))?;
-        let mut state = self.state();
+        let written = self.write_record(LogRecord::Purge(upto)).await;
+        written.map_err(|error| storage_error(&error))?;
+        let mut state = self.lock_state();
         let kept = state.entries.split_off(&(upto.index + 1));
         state.entries = kept;
-        state.purged = Some(upto);
+        state.purged_to = Some(upto);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use compare_front::Applied;
+use compare_front::AppliedCommands;
 use openraft::{
     AnyError, BasicNode, Entry, EntryPayload, LogId, RaftSnapshotBuilder, Snapshot, SnapshotMeta,
     StorageError, StorageIOError, StoredMembership, storage::RaftStateMachine,
@@ -17,37 +17,37 @@ type Meta = SnapshotMeta<u64, BasicNode>;
 
 /// Handle to the state machine, shared with the snapshot builder.
 #[derive(Clone)]
-pub struct Machine {
-    applied: Applied,
+pub struct StateMachine {
+    applied: AppliedCommands,
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
 struct State {
-    last: Option<LogId<u64>>,
+    last_applied: Option<LogId<u64>>,
     membership: StoredMembership<u64, BasicNode>,
     snapshot: Option<(Meta, Vec<u8>)>,
 }
 
-impl Machine {
+impl StateMachine {
     /// Returns a state machine that has applied nothing.
-    pub fn new(applied: Applied) -> Self {
+    pub fn new(applied: AppliedCommands) -> Self {
         Self { applied, state: Arc::default() }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock_state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl RaftStateMachine<Types> for Machine {
+impl RaftStateMachine<Types> for StateMachine {
     type SnapshotBuilder = Self;
 
     async fn applied_state(
         &mut self,
     ) -> Result<(Option<LogId<u64>>, StoredMembership<u64, BasicNode>), StorageError<u64>> {
-        let state = self.state();
-        Ok((state.last, state.membership.clone()))
+        let state = self.lock_state();
+        Ok((state.last_applied, state.membership.clone()))
     }
 
     async fn apply<I>(&mut self, entries: I) -> Result<Vec<u64>, StorageError<u64>>
@@ -56,12 +56,12 @@ impl RaftStateMachine<Types> for Machine {
         I::IntoIter: Send,
     {
         let mut replies = Vec::new();
-        let mut state = self.state();
+        let mut state = self.lock_state();
         for entry in entries {
-            state.last = Some(entry.log_id);
+            state.last_applied = Some(entry.log_id);
             match entry.payload {
                 EntryPayload::Blank => {}
-                EntryPayload::Normal(commands) => self.applied.apply(commands.iter()),
+                EntryPayload::Normal(commands) => self.applied.apply_commands(commands.iter()),
                 EntryPayload::Membership(membership) => {
                     state.membership = StoredMembership::new(Some(entry.log_id), membership);
                 }
@@ -90,15 +90,15 @@ impl RaftStateMachine<Types> for Machine {
         let counts = bincode::deserialize(&bytes)
             .map_err(|error| StorageIOError::read_snapshot(None, AnyError::new(&error)))?;
         self.applied.restore(counts);
-        let mut state = self.state();
-        state.last = meta.last_log_id;
+        let mut state = self.lock_state();
+        state.last_applied = meta.last_log_id;
         state.membership = meta.last_membership.clone();
         state.snapshot = Some((meta.clone(), bytes));
         Ok(())
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot<Types>>, StorageError<u64>> {
-        let state = self.state();
+        let state = self.lock_state();
         Ok(state.snapshot.as_ref().map(|(meta, bytes)| Snapshot {
             meta: meta.clone(),
             snapshot: Box::new(Cursor::new(bytes.clone())),
@@ -106,15 +106,15 @@ impl RaftStateMachine<Types> for Machine {
     }
 }
 
-impl RaftSnapshotBuilder<Types> for Machine {
+impl RaftSnapshotBuilder<Types> for StateMachine {
     async fn build_snapshot(&mut self) -> Result<Snapshot<Types>, StorageError<u64>> {
         // Applying takes the same lock first.
-        let mut state = self.state();
+        let mut state = self.lock_state();
         let bytes = bincode::serialize(&self.applied.state())
             .map_err(|error| StorageIOError::write_snapshot(None, AnyError::new(&error)))?;
-        let index = state.last.map_or(0, |last| last.index);
+        let index = state.last_applied.map_or(0, |last| last.index);
         let meta = SnapshotMeta {
-            last_log_id: state.last,
+            last_log_id: state.last_applied,
             last_membership: state.membership.clone(),
             snapshot_id: index.to_string(),
         };

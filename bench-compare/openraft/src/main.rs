@@ -10,17 +10,17 @@ mod transport;
 
 use std::{collections::BTreeMap, error::Error, io::Cursor, sync::Arc};
 
-use compare_front::{Applied, Commands, Flags};
+use compare_front::{AppliedCommands, EntryCommands, NodeFlags};
 use openraft::{BasicNode, Config, Raft};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// Entries in flight. Commands that arrive meanwhile share the next entry.
-const ENTRIES_UNDER_WAY: usize = 4;
+const ENTRIES_IN_FLIGHT: usize = 4;
 /// Entries in flight if commands do not share entries.
-const COMMANDS_UNDER_WAY: usize = 4096;
+const COMMANDS_IN_FLIGHT: usize = 4096;
 /// Milliseconds. The defaults (50, and 150 to 300) cause elections whenever a busy machine is late.
-const HEARTBEAT: u64 = 500;
-const ELECTION: (u64, u64) = (1500, 3000);
+const HEARTBEAT_MS: u64 = 500;
+const ELECTION_TIMEOUT_MS: (u64, u64) = (1500, 3000);
 
 openraft::declare_raft_types!(
     /// Type parameters of the library.
@@ -34,43 +34,43 @@ openraft::declare_raft_types!(
         AsyncRuntime = openraft::TokioRuntime,
 );
 
-type Waiting = (Vec<u8>, oneshot::Sender<u64>);
+type WaitingCommand = (Vec<u8>, oneshot::Sender<u64>);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let flags = Flags::parse();
-    let applied = Applied::default();
+    let flags = NodeFlags::parse();
+    let applied = AppliedCommands::default();
     let config = Config {
-        heartbeat_interval: HEARTBEAT,
-        election_timeout_min: ELECTION.0,
-        election_timeout_max: ELECTION.1,
+        heartbeat_interval: HEARTBEAT_MS,
+        election_timeout_min: ELECTION_TIMEOUT_MS.0,
+        election_timeout_max: ELECTION_TIMEOUT_MS.1,
         ..Config::default()
     };
-    let log = if flags.durable { log::Log::on_disk(&flags.folder)? } else { log::Log::in_memory() };
+    let log = if flags.is_durable { log::LogHandle::on_disk(&flags.data_folder)? } else { log::LogHandle::in_memory() };
     let raft = Raft::new(
-        flags.node,
+        flags.node_number,
         Arc::new(config.validate()?),
-        transport::Factory,
+        transport::ConnectionFactory,
         log,
-        machine::Machine::new(applied.clone()),
+        machine::StateMachine::new(applied.clone()),
     )
     .await?;
-    transport::listen(flags.own(), raft.clone()).await?;
-    if flags.node == 1 {
-        let all = (1..).zip(&flags.peers);
+    transport::serve_peers(flags.own_address(), raft.clone()).await?;
+    if flags.node_number == 1 {
+        let all = (1..).zip(&flags.peer_addresses);
         let members: BTreeMap<u64, BasicNode> =
             all.map(|(id, at)| (id, BasicNode::new(at))).collect();
         raft.initialize(members).await?;
     }
     let (waiting, taken) = mpsc::unbounded_channel();
-    tokio::spawn(propose(raft.clone(), taken, flags.commands_per_entry));
+    tokio::spawn(propose_commands(raft.clone(), taken, flags.commands_per_entry));
     let submit = move |command| {
         let (answer, outcome) = oneshot::channel();
         // If no proposer is left, the sender is dropped, which reports an unknown outcome.
         let _ = waiting.send((command, answer));
         outcome
     };
-    compare_front::serve(&flags.client, submit).await?;
+    compare_front::serve_clients(&flags.client_address, submit).await?;
     let leader = || {
         let raft = raft.clone();
         async move { raft.current_leader().await.unwrap_or(0) }
@@ -80,14 +80,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Proposes commands in the order of arrival.
-async fn propose(
+async fn propose_commands(
     raft: Raft<Types>,
-    mut waiting: mpsc::UnboundedReceiver<Waiting>,
+    mut waiting: mpsc::UnboundedReceiver<WaitingCommand>,
     commands_per_entry: usize,
 ) {
     let under_way = match commands_per_entry {
-        1 => COMMANDS_UNDER_WAY,
-        _ => ENTRIES_UNDER_WAY,
+        1 => COMMANDS_IN_FLIGHT,
+        _ => ENTRIES_IN_FLIGHT,
     };
     let room = Arc::new(Semaphore::new(under_way));
     loop {
@@ -98,7 +98,7 @@ async fn propose(
         if waiting.recv_many(&mut taken, commands_per_entry).await == 0 {
             return;
         }
-        let mut commands = Commands::default();
+        let mut commands = EntryCommands::default();
         let mut answers = Vec::with_capacity(taken.len());
         for (command, answer) in taken {
             commands.push(&command);

@@ -23,10 +23,10 @@ use crate::Types;
 /// Longest message accepted.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 const BUFFER_BYTES: usize = 64 << 10;
-const CONNECT: Duration = Duration::from_millis(500);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 #[derive(Serialize, Deserialize)]
-enum Request {
+enum PeerRequest {
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<u64>),
     Install(InstallSnapshotRequest<Types>),
@@ -35,37 +35,37 @@ enum Request {
 type Reply<T, E = RaftError<u64>> = Result<T, E>;
 
 /// Serves requests from the other nodes until the process ends.
-pub async fn listen(address: &str, raft: Raft<Types>) -> io::Result<()> {
+pub async fn serve_peers(address: &str, raft: Raft<Types>) -> io::Result<()> {
     let listener = TcpListener::bind(address).await?;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let raft = raft.clone();
             tokio::spawn(async move {
                 // The other end replaces a broken connection.
-                let _ = answer(stream, raft).await;
+                let _ = answer_requests(stream, raft).await;
             });
         }
     });
     Ok(())
 }
 
-async fn answer(stream: TcpStream, raft: Raft<Types>) -> Result<(), Box<dyn Error + Send + Sync>> {
+async fn answer_requests(stream: TcpStream, raft: Raft<Types>) -> Result<(), Box<dyn Error + Send + Sync>> {
     stream.set_nodelay(true)?;
     let mut stream = BufStream::with_capacity(BUFFER_BYTES, BUFFER_BYTES, stream);
     loop {
-        match receive(&mut stream).await? {
-            Request::Append(request) => {
-                send(&mut stream, &raft.append_entries(request).await).await?;
+        match receive_message(&mut stream).await? {
+            PeerRequest::Append(request) => {
+                send_message(&mut stream, &raft.append_entries(request).await).await?;
             }
-            Request::Vote(request) => send(&mut stream, &raft.vote(request).await).await?,
-            Request::Install(request) => {
-                send(&mut stream, &raft.install_snapshot(request).await).await?;
+            PeerRequest::Vote(request) => send_message(&mut stream, &raft.vote(request).await).await?,
+            PeerRequest::Install(request) => {
+                send_message(&mut stream, &raft.install_snapshot(request).await).await?;
             }
         }
     }
 }
 
-async fn send(stream: &mut BufStream<TcpStream>, message: &impl Serialize) -> io::Result<()> {
+async fn send_message(stream: &mut BufStream<TcpStream>, message: &impl Serialize) -> io::Result<()> {
     let bytes = bincode::serialize(message).map_err(io::Error::other)?;
     let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
     stream.write_all(&length.to_le_bytes()).await?;
@@ -73,7 +73,7 @@ async fn send(stream: &mut BufStream<TcpStream>, message: &impl Serialize) -> io
     stream.flush().await
 }
 
-async fn receive<T: DeserializeOwned>(stream: &mut BufStream<TcpStream>) -> io::Result<T> {
+async fn receive_message<T: DeserializeOwned>(stream: &mut BufStream<TcpStream>) -> io::Result<T> {
     let length = usize::try_from(stream.read_u32_le().await?).map_err(io::Error::other)?;
     if length > MESSAGE_BYTES_MAX {
         return Err(io::Error::other("a message is too long"));
@@ -84,19 +84,19 @@ async fn receive<T: DeserializeOwned>(stream: &mut BufStream<TcpStream>) -> io::
 }
 
 /// Creates connections to peers.
-pub struct Factory;
+pub struct ConnectionFactory;
 
-impl RaftNetworkFactory<Types> for Factory {
+impl RaftNetworkFactory<Types> for ConnectionFactory {
     type Network = Connection;
 
     async fn new_client(&mut self, target: u64, node: &BasicNode) -> Connection {
-        Connection { target, address: node.addr.clone(), stream: None }
+        Connection { target_node: target, address: node.addr.clone(), stream: None }
     }
 }
 
 /// Connection to a peer.
 pub struct Connection {
-    target: u64,
+    target_node: u64,
     address: String,
     stream: Option<BufStream<TcpStream>>,
 }
@@ -104,7 +104,7 @@ pub struct Connection {
 type Failure<E> = RPCError<u64, BasicNode, E>;
 
 impl Connection {
-    async fn ask<T, E>(&mut self, request: Request) -> Result<T, Failure<E>>
+    async fn send_request<T, E>(&mut self, request: PeerRequest) -> Result<T, Failure<E>>
     where
         T: DeserializeOwned,
         E: Error + DeserializeOwned,
@@ -112,7 +112,7 @@ impl Connection {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => {
-                let connect = tokio::time::timeout(CONNECT, TcpStream::connect(&self.address));
+                let connect = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(&self.address));
                 let stream = connect.await.map_err(|error| Unreachable::new(&error))?;
                 let stream = stream.map_err(|error| Unreachable::new(&error))?;
                 let nodelay = stream.set_nodelay(true);
@@ -121,12 +121,12 @@ impl Connection {
             }
         };
         let failed = |error: io::Error| NetworkError::new(&error);
-        send(&mut stream, &request).await.map_err(failed)?;
-        let reply: Reply<T, E> = receive(&mut stream).await.map_err(failed)?;
+        send_message(&mut stream, &request).await.map_err(failed)?;
+        let reply: Reply<T, E> = receive_message(&mut stream).await.map_err(failed)?;
         // Kept only after a complete reply: a cancelled request leaves a reply unread, so its
         // connection must close.
         self.stream = Some(stream);
-        reply.map_err(|error| RemoteError::new(self.target, error).into())
+        reply.map_err(|error| RemoteError::new(self.target_node, error).into())
     }
 }
 
@@ -136,7 +136,7 @@ impl RaftNetwork<Types> for Connection {
         request: AppendEntriesRequest<Types>,
         _: RPCOption,
     ) -> Result<AppendEntriesResponse<u64>, Failure<RaftError<u64>>> {
-        self.ask(Request::Append(request)).await
+        self.send_request(PeerRequest::Append(request)).await
     }
 
     async fn install_snapshot(
@@ -144,7 +144,7 @@ impl RaftNetwork<Types> for Connection {
         request: InstallSnapshotRequest<Types>,
         _: RPCOption,
     ) -> Result<InstallSnapshotResponse<u64>, Failure<RaftError<u64, InstallSnapshotError>>> {
-        self.ask(Request::Install(request)).await
+        self.send_request(PeerRequest::Install(request)).await
     }
 
     async fn vote(
@@ -152,6 +152,6 @@ impl RaftNetwork<Types> for Connection {
         request: VoteRequest<u64>,
         _: RPCOption,
     ) -> Result<VoteResponse<u64>, Failure<RaftError<u64>>> {
-        self.ask(Request::Vote(request)).await
+        self.send_request(PeerRequest::Vote(request)).await
     }
 }

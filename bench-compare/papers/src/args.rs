@@ -82,16 +82,16 @@ pub(crate) struct PaperArgs {
 }
 
 impl PaperArgs {
-    pub(crate) fn plain(&self) -> ExperimentOptions {
+    pub(crate) fn to_options(&self) -> ExperimentOptions {
         ExperimentOptions {
             disk_flush: self.disk_flush_ms,
-            wan: self.wan.map(Wan::profile),
-            quick: self.quick,
-            full: self.full,
+            other_network: self.wan.map(Wan::profile),
+            ends_only: self.quick,
+            as_in_paper: self.full,
             time: PaperTime {
                 duration: self.time.duration,
                 warmup: self.time.warmup,
-                repeat: self.time.repeat,
+                repetition_count: self.time.repeat,
             },
         }
     }

@@ -19,23 +19,23 @@ use quorate_device::xdp::{ECHO_ETHER_TYPE, ECHO_PORT, Echo, Hook};
 use quorate_packets::ethernet::{Mac, Raw, raw::ReceiveFilter};
 
 /// Time without a reply after which all messages in flight are counted as lost.
-const PATIENCE: Duration = Duration::from_millis(100);
+const LOST_AFTER: Duration = Duration::from_millis(100);
 const HEADER_BYTES: usize = 14;
 /// Maximum message length in bytes, that is, the packet payload after the IP and UDP headers.
-pub const BYTES_MAX: usize = 1472;
+pub const MESSAGE_BYTES_MAX: usize = 1472;
 /// Minimum message length in bytes. A message contains its send time.
-pub const BYTES_MIN: usize = 8;
+pub const MESSAGE_BYTES_MIN: usize = 8;
 
 /// Transport of the messages, and kind of the echo server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct EchoTransport {
     /// Set if messages are raw frames, without IP and UDP.
-    pub raw: bool,
+    pub is_raw: bool,
     /// Hook of the server's kernel program; `None` for a server in user space.
-    pub hook: Option<Hook>,
+    pub server_hook: Option<Hook>,
 }
 
-impl Way {
+impl EchoTransport {
     /// All transports that experiments compare.
     pub const ALL: [Self; 6] = [
         Self::of(false, None),
@@ -47,12 +47,12 @@ impl Way {
     ];
 
     const fn of(raw: bool, hook: Option<Hook>) -> Self {
-        Self { raw, hook }
+        Self { is_raw: raw, server_hook: hook }
     }
 
     /// Returns the name used in rows and on the server's command line.
     pub const fn name(self) -> &'static str {
-        match (self.raw, self.hook) {
+        match (self.is_raw, self.server_hook) {
             (false, None) => "udp-process",
             (false, Some(Hook::Traffic)) => "udp-tc",
             (false, Some(_)) => "udp-xdp",
@@ -62,15 +62,15 @@ impl Way {
         }
     }
 
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }
 }
 
 /// Serves echoes at an interface until the process exits. Prints the MAC address of the interface
 /// once the server is ready.
-pub fn serve(interface: &str, way: Way) -> io::Result<()> {
-    let hears = match (way.raw, way.hook) {
+pub fn serve_echoes(interface: &str, way: EchoTransport) -> io::Result<()> {
+    let hears = match (way.is_raw, way.server_hook) {
         (true, None) => ReceiveFilter::EtherType(ECHO_ETHER_TYPE),
         _ => ReceiveFilter::Nothing,
     };
@@ -80,7 +80,7 @@ pub fn serve(interface: &str, way: Way) -> io::Result<()> {
         writeln!(out, "{}", raw.local())?;
         out.flush()
     };
-    if let Some(hook) = way.hook {
+    if let Some(hook) = way.server_hook {
         let _echo = Echo::attach(interface, hook).map_err(io::Error::other)?;
         ready()?;
         // From here on, the process only keeps the kernel program attached.
@@ -88,8 +88,8 @@ pub fn serve(interface: &str, way: Way) -> io::Result<()> {
             thread::park();
         }
     }
-    let mut buffer = [0; HEADER_BYTES + BYTES_MAX];
-    if !way.raw {
+    let mut buffer = [0; HEADER_BYTES + MESSAGE_BYTES_MAX];
+    if !way.is_raw {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, ECHO_PORT))?;
         ready()?;
         loop {
@@ -106,52 +106,52 @@ pub fn serve(interface: &str, way: Way) -> io::Result<()> {
         if length < HEADER_BYTES {
             continue;
         }
-        turn(&mut buffer);
+        swap_addresses(&mut buffer);
         raw.send(&buffer[..length]).map_err(io::Error::other)?;
     }
 }
 
 /// Swaps the source and destination of a frame, to return it to its sender.
-fn turn(frame: &mut [u8]) {
+fn swap_addresses(frame: &mut [u8]) {
     let (to, rest) = frame.split_at_mut(6);
     to.swap_with_slice(&mut rest[..6]);
 }
 
 /// Parameters of an echo client.
 #[derive(Clone, Copy, Debug)]
-pub struct Asking {
-    pub way: Way,
+pub struct EchoClientOptions {
+    pub way: EchoTransport,
     /// IP and MAC addresses of the server.
-    pub server: (Ipv4Addr, Mac),
+    pub server_address: (Ipv4Addr, Mac),
     /// Message length in bytes, without headers.
     pub bytes: usize,
     pub outstanding: u32,
     /// Time before the measurement, in which replies do not count.
     pub warmup: Duration,
-    pub time: Duration,
+    pub duration: Duration,
 }
 
-enum Socket {
+enum EchoSocket {
     Udp(UdpSocket),
     Raw(Raw),
 }
 
-impl Socket {
-    fn open(interface: &str, asking: &Asking) -> io::Result<Self> {
-        if asking.way.raw {
+impl EchoSocket {
+    fn open(interface: &str, asking: &EchoClientOptions) -> io::Result<Self> {
+        if asking.way.is_raw {
             let hears = ReceiveFilter::EtherType(ECHO_ETHER_TYPE);
             let raw = Raw::open(interface, hears, None).map_err(io::Error::other)?;
-            raw.set_patience(Some(PATIENCE)).map_err(io::Error::other)?;
+            raw.set_patience(Some(LOST_AFTER)).map_err(io::Error::other)?;
             return Ok(Self::Raw(raw));
         }
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        socket.connect(SocketAddr::from((asking.server.0, ECHO_PORT)))?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.connect(SocketAddr::from((asking.server_address.0, ECHO_PORT)))?;
+        socket.set_read_timeout(Some(LOST_AFTER))?;
         Ok(Self::Udp(socket))
     }
 
     /// Returns the header that precedes the send time in each message.
-    fn header(&self, server: Mac) -> Vec<u8> {
+    fn message_header(&self, server: Mac) -> Vec<u8> {
         match self {
             Self::Udp(_) => Vec::new(),
             Self::Raw(raw) => {
@@ -192,21 +192,21 @@ impl Socket {
 /// Runs a client at an interface in the network namespace of this thread; calls `begun` when the
 /// measurement begins. Returns the samples and the number of lost messages. Losses do not
 /// invalidate the result, because UDP and Ethernet may lose messages.
-pub fn run(interface: &str, asking: &Asking, begun: impl FnOnce()) -> io::Result<(Samples, u64)> {
-    let socket = Socket::open(interface, asking)?;
-    let mut message = socket.header(asking.server.1);
+pub fn run(interface: &str, asking: &EchoClientOptions, begun: impl FnOnce()) -> io::Result<(Samples, u64)> {
+    let socket = EchoSocket::open(interface, asking)?;
+    let mut message = socket.message_header(asking.server_address.1);
     let header = message.len();
-    message.resize(header + asking.bytes.clamp(BYTES_MIN, BYTES_MAX), 0);
-    let mut buffer = [0; HEADER_BYTES + BYTES_MAX];
+    message.resize(header + asking.bytes.clamp(MESSAGE_BYTES_MIN, MESSAGE_BYTES_MAX), 0);
+    let mut buffer = [0; HEADER_BYTES + MESSAGE_BYTES_MAX];
     let start = Instant::now();
     let now = || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let mut send = || {
-        message[header..header + BYTES_MIN].copy_from_slice(&now().to_le_bytes());
+        message[header..header + MESSAGE_BYTES_MIN].copy_from_slice(&now().to_le_bytes());
         socket.send(&message)
     };
     let (mut samples, mut lost) = (Samples::default(), 0);
     let from = u64::try_from(asking.warmup.as_nanos()).unwrap_or(u64::MAX);
-    samples.measured = u64::try_from(asking.time.as_nanos()).unwrap_or(u64::MAX);
+    samples.measured = u64::try_from(asking.duration.as_nanos()).unwrap_or(u64::MAX);
     let until = from.saturating_add(samples.measured);
     let mut begun = Some(begun);
     for _ in 0..asking.outstanding {
@@ -248,16 +248,16 @@ mod tests {
 
     #[test]
     fn ways_have_names() {
-        for way in Way::ALL {
-            assert_eq!(Way::named(way.name()), Some(way));
+        for way in EchoTransport::ALL {
+            assert_eq!(EchoTransport::from_name(way.name()), Some(way));
         }
-        assert_eq!(Way::named("pigeon"), None);
+        assert_eq!(EchoTransport::from_name("pigeon"), None);
     }
 
     #[test]
     fn a_frame_is_turned_to_where_it_came_from() {
         let mut frame = *b"serverclient\x88\xb5hello";
-        turn(&mut frame);
+        swap_addresses(&mut frame);
         assert_eq!(&frame, b"clientserver\x88\xb5hello");
     }
 }

@@ -17,23 +17,23 @@ use quorate_bench::{
 };
 use quorate_core::record::Class;
 
-use crate::published::{Paper, Run, Scenario, Service as Asked};
+use crate::published::{PublishedPaper, Run, Scenario, Service as Asked};
 
 /// Durations requested for an experiment. Each kind of experiment has its own defaults.
 #[derive(Clone, Debug, Default)]
 pub struct PaperTime {
     pub duration: Option<Duration>,
     pub warmup: Option<Duration>,
-    pub repeat: Option<u32>,
+    pub repetition_count: Option<u32>,
 }
 
 impl PaperTime {
     /// Returns the requested durations, with defaults that suit most kinds.
-    pub fn usual(&self) -> Time {
+    pub fn with_usual_defaults(&self) -> Time {
         Time {
             duration: self.duration.unwrap_or(Duration::from_secs(10)),
             warmup: self.warmup.unwrap_or(Duration::from_secs(2)),
-            repeat: self.repeat.unwrap_or(5),
+            repeat: self.repetition_count.unwrap_or(5),
         }
     }
 }
@@ -43,20 +43,20 @@ impl PaperTime {
 pub struct ExperimentOptions {
     pub disk_flush: Duration,
     /// Network to use instead of the one in the paper.
-    pub wan: Option<Profile>,
+    pub other_network: Option<Profile>,
     /// Set to measure only the ends of each list: clients, batches, windows, or groups of bare
     /// programs.
-    pub quick: bool,
+    pub ends_only: bool,
     /// Set to measure all rates and sizes for as long as in the paper. Otherwise some experiments
     /// use a short form.
-    pub full: bool,
+    pub as_in_paper: bool,
     pub time: PaperTime,
 }
 
 #[derive(Debug)]
 pub struct Experiment<'a> {
-    pub(crate) wish: &'a ExperimentOptions,
-    pub(crate) paper: &'a Paper,
+    pub(crate) options: &'a ExperimentOptions,
+    pub(crate) paper: &'a PublishedPaper,
     pub(crate) scenario: &'a Scenario,
     pub(crate) run: &'a Run,
     pub(crate) network: Option<Emulated>,
@@ -66,7 +66,7 @@ impl<'a> Experiment<'a> {
     /// Finds the experiment named `name`. Fails if its prerequisites are missing or the options do
     /// not suit it.
     pub fn find(
-        papers: &'a [Paper],
+        papers: &'a [PublishedPaper],
         name: &str,
         wish: &'a ExperimentOptions,
     ) -> Result<Self, Problem> {
@@ -83,18 +83,18 @@ impl<'a> Experiment<'a> {
                 .hint("'cargo xtask papers --list' shows which are ready"));
         };
         let own = Profile::named(&run.wan);
-        if wish.wan.is_some() && own.is_none() {
+        if wish.other_network.is_some() && own.is_none() {
             let what = "--wan: this experiment runs without an emulated network";
             return Err(Problem::usage(what));
         }
         Ok(Self {
-            wish,
+            options: wish,
             paper,
             scenario,
             run,
             network: match Lan::named(&run.lan) {
                 Some(lan) => Some(Emulated::Lan(lan)),
-                None => wish.wan.or(own).map(Emulated::Wan),
+                None => wish.other_network.or(own).map(Emulated::Wan),
             },
         })
     }
@@ -105,22 +105,22 @@ impl<'a> Experiment<'a> {
     }
 
     /// Starts three new nodes for the experiment.
-    pub(crate) fn bench(&self, session: &mut Session) -> Result<Bench, Problem> {
-        self.bench_with(session, &[])
+    pub(crate) fn start_nodes(&self, session: &mut Session) -> Result<Bench, Problem> {
+        self.start_nodes_with(session, &[])
     }
 
     /// Starts three new nodes for the experiment with additional flags.
-    pub(crate) fn bench_with(
+    pub(crate) fn start_nodes_with(
         &self,
         session: &mut Session,
         more: &[&str],
     ) -> Result<Bench, Problem> {
-        let flush = format!("{}", self.flush_ms());
+        let flush = format!("{}", self.disk_flush_ms());
         let flags = [
             "--durability",
             &self.run.durability,
             "--store",
-            self.store(),
+            self.store_name(),
             "--disk-flush-ms",
             &flush,
         ];
@@ -129,7 +129,7 @@ impl<'a> Experiment<'a> {
             Asked::Log => Service::Log,
             Asked::KvMemory | Asked::KvLsm | Asked::Streams | Asked::Bare => Service::Kv,
         };
-        Ok(Bench::of_own(service, cluster, self.wish.time.usual(), session))
+        Ok(Bench::of_own(service, cluster, self.options.time.with_usual_defaults(), session))
     }
 
     /// Returns whether commands are acknowledged only once they are on disk.
@@ -137,11 +137,11 @@ impl<'a> Experiment<'a> {
         self.run.durability == Class::Durable.name()
     }
 
-    fn flush_ms(&self) -> f64 {
-        self.wish.disk_flush.as_secs_f64() * 1000.0
+    fn disk_flush_ms(&self) -> f64 {
+        self.options.disk_flush.as_secs_f64() * 1000.0
     }
 
-    pub(crate) const fn store(&self) -> &'static str {
+    pub(crate) const fn store_name(&self) -> &'static str {
         match self.run.service {
             Asked::Log | Asked::Bare => quorate_node::log_service::STORE,
             Asked::KvMemory | Asked::Streams => "memory",
@@ -150,7 +150,7 @@ impl<'a> Experiment<'a> {
     }
 
     /// Returns the parameters of a row in which each client has its own connection.
-    pub(crate) fn setting(
+    pub(crate) fn row_setting(
         &self,
         name: &str,
         value_bytes: usize,
@@ -160,9 +160,9 @@ impl<'a> Experiment<'a> {
         Setting {
             reads_percent: self.run.reads_percent,
             connections,
-            disk_flush_ms: self.flush_ms(),
+            disk_flush_ms: self.disk_flush_ms(),
             wan: self.network.map(|network| network.name()),
-            ..Setting::new(name, &self.run.durability, self.store(), value_bytes, offer)
+            ..Setting::new(name, &self.run.durability, self.store_name(), value_bytes, offer)
         }
     }
 }

@@ -22,10 +22,10 @@ use quorate_tools::{die_with_parent, measure};
 
 use args::{Cli, PaperArgs, Part};
 use experiment::Experiment;
-use published::Paper;
+use published::PublishedPaper;
 
 /// Beginning of the command line that a report names.
-const COMMAND: &str = "cargo xtask papers";
+const REPORT_COMMAND: &str = "cargo xtask papers";
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -43,24 +43,24 @@ fn main() -> ExitCode {
 }
 
 fn run_experiment(args: &PaperArgs) -> Result<Exit, Problem> {
-    let papers = published::all().map_err(|error| Problem::new(Exit::Failed, "bad_data", error))?;
+    let papers = published::load_all().map_err(|error| Problem::new(Exit::Failed, "bad_data", error))?;
     let Some(name) = args.name.as_ref().filter(|_| !args.list) else {
-        print(list(&papers).trim_end());
+        print(list_experiments(&papers).trim_end());
         return Ok(Exit::Done);
     };
-    let options = args.plain();
+    let options = args.to_options();
     let experiment = Experiment::find(&papers, name, &options)?;
-    find_nodes_program()?;
+    check_nodes_program()?;
     // Each client needs one descriptor for its connection.
     quorate::raise_descriptor_limit();
-    measure(COMMAND, experiment.network(), &args.files, |document| {
-        experiment.check()?;
+    measure(REPORT_COMMAND, experiment.network(), &args.files, |document| {
+        experiment.check_durations()?;
         experiment.run(document)
     })
 }
 
 /// Checks that the program that runs nodes is in the folder of this one, where the bench starts it.
-fn find_nodes_program() -> Result<(), Problem> {
+fn check_nodes_program() -> Result<(), Problem> {
     let own = env::current_exe().map_err(|error| Problem::io("find this program", &error))?;
     let program = own.with_file_name("quorate");
     if program.is_file() {
@@ -74,12 +74,12 @@ fn find_nodes_program() -> Result<(), Problem> {
 fn serve_echoes(interface: &str, way: &str) -> Result<Exit, Problem> {
     let failed = |error| Problem::io("serve echoes", &error);
     die_with_parent()?;
-    let way = echo::Way::named(way).ok_or_else(|| Problem::usage("no way of an echo"))?;
-    echo::serve(interface, way).map_err(failed)?;
+    let way = echo::EchoTransport::from_name(way).ok_or_else(|| Problem::usage("no way of an echo"))?;
+    echo::serve_echoes(interface, way).map_err(failed)?;
     Ok(Exit::Done)
 }
 
-fn list(papers: &[Paper]) -> String {
+fn list_experiments(papers: &[PublishedPaper]) -> String {
     let mut lines = vec![["name", "source", "state", "what"].map(str::to_owned).to_vec()];
     for paper in papers {
         for scenario in &paper.scenario {

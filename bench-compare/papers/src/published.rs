@@ -18,7 +18,7 @@ pub use metric::Metric;
 pub use table::{Cell, Table};
 pub use ways::{PlaneAndDevice, Ways};
 
-const FILES: [(&str, &str); 5] = [
+const DATA_FILES: [(&str, &str); 5] = [
     ("kernel-paxos", include_str!("../data/kernel-paxos.toml")),
     ("caans", include_str!("../data/caans.toml")),
     ("jpaxos", include_str!("../data/jpaxos.toml")),
@@ -28,7 +28,7 @@ const FILES: [(&str, &str); 5] = [
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Paper {
+pub struct PublishedPaper {
     pub name: String,
     #[expect(dead_code, reason = "required in the data, for its readers")]
     pub title: String,
@@ -51,7 +51,7 @@ pub struct Scenario {
     pub run: Option<Run>,
     /// Single numbers from the paper.
     #[serde(default)]
-    pub figure: Vec<Figure>,
+    pub figure: Vec<PublishedFigure>,
     /// Complete tables from the paper.
     #[serde(default)]
     pub table: Vec<Table>,
@@ -130,7 +130,7 @@ pub struct Point {
 }
 
 impl Point {
-    pub fn commands(&self) -> u64 {
+    pub fn commands_per_batch(&self) -> u64 {
         (self.batch_bytes / (self.value_bytes as u64).max(1)).max(1)
     }
 
@@ -140,7 +140,7 @@ impl Point {
     }
 
     /// Returns the valid rows that were measured for this point.
-    pub fn rows<'a>(&self, rows: &'a [Row]) -> impl Iterator<Item = &'a Row> {
+    pub fn matching_rows<'a>(&self, rows: &'a [Row]) -> impl Iterator<Item = &'a Row> {
         let (value_bytes, batch_bytes) = (self.value_bytes, self.batch_bytes);
         rows.iter().filter(move |row| {
             row.valid && row.value_bytes == value_bytes && row.batch_bytes == Some(batch_bytes)
@@ -201,7 +201,7 @@ pub enum Service {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Figure {
+pub struct PublishedFigure {
     pub system: String,
     pub metric: Metric,
     pub value: f64,
@@ -239,14 +239,14 @@ impl fmt::Display for BadData {
 impl std::error::Error for BadData {}
 
 /// Loads all papers and checks their data.
-pub fn all() -> Result<Vec<Paper>, BadData> {
+pub fn load_all() -> Result<Vec<PublishedPaper>, BadData> {
     let read = |(name, text): (&str, &str)| {
-        let paper: Paper =
+        let paper: PublishedPaper =
             toml::from_str(text).map_err(|error| BadData(format!("{name}: {error}")))?;
-        check(&paper).map_err(|why| BadData(format!("{name}: {why}")))?;
+        check_paper(&paper).map_err(|why| BadData(format!("{name}: {why}")))?;
         Ok(paper)
     };
-    let papers: Vec<Paper> = FILES.into_iter().map(read).collect::<Result<_, BadData>>()?;
+    let papers: Vec<PublishedPaper> = DATA_FILES.into_iter().map(read).collect::<Result<_, BadData>>()?;
     let mut names = BTreeSet::new();
     for scenario in papers.iter().flat_map(|paper| &paper.scenario) {
         if !names.insert(&scenario.name) {
@@ -256,7 +256,7 @@ pub fn all() -> Result<Vec<Paper>, BadData> {
     Ok(papers)
 }
 
-fn check(paper: &Paper) -> Result<(), String> {
+fn check_paper(paper: &PublishedPaper) -> Result<(), String> {
     for scenario in &paper.scenario {
         let name = &scenario.name;
         if scenario.run.is_some() != scenario.waits_for.is_empty() {
@@ -264,7 +264,7 @@ fn check(paper: &Paper) -> Result<(), String> {
         }
         for table in &scenario.table {
             let sizes = scenario.run.as_ref().map(|run| &run.value_bytes[..]);
-            if !table.fits(sizes) {
+            if !table.is_complete(sizes) {
                 return Err(format!("{name}: {} is not complete, or of other sizes", table.title));
             }
         }
@@ -278,8 +278,8 @@ fn check(paper: &Paper) -> Result<(), String> {
             let on_one = matches!(run.kind, Kind::Segment | Kind::Bare | Kind::Ways | Kind::Echo);
             let segment = Lan::named(&run.lan).is_some() == on_one
                 && nodes == [run.kind == Kind::Segment; 2]
-                && bare::fits(run)
-                && ways::fits(run);
+                && bare::is_consistent(run)
+                && ways::is_consistent(run);
             let streams = run.service == Service::Streams;
             let rates = [compared, streams, !run.short_rates.is_empty()];
             let rates = rates == [run.kind == Kind::Rates; 3];
@@ -298,7 +298,7 @@ fn check(paper: &Paper) -> Result<(), String> {
             let known = figure.clients.is_none_or(|n| run.clients.contains(&n));
             let shared = figure.percent.is_none() || run.kind == Kind::Shares;
             let sized = run.value_bytes.contains(&figure.value_bytes);
-            let there = bare::has(run, figure) && ways::has(run, figure);
+            let there = bare::includes_figure(run, figure) && ways::includes_figure(run, figure);
             if !known || !shared || !sized || !there {
                 return Err(format!("{name}: nothing runs that compares with {figure:?}"));
             }
@@ -314,21 +314,21 @@ impl Scenario {
     }
 
     /// Returns the scenario name of rows measured at a percentage of the highest throughput.
-    pub fn at_share(&self, percent: u32) -> String {
+    pub fn scenario_at_share(&self, percent: u32) -> String {
         format!("{} at {percent} %", self.name)
     }
 
     /// Pairs every published number of this scenario with the number in `rows`.
-    pub fn compared(&self, paper: &Paper, rows: &[Row]) -> Vec<Comparison> {
-        let of = |figure: &Figure| {
+    pub fn compare_with(&self, paper: &PublishedPaper, rows: &[Row]) -> Vec<Comparison> {
+        let of = |figure: &PublishedFigure| {
             let place = if figure.place.is_empty() { &self.source } else { &figure.place };
             Comparison {
                 source: format!("{}, {place}", paper.name),
-                what: figure.what(),
+                what: figure.describe(),
                 published: figure.value,
                 unit: figure.metric.unit().to_owned(),
                 approximate: figure.approximate,
-                ours: figure.ours(self, rows),
+                ours: figure.measured_here(self, rows),
             }
         };
         let figures = self.figure.iter().map(of);
@@ -338,20 +338,20 @@ impl Scenario {
             published: point.measured,
             unit: Metric::Throughput.unit().to_owned(),
             approximate: true,
-            ours: point.rows(rows).map(|row| row.achieved_per_s).reduce(f64::max),
+            ours: point.matching_rows(rows).map(|row| row.achieved_per_s).reduce(f64::max),
         });
         let sizes = self.run.as_ref().map_or(&[][..], |run| &run.value_bytes);
         let source = format!("{}, {}", paper.name, self.source);
         let tables = self.table.iter();
-        let cells = tables.flat_map(|table| table.compared(&source, &self.name, sizes, rows));
+        let cells = tables.flat_map(|table| table.compare_with(&source, &self.name, sizes, rows));
         figures.chain(points).chain(cells).collect()
     }
 }
 
-impl Figure {
-    fn what(&self) -> String {
-        if self.metric.is_of_bare() {
-            return bare::what(self);
+impl PublishedFigure {
+    fn describe(&self) -> String {
+        if self.metric.is_bare_only() {
+            return bare::describe_conditions(self);
         }
         let mut what = format!("{}: {}, {} B", self.system, self.metric.name(), self.value_bytes);
         if let Some(clients) = self.clients {
@@ -367,10 +367,10 @@ impl Figure {
         what
     }
 
-    fn ours(&self, scenario: &Scenario, rows: &[Row]) -> Option<f64> {
+    fn measured_here(&self, scenario: &Scenario, rows: &[Row]) -> Option<f64> {
         let name = self
             .percent
-            .map_or_else(|| scenario.name.clone(), |percent| scenario.at_share(percent));
+            .map_or_else(|| scenario.name.clone(), |percent| scenario.scenario_at_share(percent));
         let fits = |row: &&Row| {
             row.valid
                 && row.scenario == name
@@ -379,13 +379,13 @@ impl Figure {
                 && (self.plane.is_none() || row.plane == self.plane)
                 && (self.link.is_none() || row.wan == self.link)
         };
-        let figures = rows.iter().filter(fits).filter_map(|row| self.metric.of(row));
+        let figures = rows.iter().filter(fits).filter_map(|row| self.metric.of_row(row));
         match self.metric {
             Metric::WindowOneShare | Metric::WindowTwoBatch | Metric::LargestShare => {
                 let rows: Vec<&Row> = rows.iter().filter(fits).collect();
                 self.metric.of_grid(&rows)
             }
-            Metric::TimesUnicast | Metric::LossMax => bare::ours(self, rows.iter().filter(fits)),
+            Metric::TimesUnicast | Metric::LossMax => bare::measured_here(self, rows.iter().filter(fits)),
             Metric::MeanUsMin => figures.reduce(f64::min),
             _ => figures.reduce(f64::max),
         }
@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn the_data_is_complete_and_every_number_has_something_to_stand_beside() {
-        let papers = all().unwrap();
+        let papers = load_all().unwrap();
         let scenarios = || papers.iter().flat_map(|paper| &paper.scenario);
         assert!(scenarios().any(|scenario| scenario.run.is_some()));
         assert!(scenarios().any(|scenario| !scenario.waits_for.is_empty()));
@@ -411,11 +411,11 @@ mod tests {
     #[test]
     fn data_that_contradicts_itself_is_refused() {
         let broken_of = |file: usize, from: &str, to: &str| {
-            let good = FILES[file].1;
+            let good = DATA_FILES[file].1;
             let text = good.replacen(from, to, 1);
             assert_ne!(text, good, "{from} is there");
-            match toml::from_str::<Paper>(&text) {
-                Ok(paper) => check(&paper).is_err(),
+            match toml::from_str::<PublishedPaper>(&text) {
+                Ok(paper) => check_paper(&paper).is_err(),
                 Err(_) => true,
             }
         };

@@ -16,15 +16,15 @@ use quorate_bench::{
 use crate::{
     experiment::Experiment,
     kinds::{bare, echo, failure, grid, rates, segment, ways},
-    published::{Kind, Paper, Service},
+    published::{Kind, PublishedPaper, Service},
 };
 
 impl Experiment<'_> {
     /// Checks that the durations suit the experiment.
-    pub fn check(&self) -> Result<(), Problem> {
+    pub fn check_durations(&self) -> Result<(), Problem> {
         match self.run.kind {
-            Kind::Failure => failure::check(&self.wish.time.usual()),
-            Kind::Bare => bare::check(&self.wish.time),
+            Kind::Failure => failure::check_duration(&self.options.time.with_usual_defaults()),
+            Kind::Bare => bare::check_durations(&self.options.time),
             _ => Ok(()),
         }
     }
@@ -34,14 +34,14 @@ impl Experiment<'_> {
         let most = |counts: &[u32]| counts.iter().copied().max().unwrap_or(0);
         let voters = most(&self.run.voters).max(NODES);
         let room = match &self.run.bare {
-            Some(bare) => bare.room(),
+            Some(bare) => bare.namespaces_needed(),
             None => voters + most(&self.run.learners),
         };
         let mut session = Session::with_room(self.network, room)?;
         let measured = self.measure(&mut session, document);
         measured.map_err(|problem| session.with_last_words(problem))?;
-        document.published = self.scenario.compared(self.paper, &document.rows);
-        let Paper { name, setup, .. } = self.paper;
+        document.published = self.scenario.compare_with(self.paper, &document.rows);
+        let PublishedPaper { name, setup, .. } = self.paper;
         document.notes.push(format!("{name}: {}", self.scenario.about));
         document.notes.push(format!("theirs: {setup}"));
         let ours = match self.network {
@@ -80,15 +80,15 @@ impl Experiment<'_> {
             return grid::run(self, session, document);
         }
         let environment = document.environment.clone();
-        let mut ceilings = Ceilings::new(session, &self.wish.time.usual(), environment)?;
-        let measured = self.rows(session, &mut ceilings, document);
+        let mut ceilings = Ceilings::new(session, &self.options.time.with_usual_defaults(), environment)?;
+        let measured = self.measure_rows(session, &mut ceilings, document);
         document.rows.extend(ceilings.into_rows());
         measured?;
         session.end();
         Ok(())
     }
 
-    fn rows(
+    fn measure_rows(
         &self,
         session: &mut Session,
         ceilings: &mut Ceilings,
@@ -96,12 +96,12 @@ impl Experiment<'_> {
     ) -> Result<(), Problem> {
         for value_bytes in &self.run.value_bytes {
             // Each value size gets new nodes, so that the contents of their logs are similar.
-            let bench = self.bench(session)?;
+            let bench = self.start_nodes(session)?;
             let first = document.rows.len();
             for outstanding in &self.run.clients {
                 let offer = Offer::Closed { outstanding: *outstanding };
-                let setting = self.setting(&self.scenario.name, *value_bytes, *outstanding, offer);
-                self.row(&bench, ceilings, &setting, *outstanding, document)?;
+                let setting = self.row_setting(&self.scenario.name, *value_bytes, *outstanding, offer);
+                self.measure_row(&bench, ceilings, &setting, *outstanding, document)?;
             }
             if self.run.kind == Kind::Shares
                 && let Some(greatest) = greatest(&document.rows[first..])
@@ -109,11 +109,11 @@ impl Experiment<'_> {
                 for percent in SHARES_PERCENT {
                     let offer = Offer::Open { per_second: share(greatest.per_second, percent) };
                     let shown = u32::try_from(percent).expect("a percentage");
-                    let name = self.scenario.at_share(shown);
+                    let name = self.scenario.scenario_at_share(shown);
                     let connections = self.run.clients.iter().copied().max().unwrap_or(1);
-                    let setting = self.setting(&name, *value_bytes, connections, offer);
+                    let setting = self.row_setting(&name, *value_bytes, connections, offer);
                     let window = greatest.window.unwrap_or(connections);
-                    self.row(&bench, ceilings, &setting, window, document)?;
+                    self.measure_row(&bench, ceilings, &setting, window, document)?;
                 }
             }
         }
@@ -121,7 +121,7 @@ impl Experiment<'_> {
     }
 
     /// Measures a row, followed by a bare program with the same window.
-    fn row(
+    fn measure_row(
         &self,
         bench: &Bench,
         ceilings: &mut Ceilings,
@@ -131,7 +131,7 @@ impl Experiment<'_> {
     ) -> Result<(), Problem> {
         let mut row = bench.row(setting, document)?;
         let durable = self.is_durable();
-        let flush = self.wish.disk_flush;
+        let flush = self.options.disk_flush;
         let ceiling = ceilings.of(row.value_bytes, window, durable, flush);
         if let Ok(Some(per_second)) = ceiling {
             row.set_ceiling(per_second);

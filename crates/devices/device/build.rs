@@ -16,31 +16,31 @@ fn main() {
     println!("cargo::rerun-if-env-changed=QUORATE_CLANG");
     println!("cargo::rerun-if-changed={}", sources.display());
     println!("cargo::rerun-if-changed={}", folder.join("object").display());
-    for file in compile::sources(&sources).expect("sources can be read") {
+    for file in compile::source_files(&sources).expect("sources can be read") {
         println!("cargo::rerun-if-changed={}", file.display());
     }
-    let compiled = compile::clang().ok_or_else(|| "clang is not installed".to_owned());
+    let compiled = compile::find_clang().ok_or_else(|| "clang is not installed".to_owned());
     let compiled = compiled.and_then(|clang| {
-        compile::PROGRAMS
-            .iter()
-            .try_for_each(|program| compile::compile(&clang, &sources, program, &to(made, program)))
+        compile::PROGRAMS.iter().try_for_each(|program| {
+            compile::compile(&clang, &sources, program, &object_path(made, program))
+        })
     });
     let origin = match compiled {
         Ok(()) => "compiled in this build".to_owned(),
         Err(why) => {
-            committed(&folder, &sources, made, &why);
+            use_committed(&folder, &sources, made, &why);
             format!("the committed objects: {}", why.lines().next().unwrap_or_default())
         }
     };
     println!("cargo::rustc-env=QUORATE_XDP_ORIGIN={origin}");
 }
 
-fn to(made: &Path, program: &str) -> std::path::PathBuf {
+fn object_path(made: &Path, program: &str) -> std::path::PathBuf {
     made.join(format!("{program}.o"))
 }
 
-fn committed(folder: &Path, sources: &Path, made: &Path, why: &str) {
-    let hash = compile::hash(sources).expect("sources can be read");
+fn use_committed(folder: &Path, sources: &Path, made: &Path, why: &str) {
+    let hash = compile::hash_sources(sources).expect("sources can be read");
     let known = fs::read_to_string(folder.join("object/sources.sha1")).unwrap_or_default();
     assert!(
         known.trim() == hash,
@@ -49,6 +49,6 @@ fn committed(folder: &Path, sources: &Path, made: &Path, why: &str) {
     );
     for program in compile::PROGRAMS {
         let object = folder.join(format!("object/{program}.o"));
-        fs::copy(&object, to(made, program)).expect("the committed object can be copied");
+        fs::copy(&object, object_path(made, program)).expect("the committed object can be copied");
     }
 }

@@ -1,47 +1,47 @@
 //! WebAssembly's binary format, as far as [`super::regions`] reads and writes it.
 
 /// Section ids.
-pub(super) const TYPES: u8 = 1;
-pub(super) const IMPORTS: u8 = 2;
-pub(super) const FUNCTIONS: u8 = 3;
-pub(super) const CODE: u8 = 10;
+pub(super) const TYPE_SECTION: u8 = 1;
+pub(super) const IMPORT_SECTION: u8 = 2;
+pub(super) const FUNCTION_SECTION: u8 = 3;
+pub(super) const CODE_SECTION: u8 = 10;
 
 /// A reader of bytes in order. Reading past the end is an error.
-pub(super) struct Reader<'a> {
+pub(super) struct ByteReader<'a> {
     bytes: &'a [u8],
-    at: usize,
+    position: usize,
 }
 
 pub(super) type Result<T> = std::result::Result<T, String>;
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     pub(super) const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, position: 0 }
     }
 
-    pub(super) const fn at(&self) -> usize {
-        self.at
+    pub(super) const fn position(&self) -> usize {
+        self.position
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.at >= self.bytes.len()
+        self.position >= self.bytes.len()
     }
 
     pub(super) fn take_bytes(&mut self, length: usize) -> Result<&'a [u8]> {
-        let taken = self.bytes.get(self.at..self.at + length);
-        self.at += length;
+        let taken = self.bytes.get(self.position..self.position + length);
+        self.position += length;
         taken.ok_or_else(|| "the module ends too early".to_owned())
     }
 
-    pub(super) fn byte(&mut self) -> Result<u8> {
+    pub(super) fn read_byte(&mut self) -> Result<u8> {
         Ok(self.take_bytes(1)?[0])
     }
 
     /// Reads a LEB128 number of at most 64 bits and ignores its sign.
-    pub(super) fn number(&mut self) -> Result<u64> {
+    pub(super) fn read_leb128(&mut self) -> Result<u64> {
         let (mut value, mut shift) = (0, 0);
         loop {
-            let byte = self.byte()?;
+            let byte = self.read_byte()?;
             value |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
             shift += 7;
             if byte & 0x80 == 0 {
@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn index(&mut self) -> Result<usize> {
-        usize::try_from(self.number()?).map_err(|error| error.to_string())
+        usize::try_from(self.read_leb128()?).map_err(|error| error.to_string())
     }
 
     pub(super) fn text(&mut self) -> Result<&'a [u8]> {
@@ -60,8 +60,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the bytes read since the position `at`.
-    pub(super) fn since(&self, at: usize) -> &'a [u8] {
-        self.bytes.get(at..self.at).unwrap_or_default()
+    pub(super) fn bytes_since(&self, at: usize) -> &'a [u8] {
+        self.bytes.get(at..self.position).unwrap_or_default()
     }
 }
 
@@ -81,11 +81,11 @@ pub(super) fn write_number(mut value: usize, out: &mut Vec<u8>) {
 pub(super) type Signature = (usize, usize);
 
 /// Block type without a result.
-pub(super) const NO_RESULT: u8 = 0x40;
+pub(super) const NO_RESULT_BLOCK: u8 = 0x40;
 
 /// Type of a function, with the block type for its result.
 #[derive(Clone, Copy)]
-pub(super) struct Type {
+pub(super) struct FunctionType {
     pub(super) signature: Signature,
     pub(super) kind: u8,
 }
@@ -93,52 +93,52 @@ pub(super) struct Type {
 /// Types of a module's functions. Imported functions come first.
 #[derive(Default)]
 pub(super) struct Signatures {
-    pub(super) types: Vec<Type>,
-    pub(super) functions: Vec<Type>,
-    pub(super) imported: usize,
+    pub(super) types: Vec<FunctionType>,
+    pub(super) functions: Vec<FunctionType>,
+    pub(super) imported_count: usize,
 }
 
 impl Signatures {
     /// Records the types and functions in a section. Ignores other sections.
-    pub(super) fn record_section(&mut self, section: u8, from: &mut Reader<'_>) -> Result<()> {
-        if ![TYPES, IMPORTS, FUNCTIONS].contains(&section) {
+    pub(super) fn record_section(&mut self, section: u8, from: &mut ByteReader<'_>) -> Result<()> {
+        if ![TYPE_SECTION, IMPORT_SECTION, FUNCTION_SECTION].contains(&section) {
             return Ok(());
         }
         for _ in 0..from.index()? {
             match section {
-                TYPES => self.learn_type(from)?,
-                IMPORTS => self.learn_import(from)?,
-                _ => self.learn_function(from)?,
+                TYPE_SECTION => self.record_type(from)?,
+                IMPORT_SECTION => self.record_import(from)?,
+                _ => self.record_function(from)?,
             }
         }
         Ok(())
     }
 
-    fn learn_type(&mut self, from: &mut Reader<'_>) -> Result<()> {
-        if from.byte()? != 0x60 {
+    fn record_type(&mut self, from: &mut ByteReader<'_>) -> Result<()> {
+        if from.read_byte()? != 0x60 {
             return Err("a type that is no function's".to_owned());
         }
         let (parameters, results) = (from.text()?.len(), from.text()?);
         let kind = match results {
-            [] => NO_RESULT,
+            [] => NO_RESULT_BLOCK,
             [kind] => *kind,
             _ => return Err("a function with several results".to_owned()),
         };
-        self.types.push(Type { signature: (parameters, results.len()), kind });
+        self.types.push(FunctionType { signature: (parameters, results.len()), kind });
         Ok(())
     }
 
-    fn learn_import(&mut self, from: &mut Reader<'_>) -> Result<()> {
+    fn record_import(&mut self, from: &mut ByteReader<'_>) -> Result<()> {
         from.text()?;
         from.text()?;
-        if from.byte()? != 0 {
+        if from.read_byte()? != 0 {
             return Err("an import that is no function".to_owned());
         }
-        self.imported += 1;
-        self.learn_function(from)
+        self.imported_count += 1;
+        self.record_function(from)
     }
 
-    fn learn_function(&mut self, from: &mut Reader<'_>) -> Result<()> {
+    fn record_function(&mut self, from: &mut ByteReader<'_>) -> Result<()> {
         let index = from.index()?;
         self.functions.push(*self.types.get(index).ok_or("a type that is not there")?);
         Ok(())

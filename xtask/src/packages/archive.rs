@@ -4,14 +4,14 @@ use std::io::{self, Write as _};
 
 use flate2::{Compression, GzBuilder};
 
-use crate::tree::{Entry, EntryKind, Tree};
+use crate::tree::{EntryKind, FileTree, TreeEntry};
 
 /// Returns the files as a tar archive, all with the same time. Names begin with `prefix`.
-pub(crate) fn tar(tree: &Tree, prefix: &str, time: u32) -> io::Result<Vec<u8>> {
+pub(crate) fn make_tar(tree: &FileTree, prefix: &str, time: u32) -> io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
-    for (path, entry) in tree.all() {
+    for (path, entry) in tree.entries() {
         let mut header = tar::Header::new_gnu();
-        let Entry { kind: what, mode, owner } = entry;
+        let TreeEntry { kind: what, mode, owner } = entry;
         header.set_mode(*mode);
         header.set_mtime(time.into());
         header.set_uid((*owner).into());
@@ -33,7 +33,7 @@ pub(crate) fn tar(tree: &Tree, prefix: &str, time: u32) -> io::Result<Vec<u8>> {
 }
 
 /// Compresses bytes with gzip.
-pub(crate) fn gzip(bytes: &[u8], level: Compression) -> io::Result<Vec<u8>> {
+pub(crate) fn compress_gzip(bytes: &[u8], level: Compression) -> io::Result<Vec<u8>> {
     let mut writer = GzBuilder::new().write(Vec::new(), level);
     writer.write_all(bytes)?;
     writer.finish()

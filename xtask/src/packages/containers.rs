@@ -1,4 +1,4 @@
-//! Runs containers of the image without a container engine: those of the `podman run` lines in the
+//! Runs containers of the image without a container engine: those of the `podman_container run` lines in the
 //! documentation, and the pods of the Kubernetes manifest.
 
 use std::{
@@ -8,16 +8,16 @@ use std::{
     process::Command,
 };
 
-use quorate_shell::{Failed, has, read, root, skip};
+use quorate_shell::{Failed, is_installed, read_output, report_skip, workspace_root};
 use rustix::fs::{Gid, Uid};
 use saphyr::{LoadableYamlNode as _, Yaml};
 use serde_json::Value;
 
-use crate::{image::USER, program::Program};
+use crate::{image::USER_ID, program::PackagedProgram};
 
-const PAGE: &str = "docs/operate/packages.md";
-const MANIFEST: &str = "packaging/kubernetes/quorate.yaml";
-const NEEDED: [&str; 6] = ["curl", "ip", "nsenter", "setpriv", "timeout", "unshare"];
+const PACKAGES_PAGE: &str = "docs/operate/packages.md";
+const KUBERNETES_MANIFEST: &str = "packaging/kubernetes/quorate.yaml";
+const NEEDED_PROGRAMS: [&str; 6] = ["curl", "ip", "nsenter", "setpriv", "timeout", "unshare"];
 
 /// A container that is to be run.
 struct Container {
@@ -30,62 +30,74 @@ struct Container {
 }
 
 /// Checks the page and the manifest with an unpacked image and its configuration.
-pub(crate) fn check(image: &Path, config: &Value, program: &Program) -> Result<(), Failed> {
+pub(crate) fn check_containers(
+    image: &Path,
+    config: &Value,
+    program: &PackagedProgram,
+) -> Result<(), Failed> {
     let what = "no container is run";
-    if let Some(missing) = NEEDED.iter().find(|name| !has(name)) {
-        return skip(what, &format!("there is no {missing}"));
+    if let Some(missing) = NEEDED_PROGRAMS.iter().find(|name| !is_installed(name)) {
+        return report_skip(what, &format!("there is no {missing}"));
     }
-    let text = |name: &str| fs::read_to_string(root().join(name));
-    let (page, manifest) = (text(PAGE)?, text(MANIFEST)?);
-    let lines = commands(&page, "Container").filter(|line| line.starts_with("podman run"));
+    let text = |name: &str| fs::read_to_string(workspace_root().join(name));
+    let (page, manifest) = (text(PACKAGES_PAGE)?, text(KUBERNETES_MANIFEST)?);
+    let lines = section_commands(&page, "Container").filter(|line| line.starts_with("podman run"));
     let lines: Vec<&str> = lines.collect();
     let [open, secured] = lines[..] else {
-        return Err(Failed(format!("{PAGE}: {} lines with `podman run`, not two", lines.len())));
+        return Err(Failed(format!(
+            "{PACKAGES_PAGE}: {} lines with `podman run`, not two",
+            lines.len()
+        )));
     };
     for (line, client) in [
         (open, "quorate kv --client 127.0.0.1:7450 SET a b"),
         (secured, "quorate kv --client 127.0.0.1:7450 --tls certs/client-me SET a b"),
     ] {
         let folder = tempfile::tempdir()?;
-        certificates(folder.path(), &page, "Container", program)?;
-        let container = podman(folder.path(), line)?;
+        create_certificates(folder.path(), &page, "Container", program)?;
+        let container = podman_container(folder.path(), line)?;
         let test = retry_line(&format!("nsenter --net=/run/netns/{} {client}", container.name));
         if !run(image, config, program, folder.path(), &[container], &test)? {
-            return skip(what, "it takes namespaces with a bridge");
+            return report_skip(what, "it takes namespaces with a bridge");
         }
         println!("  works: {line}");
     }
     let folder = tempfile::tempdir()?;
-    certificates(folder.path(), &page, "Kubernetes", program)?;
-    let (pods, test) = pods(folder.path(), &manifest, &page)?;
+    create_certificates(folder.path(), &page, "Kubernetes", program)?;
+    let (pods, test) = manifest_pods(folder.path(), &manifest, &page)?;
     run(image, config, program, folder.path(), &pods, &test)?;
-    println!("  the {} pods of {MANIFEST} become ready, by its probes", pods.len());
+    println!("  the {} pods of {KUBERNETES_MANIFEST} become ready, by its probes", pods.len());
     Ok(())
 }
 
 /// Returns the command lines in the blocks of a section.
-fn commands<'a>(page: &'a str, heading: &str) -> impl Iterator<Item = &'a str> {
+fn section_commands<'a>(page: &'a str, heading: &str) -> impl Iterator<Item = &'a str> {
     let section = page.split("\n## ").find(|section| section.starts_with(heading));
     let blocks = section.unwrap_or_default().split("```").skip(1).step_by(2);
     blocks.flat_map(str::lines).map(|line| line.split("  #").next().unwrap_or_default().trim_end())
 }
 
 /// Runs the commands of a section that create certificates.
-fn certificates(folder: &Path, page: &str, section: &str, program: &Program) -> Result<(), Failed> {
-    for line in commands(page, section) {
+fn create_certificates(
+    folder: &Path,
+    page: &str,
+    section: &str,
+    program: &PackagedProgram,
+) -> Result<(), Failed> {
+    for line in section_commands(page, section) {
         if let Some(words) = line.strip_prefix("quorate cert") {
             let words = words.split_whitespace();
-            read(Command::new(&program.path).current_dir(folder).arg("cert").args(words))?;
+            read_output(Command::new(&program.path).current_dir(folder).arg("cert").args(words))?;
         }
     }
     Ok(())
 }
 
-/// Returns the container of a `podman run` line of the page.
-fn podman(folder: &Path, line: &str) -> Result<Container, Failed> {
+/// Returns the container of a `podman_container run` line of the page.
+fn podman_container(folder: &Path, line: &str) -> Result<Container, Failed> {
     let (mut environment, mut mounts) = (Vec::new(), Vec::new());
     let mut words = line.split_whitespace().skip(2);
-    let wrong = || Failed(format!("{PAGE}: not understood: {line}"));
+    let wrong = || Failed(format!("{PACKAGES_PAGE}: not understood: {line}"));
     while let Some(word) = words.next() {
         let value = || words.clone().next().ok_or_else(wrong);
         match word {
@@ -97,7 +109,7 @@ fn podman(folder: &Path, line: &str) -> Result<Container, Failed> {
                 fs::create_dir_all(&volume)?;
                 // Podman changes the owner of a new volume, and of any volume with the option U.
                 if options == ["U"] || !from.starts_with('.') {
-                    own(&volume, USER)?;
+                    change_owner(&volume, USER_ID)?;
                 }
                 mounts.push((volume, to.to_owned()));
             }
@@ -112,27 +124,34 @@ fn podman(folder: &Path, line: &str) -> Result<Container, Failed> {
 }
 
 /// Changes the owner of a folder and its files.
-fn own(folder: &Path, user: u32) -> Result<(), Failed> {
-    let own =
-        |path: &Path| rustix::fs::chown(path, Some(Uid::from_raw(user)), Some(Gid::from_raw(USER)));
-    own(folder).map_err(Failed::at(folder))?;
+fn change_owner(folder: &Path, user: u32) -> Result<(), Failed> {
+    let own = |path: &Path| {
+        rustix::fs::chown(path, Some(Uid::from_raw(user)), Some(Gid::from_raw(USER_ID)))
+    };
+    own(folder).map_err(Failed::at_path(folder))?;
     for file in fs::read_dir(folder)? {
         let path = file?.path();
-        own(&path).map_err(Failed::at(&path))?;
+        own(&path).map_err(Failed::at_path(&path))?;
     }
     Ok(())
 }
 
 /// Returns the pods of the manifest, and a script that waits for its probes.
-fn pods(folder: &Path, manifest: &str, page: &str) -> Result<(Vec<Container>, String), Failed> {
-    let objects = Yaml::load_from_str(manifest).map_err(Failed::at(Path::new(MANIFEST)))?;
+fn manifest_pods(
+    folder: &Path,
+    manifest: &str,
+    page: &str,
+) -> Result<(Vec<Container>, String), Failed> {
+    let objects =
+        Yaml::load_from_str(manifest).map_err(Failed::at_path(Path::new(KUBERNETES_MANIFEST)))?;
     let set = objects.iter().find(|object| object["kind"].as_str() == Some("StatefulSet"));
-    let set = &set.ok_or_else(|| Failed(format!("{MANIFEST} has no StatefulSet")))?["spec"];
+    let set =
+        &set.ok_or_else(|| Failed(format!("{KUBERNETES_MANIFEST} has no StatefulSet")))?["spec"];
     let pod = &set["template"]["spec"];
     let container = &pod["containers"][0];
     let list = |value: &'static str| container[value].as_sequence().into_iter().flatten();
     let text = |value: &Yaml<'_>| value.as_str().unwrap_or_default().to_owned();
-    let secrets: Vec<(&str, &str)> = commands(page, "Kubernetes")
+    let secrets: Vec<(&str, &str)> = section_commands(page, "Kubernetes")
         .filter_map(|line| line.strip_prefix("kubectl create secret generic "))
         .filter_map(|words| words.split_once(" --from-file="))
         .collect();
@@ -150,13 +169,15 @@ fn pods(folder: &Path, manifest: &str, page: &str) -> Result<(Vec<Container>, St
                 // No secret, so a new volume.
                 (None, None) => folder.join(&name),
                 (None, Some(secret)) => {
-                    return Err(Failed(format!("{PAGE} does not create the secret {secret}")));
+                    return Err(Failed(format!(
+                        "{PACKAGES_PAGE} does not create the secret {secret}"
+                    )));
                 }
             };
             fs::create_dir_all(&from)?;
             // Same effect as `fsGroup`, which makes volumes and secrets accessible.
-            read(Command::new("chmod").args(["-R", "g=u"]).arg(&from))?;
-            own(&from, 0)?;
+            read_output(Command::new("chmod").args(["-R", "g=u"]).arg(&from))?;
+            change_owner(&from, 0)?;
             mounts.push((from, text(&mount["mountPath"])));
         }
         let arguments = list("args").map(|word| text(word).replace("$(POD_NAME)", &name)).collect();
@@ -186,7 +207,7 @@ fn retry_line(command: &str) -> String {
 fn run(
     image: &Path,
     config: &Value,
-    program: &Program,
+    program: &PackagedProgram,
     folder: &Path,
     containers: &[Container],
     test: &str,

@@ -10,39 +10,40 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_shell::{Failed, has, root, skip};
+use quorate_shell::{Failed, is_installed, report_skip, workspace_root};
 use quorate_testbed::page::{steps, typed};
 
-const PAGE: &str = "docs/operate/first-hour.md";
+const FIRST_HOUR_PAGE: &str = "docs/operate/first-hour.md";
 /// Script that creates the minimal root folder.
-const FRESH: &str = include_str!("fresh.sh");
-const NEEDED: [&str; 7] = ["apt-cache", "awk", "dpkg-query", "ip", "tar", "timeout", "unshare"];
+const FRESH_ROOT_SCRIPT: &str = include_str!("fresh.sh");
+const NEEDED_PROGRAMS: [&str; 7] =
+    ["apt-cache", "awk", "dpkg-query", "ip", "tar", "timeout", "unshare"];
 /// Prefix of an output line that announces the next part of the page.
-const PART: &str = "@@ ";
+const PART_PREFIX: &str = "@@ ";
 /// Timeout for the whole page, in seconds.
-const SECONDS_MAX: &str = "300";
+const TIMEOUT_SECONDS: &str = "300";
 
 /// Follows the page with the Debian package `package` and the file of its checksums.
-pub(crate) fn check(package: &Path, sums: &Path) -> Result<(), Failed> {
+pub(crate) fn follow_page(package: &Path, sums: &Path) -> Result<(), Failed> {
     let what = "the first hour of a newcomer is not tried";
-    if let Some(missing) = NEEDED.iter().find(|name| !has(name)) {
-        return skip(what, &format!("there is no {missing}"));
+    if let Some(missing) = NEEDED_PROGRAMS.iter().find(|name| !is_installed(name)) {
+        return report_skip(what, &format!("there is no {missing}"));
     }
     if !rustix::process::geteuid().is_root() {
-        return skip(what, "that takes root");
+        return report_skip(what, "that takes root");
     }
     let (fresh, home) = (tempfile::tempdir()?, tempfile::tempdir()?);
     for file in [package, sums] {
         let name = file.file_name().unwrap_or_default();
-        fs::copy(file, home.path().join(name)).map_err(Failed::at(file))?;
+        fs::copy(file, home.path().join(name)).map_err(Failed::at_path(file))?;
     }
-    let page = root().join(PAGE);
-    let page = fs::read_to_string(&page).map_err(Failed::at(&page))?;
-    fs::write(home.path().join("run"), script(&page))?;
+    let page = workspace_root().join(FIRST_HOUR_PAGE);
+    let page = fs::read_to_string(&page).map_err(Failed::at_path(&page))?;
+    fs::write(home.path().join("run"), page_script(&page))?;
     let mut child = Command::new("timeout")
-        .args(["--kill-after=10", SECONDS_MAX, "unshare", "--mount"])
+        .args(["--kill-after=10", TIMEOUT_SECONDS, "unshare", "--mount"])
         .args(["--net", "--pid", "--fork", "--kill-child"])
-        .args(["sh", "-c", FRESH, "sh"])
+        .args(["sh", "-c", FRESH_ROOT_SCRIPT, "sh"])
         .args([fresh.path(), home.path()])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -50,7 +51,7 @@ pub(crate) fn check(package: &Path, sums: &Path) -> Result<(), Failed> {
     let (mut said, mut made, mut parts) = (String::new(), None, Vec::new());
     for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufReader::lines) {
         let line = line?;
-        match (line.strip_prefix("made of "), line.strip_prefix(PART)) {
+        match (line.strip_prefix("made of "), line.strip_prefix(PART_PREFIX)) {
             (Some(packages), _) => made = Some(packages.to_owned()),
             (_, Some(part)) => parts.push((part.to_owned(), Instant::now())),
             _ => {}
@@ -61,27 +62,30 @@ pub(crate) fn check(package: &Path, sums: &Path) -> Result<(), Failed> {
     let ended = Instant::now();
     let status = child.wait()?;
     let Some(packages) = made else {
-        return skip(what, said.trim());
+        return report_skip(what, said.trim());
     };
     if !status.success() {
-        return Err(Failed(format!("{PAGE} on a fresh machine: {status}\n{said}")));
+        return Err(Failed(format!("{FIRST_HOUR_PAGE} on a fresh machine: {status}\n{said}")));
     }
-    println!("  {PAGE} works on a machine of {packages} without a network:");
-    for line in table(&parts, ended) {
+    println!("  {FIRST_HOUR_PAGE} works on a machine of {packages} without a network:");
+    for line in format_durations(&parts, ended) {
         println!("    {line}");
     }
     Ok(())
 }
 
 /// Returns the commands that a reader types. The script runs as root already, and drops `sudo`.
-fn script(page: &str) -> String {
+fn page_script(page: &str) -> String {
     let mut script = "cd\nsudo() { env PATH=/usr/sbin:/usr/bin:/sbin:/bin \"$@\"; }\n".to_owned();
     let mut part = String::new();
     for step in steps(page) {
         if step.heading != part {
             // A program that draws on the terminal may not have ended its last line.
-            let _ =
-                writeln!(script, r"{{ printf '\n%s\n' '{PART}{}'; }} 2>/dev/null", step.heading);
+            let _ = writeln!(
+                script,
+                r"{{ printf '\n%s\n' '{PART_PREFIX}{}'; }} 2>/dev/null",
+                step.heading
+            );
             part = step.heading;
         }
         script += &typed(&step.text);
@@ -91,7 +95,7 @@ fn script(page: &str) -> String {
 }
 
 /// Formats the seconds of each part and their total.
-fn table(parts: &[(String, Instant)], ended: Instant) -> Vec<String> {
+fn format_durations(parts: &[(String, Instant)], ended: Instant) -> Vec<String> {
     let row = |time: Duration, part: &str| format!("{:>5.1} s  {part}", time.as_secs_f64());
     let ends = parts.iter().skip(1).map(|(_, begun)| *begun);
     let times = parts.iter().zip(ends.chain([ended]));
@@ -110,7 +114,7 @@ mod tests {
     #[test]
     fn script_has_the_commands_of_the_page() {
         let page = "# A\n## One\n```sh\nsudo b c\n```\n## Two\n<!-- test\nrun d\n-->\n";
-        let script = script(page);
+        let script = page_script(page);
         let lines: Vec<&str> = script.lines().skip(2).collect();
         let part = |name: &str| format!(r"{{ printf '\n%s\n' '@@ {name}'; }} 2>/dev/null");
         assert_eq!(lines, [&part("One"), "sudo b c", &part("Two"), "d"]);
@@ -121,6 +125,9 @@ mod tests {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let parts = [("One".to_owned(), at(0)), ("Two".to_owned(), at(3))];
-        assert_eq!(table(&parts, at(5)), ["  3.0 s  One", "  2.0 s  Two", "  5.0 s  in all"]);
+        assert_eq!(
+            format_durations(&parts, at(5)),
+            ["  3.0 s  One", "  2.0 s  Two", "  5.0 s  in all"]
+        );
     }
 }

@@ -1,19 +1,21 @@
 //! A container image without a base image: the binary, its shared libraries, a user, and a data
 //! folder.
 //!
-//! The image is an image layout of the Open Container Initiative in one tar file (`oci-archive`),
+//! The image is an image layout of the Open Container Initiative in one tar file (`check_image-archive`),
 //! written by umoci, which podman, skopeo and Docker 25 or newer load. The libraries are a separate
 //! layer, which stays the same from one release to the next.
 
 use std::{fs, path::Path, process::Command};
 
-use quorate_shell::{Failed, read, root};
+use quorate_shell::{Failed, read_output, workspace_root};
 use serde_json::Value;
 
-use crate::{archive::tar, program::Program, release::Release, tree::Tree};
+use crate::{
+    archive::make_tar, program::PackagedProgram, release::ReleaseIdentity, tree::FileTree,
+};
 
 /// Id of the image's user, above the ids of a machine's own users and services.
-pub(crate) const USER: u32 = 10_001;
+pub(crate) const USER_ID: u32 = 10_001;
 /// Default environment of a container. The container's own environment and flags override it. The
 /// ports accept connections from outside.
 const ENVIRONMENT: [&str; 5] = [
@@ -25,21 +27,24 @@ const ENVIRONMENT: [&str; 5] = [
 ];
 const PORTS: [&str; 5] = ["7450/tcp", "7451/tcp", "7451/udp", "7452/tcp", "7453/tcp"];
 /// Debian packages whose licence notices are shipped with their libraries.
-const NOTICES: [&str; 2] = ["libc6", "libgcc-s1"];
+const NOTICE_PACKAGES: [&str; 2] = ["libc6", "libgcc-s1"];
 
-pub(crate) fn make(program: &Program, release: &Release) -> Result<(String, Vec<u8>), Failed> {
+pub(crate) fn make_image(
+    program: &PackagedProgram,
+    release: &ReleaseIdentity,
+) -> Result<(String, Vec<u8>), Failed> {
     let folder = tempfile::tempdir()?;
     let (layout, layer) = (folder.path().join("layout"), folder.path().join("layer"));
     let image = format!("{}:{}", layout.display(), release.version);
-    let date = release.date();
-    let umoci = |words: &[&str]| read(Command::new("umoci").args(words));
+    let date = release.rfc3339_date();
+    let umoci = |words: &[&str]| read_output(Command::new("umoci").args(words));
     umoci(&["init", "--layout", &layout.to_string_lossy()])?;
     umoci(&["new", "--image", &image])?;
     for (tree, what) in [
-        (base(program)?, "the libraries that the binary is linked with"),
-        (own(program, release)?, "the binary"),
+        (base_layer(program)?, "the libraries that the binary is linked with"),
+        (program_layer(program, release)?, "the binary"),
     ] {
-        fs::write(&layer, tar(&tree, "", release.time)?)?;
+        fs::write(&layer, make_tar(&tree, "", release.unix_time)?)?;
         let mut words = vec!["raw", "add-layer", "--image", &image, "--history.created", &date];
         words.extend(["--history.created_by", what]);
         let layer = layer.to_string_lossy();
@@ -47,7 +52,7 @@ pub(crate) fn make(program: &Program, release: &Release) -> Result<(String, Vec<
         umoci(&words)?;
     }
     let machine = program.machine.debian;
-    let user = format!("{USER}:{USER}");
+    let user = format!("{USER_ID}:{USER_ID}");
     let mut config = vec!["config", "--no-history", "--image", &image, "--created", &date];
     config.extend(["--architecture", machine, "--os", "linux", "--config.user", &user]);
     config.extend(["--config.entrypoint", "/usr/bin/quorate", "--config.cmd", "start"]);
@@ -71,61 +76,65 @@ pub(crate) fn make(program: &Program, release: &Release) -> Result<(String, Vec<
     umoci(&["gc", "--layout", &layout.to_string_lossy()])?;
     // Docker reads the whole name from an annotation of its own.
     let index = layout.join("index.json");
-    let mut text: Value = serde_json::from_slice(&fs::read(&index)?).map_err(Failed::at(&index))?;
+    let mut text: Value =
+        serde_json::from_slice(&fs::read(&index)?).map_err(Failed::at_path(&index))?;
     let name = format!("docker.io/library/quorate:{}", release.version);
     text["manifests"][0]["annotations"]["io.containerd.image.name"] = name.into();
     fs::write(&index, text.to_string())?;
-    let mut tree = Tree::default();
+    let mut tree = FileTree::default();
     for folder in ["", "blobs/sha256"] {
         for file in fs::read_dir(layout.join(folder))? {
             let path = file?.path();
             if path.is_file() {
                 let inside = path.strip_prefix(&layout).unwrap_or(&path);
-                tree.file(&inside.to_string_lossy(), fs::read(&path)?);
+                tree.add_file(&inside.to_string_lossy(), fs::read(&path)?);
             }
         }
     }
     let name = format!("quorate-{}-{machine}.oci.tar", release.version);
-    Ok((name, tar(&tree, "", release.time)?))
+    Ok((name, make_tar(&tree, "", release.unix_time)?))
 }
 
 /// Returns the base layer: the libraries with their notices, the users, and the folders.
-fn base(program: &Program) -> Result<Tree, Failed> {
-    let mut tree = Tree::default();
-    for place in program.debug_paths()? {
-        tree.program(path_in_image(&place), fs::read(&place).map_err(Failed::at(&place))?);
+fn base_layer(program: &PackagedProgram) -> Result<FileTree, Failed> {
+    let mut tree = FileTree::default();
+    for place in program.library_paths()? {
+        tree.add_program(path_in_image(&place), fs::read(&place).map_err(Failed::at_path(&place))?);
     }
     let loader = Path::new(&program.loader);
-    tree.program(path_in_image(loader), fs::read(loader).map_err(Failed::at(loader))?);
-    for package in NOTICES {
+    tree.add_program(path_in_image(loader), fs::read(loader).map_err(Failed::at_path(loader))?);
+    for package in NOTICE_PACKAGES {
         let notice = format!("/usr/share/doc/{package}/copyright");
         if let Ok(bytes) = fs::read(&notice) {
-            tree.file(path_in_image(Path::new(&notice)), bytes);
+            tree.add_file(path_in_image(Path::new(&notice)), bytes);
         }
     }
-    let users = format!("root:x:0:0::/:/\nquorate:x:{USER}:{USER}::/data:/\n");
-    tree.file("etc/passwd", users.into_bytes());
-    let groups = format!("root:x:0:\nquorate:x:{USER}:\n");
-    tree.file("etc/group", groups.into_bytes());
-    tree.file("etc/nsswitch.conf", b"hosts: files dns\n".to_vec());
-    tree.folder("data", 0o750, USER);
-    tree.folder("tmp", 0o1777, 0);
+    let users = format!("root:x:0:0::/:/\nquorate:x:{USER_ID}:{USER_ID}::/data:/\n");
+    tree.add_file("etc/passwd", users.into_bytes());
+    let groups = format!("root:x:0:\nquorate:x:{USER_ID}:\n");
+    tree.add_file("etc/group", groups.into_bytes());
+    tree.add_file("etc/nsswitch.conf", b"hosts: files dns\n".to_vec());
+    tree.add_folder("data", 0o750, USER_ID);
+    tree.add_folder("tmp", 0o1777, 0);
     Ok(tree)
 }
 
 /// Returns the layer with the programs, their licences and the list of their parts.
-fn own(program: &Program, release: &Release) -> Result<Tree, Failed> {
-    let mut tree = Tree::default();
+fn program_layer(program: &PackagedProgram, release: &ReleaseIdentity) -> Result<FileTree, Failed> {
+    let mut tree = FileTree::default();
     for (name, bytes) in program.all_programs() {
-        tree.program(&format!("usr/bin/{name}"), bytes.clone());
+        tree.add_program(&format!("usr/bin/{name}"), bytes.clone());
     }
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
-        let path = root().join(name);
-        let bytes = fs::read(&path).map_err(Failed::at(&path))?;
-        tree.file(&format!("usr/share/doc/quorate/{name}"), bytes);
+        let path = workspace_root().join(name);
+        let bytes = fs::read(&path).map_err(Failed::at_path(&path))?;
+        tree.add_file(&format!("usr/share/doc/quorate/{name}"), bytes);
     }
-    tree.file("usr/share/doc/quorate/NOTICES", release.parts.notices());
-    tree.file("usr/share/doc/quorate/quorate.cdx.json", release.parts.list(release));
+    tree.add_file("usr/share/doc/quorate/NOTICES", release.linked_crates.licence_notices());
+    tree.add_file(
+        "usr/share/doc/quorate/quorate.cdx.json",
+        release.linked_crates.cyclonedx_list(release),
+    );
     Ok(tree)
 }
 

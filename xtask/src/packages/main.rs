@@ -18,9 +18,9 @@ mod tree;
 use std::{env, fs, path::PathBuf, process::ExitCode};
 
 use flate2::Compression;
-use program::Program;
-use quorate_shell::{Failed, root};
-use release::Release;
+use program::PackagedProgram;
+use quorate_shell::{Failed, workspace_root};
+use release::ReleaseIdentity;
 use sha2::{Digest as _, Sha256};
 
 const USAGE: &str = "package [deb|rpm|oci|all] --binary PATH --to DIR [--check] [--fast]";
@@ -37,10 +37,10 @@ enum Kind {
 struct PackageOptions {
     kinds: Vec<Kind>,
     binary: PathBuf,
-    to: PathBuf,
+    output_folder: PathBuf,
     /// Set to check the packages, and to make them a second time for comparison.
-    check: bool,
-    level: Compression,
+    checks_packages: bool,
+    compression: Compression,
 }
 
 fn main() -> ExitCode {
@@ -78,34 +78,35 @@ fn parse_options(words: &[String]) -> Result<PackageOptions, Failed> {
     Ok(PackageOptions {
         kinds,
         binary: binary.ok_or_else(|| missing("--binary"))?,
-        to: to.ok_or_else(|| missing("--to"))?,
-        check,
-        level,
+        output_folder: to.ok_or_else(|| missing("--to"))?,
+        checks_packages: check,
+        compression: level,
     })
 }
 
 fn run(wanted: &PackageOptions) -> Result<(), Failed> {
-    let program = Program::read(&wanted.binary)?.with_others()?.split()?;
-    let release = Release::from_tree(&root(), &program.machine)?;
-    fs::create_dir_all(&wanted.to).map_err(Failed::at(&wanted.to))?;
+    let program =
+        PackagedProgram::read_binary(&wanted.binary)?.with_other_programs()?.split_symbols()?;
+    let release = ReleaseIdentity::from_tree(&workspace_root(), &program.machine)?;
+    fs::create_dir_all(&wanted.output_folder).map_err(Failed::at_path(&wanted.output_folder))?;
     let mut sums = String::new();
     let mut debian = None;
     let mut put = |name: &str, bytes: &[u8]| {
-        let file = wanted.to.join(name);
-        fs::write(&file, bytes).map_err(Failed::at(&file))?;
+        let file = wanted.output_folder.join(name);
+        fs::write(&file, bytes).map_err(Failed::at_path(&file))?;
         println!("{} ({} KiB)", file.display(), bytes.len() / 1024);
         sums += &format!("{:x}  {name}\n", Sha256::digest(bytes));
         Ok::<_, Failed>(file)
     };
     for kind in &wanted.kinds {
-        let packages = make(*kind, &program, &release, wanted.level)?;
+        let packages = make_packages(*kind, &program, &release, wanted.compression)?;
         let mut files = Vec::new();
         for (name, bytes) in &packages {
             files.push(put(name, bytes)?);
         }
-        if wanted.check {
-            check::check(*kind, &files, &program, &release)?;
-            if make(*kind, &program, &release, wanted.level)? != packages {
+        if wanted.checks_packages {
+            check::check_packages(*kind, &files, &program, &release)?;
+            if make_packages(*kind, &program, &release, wanted.compression)? != packages {
                 let what = format!("{files:?} are not the same when they are made again");
                 return Err(Failed(what));
             }
@@ -115,31 +116,31 @@ fn run(wanted: &PackageOptions) -> Result<(), Failed> {
             debian = files.into_iter().next();
         }
     }
-    match symbols::make(&program, &release, wanted.level)? {
+    match symbols::make_archive(&program, &release, wanted.compression)? {
         Some((name, bytes)) => drop(put(&name, &bytes)?),
         None => println!("no debug information: the programs were built without"),
     }
     let list = format!("quorate-{}.cdx.json", release.version);
-    put(&list, &release.parts.list(&release))?;
-    let file = wanted.to.join("SHA256SUMS");
-    fs::write(&file, sums).map_err(Failed::at(&file))?;
+    put(&list, &release.linked_crates.cyclonedx_list(&release))?;
+    let file = wanted.output_folder.join("SHA256SUMS");
+    fs::write(&file, sums).map_err(Failed::at_path(&file))?;
     match debian {
-        Some(package) if wanted.check => first_hour::check(&package, &file),
+        Some(package) if wanted.checks_packages => first_hour::follow_page(&package, &file),
         _ => Ok(()),
     }
 }
 
 /// Returns the file names and the content of the packages of a kind.
-fn make(
+fn make_packages(
     kind: Kind,
-    program: &Program,
-    release: &Release,
+    program: &PackagedProgram,
+    release: &ReleaseIdentity,
     level: Compression,
 ) -> Result<Vec<(String, Vec<u8>)>, Failed> {
     match kind {
-        Kind::Deb => native::make(&native::DEBIAN, program, release, level),
-        Kind::Rpm => native::make(&native::RED_HAT, program, release, level),
-        Kind::Oci => Ok(vec![image::make(program, release)?]),
+        Kind::Deb => native::make_packages(&native::DEBIAN, program, release, level),
+        Kind::Rpm => native::make_packages(&native::RED_HAT, program, release, level),
+        Kind::Oci => Ok(vec![image::make_image(program, release)?]),
     }
 }
 

@@ -9,13 +9,13 @@ use std::{
 };
 
 use flate2::Compression;
-use quorate_shell::{Failed, has, read, root, target};
+use quorate_shell::{Failed, build_folder, is_installed, read_output, workspace_root};
 use serde_json::json;
 
-use crate::{archive::gzip, program::Program, release::Release};
+use crate::{archive::compress_gzip, program::PackagedProgram, release::ReleaseIdentity};
 
 /// Files of the repository that packages contain. Folders are copied without their subfolders.
-const COPIED: [&str; 12] = [
+const REPOSITORY_FILES: [&str; 12] = [
     "CHANGELOG.md",
     "LICENSE-APACHE",
     "LICENSE-MIT",
@@ -31,57 +31,57 @@ const COPIED: [&str; 12] = [
 ];
 
 /// Names of a family of distributions.
-pub(crate) struct Family {
+pub(crate) struct DistributionFamily {
     packager: &'static str,
     /// Packages of the C library and of its header.
-    library: &'static str,
-    devel: &'static str,
+    library_package: &'static str,
+    devel_package: &'static str,
     /// Folder of libraries, by the name of the machine.
-    folder: fn(&str) -> String,
+    library_folder: fn(&str) -> String,
     /// Dependency on the library of a version.
-    same: fn(&str) -> String,
+    exact_dependency: fn(&str) -> String,
 }
 
-pub(crate) const DEBIAN: Family = Family {
+pub(crate) const DEBIAN: DistributionFamily = DistributionFamily {
     packager: "deb",
-    library: "libquorate0",
-    devel: "libquorate-dev",
-    folder: |machine| format!("/usr/lib/{machine}-linux-gnu"),
-    same: |version| format!("libquorate0 (= {version}-1)"),
+    library_package: "libquorate0",
+    devel_package: "libquorate-dev",
+    library_folder: |machine| format!("/usr/lib/{machine}-linux-gnu"),
+    exact_dependency: |version| format!("libquorate0 (= {version}-1)"),
 };
 
-pub(crate) const RED_HAT: Family = Family {
+pub(crate) const RED_HAT: DistributionFamily = DistributionFamily {
     packager: "rpm",
-    library: "libquorate",
-    devel: "libquorate-devel",
-    folder: |_| "/usr/lib64".to_owned(),
-    same: |version| format!("libquorate = {version}-1"),
+    library_package: "libquorate",
+    devel_package: "libquorate-devel",
+    library_folder: |_| "/usr/lib64".to_owned(),
+    exact_dependency: |version| format!("libquorate = {version}-1"),
 };
 
 /// Makes the packages of a family: the node's first, then the library's and that of its header.
 /// Returns their file names and content.
-pub(crate) fn make(
-    family: &Family,
-    program: &Program,
-    release: &Release,
+pub(crate) fn make_packages(
+    family: &DistributionFamily,
+    program: &PackagedProgram,
+    release: &ReleaseIdentity,
     level: Compression,
 ) -> Result<Vec<(String, Vec<u8>)>, Failed> {
     let stage = tempfile::tempdir()?;
-    let library = (family.folder)(program.machine.rpm);
-    collect(stage.path(), program, release, &library)?;
+    let library = (family.library_folder)(program.machine.rpm);
+    stage_files(stage.path(), program, release, &library)?;
     let variables = [
         ("ARCH", program.machine.debian),
-        ("VERSION", &release.packaged()),
+        ("VERSION", &release.package_version()),
         ("LEVEL", &level.level().to_string()),
-        ("LIBC", &program.libc()),
+        ("LIBC", &program.libc_version()),
         ("LIB", &library),
-        ("LIBRARY", family.library),
-        ("LIBRARY_SAME", &(family.same)(&release.packaged())),
-        ("DEVEL", family.devel),
+        ("LIBRARY", family.library_package),
+        ("LIBRARY_SAME", &(family.exact_dependency)(&release.package_version())),
+        ("DEVEL", family.devel_package),
     ];
     let text = |name: &str| {
-        let file = root().join("packaging/nfpm").join(name);
-        fs::read_to_string(&file).map_err(Failed::at(&file))
+        let file = workspace_root().join("packaging/nfpm").join(name);
+        fs::read_to_string(&file).map_err(Failed::at_path(&file))
     };
     let mut packages = Vec::new();
     for description in ["quorate.yaml", "library.yaml", "devel.yaml"] {
@@ -91,10 +91,10 @@ pub(crate) fn make(
         }
         let made = tempfile::tempdir()?;
         fs::write(stage.path().join(description), whole)?;
-        let mut nfpm = Command::new(nfpm()?);
-        nfpm.current_dir(stage.path()).env("SOURCE_DATE_EPOCH", release.time.to_string());
+        let mut nfpm = Command::new(nfpm_path()?);
+        nfpm.current_dir(stage.path()).env("SOURCE_DATE_EPOCH", release.unix_time.to_string());
         nfpm.args(["package", "--packager", family.packager, "--config", description, "--target"]);
-        read(nfpm.arg(made.path()))?;
+        read_output(nfpm.arg(made.path()))?;
         for file in fs::read_dir(made.path())? {
             let file = file?;
             packages.push((file.file_name().to_string_lossy().into(), fs::read(file.path())?));
@@ -104,41 +104,46 @@ pub(crate) fn make(
 }
 
 /// Returns the program that ./setup installed, or else that of this machine.
-fn nfpm() -> Result<PathBuf, Failed> {
-    let installed = target().join("nfpm/bin/nfpm");
+fn nfpm_path() -> Result<PathBuf, Failed> {
+    let installed = build_folder().join("nfpm/bin/nfpm");
     match installed.is_file() {
         true => Ok(installed),
-        false if has("nfpm") => Ok("nfpm".into()),
+        false if is_installed("nfpm") => Ok("nfpm".into()),
         false => Err(Failed("there is no nfpm, which makes packages: run ./setup".to_owned())),
     }
 }
 
 /// Writes the files that the descriptions name to a folder, all with the time of the release.
-fn collect(stage: &Path, program: &Program, release: &Release, lib: &str) -> Result<(), Failed> {
+fn stage_files(
+    stage: &Path,
+    program: &PackagedProgram,
+    release: &ReleaseIdentity,
+    lib: &str,
+) -> Result<(), Failed> {
     let put = |name: &str, bytes: &[u8], mode: u32| {
         let path = stage.join(name);
         fs::create_dir_all(path.parent().unwrap_or(stage))?;
         fs::write(&path, bytes)?;
         fs::set_permissions(&path, Permissions::from_mode(mode))?;
-        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(release.time.into());
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(release.unix_time.into());
         File::open(&path)?.set_modified(time)
     };
     let file = |name: &str, bytes: &[u8]| put(name, bytes, 0o644);
-    let gz = |name: &str, bytes: &[u8]| file(name, &gzip(bytes, Compression::best())?);
+    let gz = |name: &str, bytes: &[u8]| file(name, &compress_gzip(bytes, Compression::best())?);
     for (name, bytes) in program.all_programs() {
         put(&format!("bin/{name}"), bytes, 0o755)?;
     }
     file("lib/libquorate.so", &program.library)?;
-    for name in COPIED {
-        let from = root().join(name);
+    for name in REPOSITORY_FILES {
+        let from = workspace_root().join(name);
         // In the stage, the files of `packaging` are at the top.
         let to = Path::new(name.trim_start_matches("packaging").trim_start_matches('/'));
         if from.is_file() {
             let to = to.file_name().unwrap_or_default().to_string_lossy();
-            file(&to, &fs::read(&from).map_err(Failed::at(&from))?)?;
+            file(&to, &fs::read(&from).map_err(Failed::at_path(&from))?)?;
             continue;
         }
-        for entry in fs::read_dir(&from).map_err(Failed::at(&from))? {
+        for entry in fs::read_dir(&from).map_err(Failed::at_path(&from))? {
             let path = entry?.path();
             let mode = if name.ends_with("scripts") { 0o755 } else { 0o644 };
             let is_page = path.extension().is_some_and(|kind| kind == "md");
@@ -157,16 +162,16 @@ fn collect(stage: &Path, program: &Program, release: &Release, lib: &str) -> Res
         let page = page?;
         gz(&format!("man/{}.gz", page.file_name().to_string_lossy()), &fs::read(page.path())?)?;
     }
-    gz("NOTICES.gz", &release.parts.notices())?;
+    gz("NOTICES.gz", &release.linked_crates.licence_notices())?;
     gz("changelog.gz", &fs::read(stage.join("CHANGELOG.md"))?)?;
-    file("quorate.cdx.json", &release.parts.list(release))?;
+    file("quorate.cdx.json", &release.linked_crates.cyclonedx_list(release))?;
     let pc = include_str!("../../../crates/operate/capi/quorate.pc.in");
     let pc = pc.replace("@PREFIX@/lib", lib).replace("@PREFIX@", "/usr");
     file("quorate.pc", pc.replace("@VERSION@", &release.version).as_bytes())?;
     // Changelog of the package, which nfpm converts to the format of each distribution.
     let log = json!([{
         "semver": format!("{}-1", release.version),
-        "date": release.date(),
+        "date": release.rfc3339_date(),
         "packager": "The Quorate authors <quorate@localhost>",
         "deb": {"urgency": "medium", "distributions": ["stable"]},
         "changes": [{"note": "Release; changelog.gz says what users notice"}],

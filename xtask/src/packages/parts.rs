@@ -17,16 +17,16 @@ use cargo_metadata::{
 use quorate_shell::Failed;
 use serde_json::{Value, json};
 
-use crate::{program::Machine, release::Release};
+use crate::{program::Machine, release::ReleaseIdentity};
 
 /// The crate of the programs.
-const ROOT: &str = "quorate-cli";
+const ROOT_CRATE: &str = "quorate-cli";
 /// Name prefixes of files with a licence, or with notices that a licence requires to be passed on.
-const TEXTS: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE"];
+const LICENCE_FILE_PREFIXES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE"];
 
 /// All third-party crates, by name and version.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Parts(Vec<ThirdPartyCrate>);
+pub(crate) struct LinkedCrates(Vec<ThirdPartyCrate>);
 
 #[derive(Clone, Debug)]
 struct ThirdPartyCrate {
@@ -36,10 +36,10 @@ struct ThirdPartyCrate {
     repository: String,
     /// SHA-256 of the crate's package, from `Cargo.lock`.
     checksum: String,
-    texts: Vec<String>,
+    licence_texts: Vec<String>,
 }
 
-impl Parts {
+impl LinkedCrates {
     /// Lists the crates that are linked into the programs for `machine`.
     pub(crate) fn linked_into(root: &Path, machine: &Machine) -> Result<Self, Failed> {
         let platform = format!("{}-unknown-linux-gnu", machine.rpm);
@@ -48,7 +48,7 @@ impl Parts {
         let metadata = metadata.map_err(|error| Failed(format!("cargo metadata: {error}")))?;
         let lock = root.join("Cargo.lock");
         let lock: toml::Table =
-            toml::from_str(&fs::read_to_string(&lock)?).map_err(Failed::at(&lock))?;
+            toml::from_str(&fs::read_to_string(&lock)?).map_err(Failed::at_path(&lock))?;
         let locked = lock.get("package").and_then(toml::Value::as_array).into_iter().flatten();
         let text = |one: &toml::Value, key: &str| {
             one.get(key).and_then(toml::Value::as_str).unwrap_or_default().to_owned()
@@ -57,10 +57,12 @@ impl Parts {
             .map(|one| ((text(one, "name"), text(one, "version")), text(one, "checksum")))
             .collect();
         let mut parts = Vec::new();
-        for package in linked(&metadata)? {
+        for package in linked_packages(&metadata)? {
             let named = (package.name.to_string(), package.version.to_string());
             parts.push(ThirdPartyCrate {
-                texts: texts(package.manifest_path.as_std_path().parent().unwrap_or(root))?,
+                licence_texts: read_licence_texts(
+                    package.manifest_path.as_std_path().parent().unwrap_or(root),
+                )?,
                 license: package.license.clone().unwrap_or_default(),
                 repository: package.repository.clone().unwrap_or_default(),
                 checksum: checksums.get(&named).cloned().unwrap_or_default(),
@@ -73,14 +75,15 @@ impl Parts {
     }
 
     /// Returns the list in CycloneDX 1.5, for vulnerability scanners.
-    pub(crate) fn list(&self, release: &Release) -> Vec<u8> {
-        let components: Vec<Value> = self.0.iter().map(ThirdPartyCrate::component).collect();
+    pub(crate) fn cyclonedx_list(&self, release: &ReleaseIdentity) -> Vec<u8> {
+        let components: Vec<Value> =
+            self.0.iter().map(ThirdPartyCrate::cyclonedx_component).collect();
         let list = json!({
             "bomFormat": "CycloneDX",
             "specVersion": "1.5",
             "version": 1,
             "metadata": {
-                "timestamp": release.date(),
+                "timestamp": release.rfc3339_date(),
                 "component": {
                     "type": "application",
                     "bom-ref": "quorate",
@@ -97,14 +100,14 @@ impl Parts {
     }
 
     /// Returns the texts of all licences, each once, with the crates that use it.
-    pub(crate) fn notices(&self) -> Vec<u8> {
+    pub(crate) fn licence_notices(&self) -> Vec<u8> {
         let mut under: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         let mut without = String::new();
         for part in &self.0 {
-            for text in &part.texts {
+            for text in &part.licence_texts {
                 under.entry(text).or_default().insert(part.to_string());
             }
-            if part.texts.is_empty() {
+            if part.licence_texts.is_empty() {
                 let ThirdPartyCrate { license, repository, .. } = part;
                 let _ = writeln!(without, "  {part}: {license}, {repository}");
             }
@@ -126,7 +129,7 @@ impl Parts {
 }
 
 impl ThirdPartyCrate {
-    fn component(&self) -> Value {
+    fn cyclonedx_component(&self) -> Value {
         let url = format!("pkg:cargo/{}@{}", self.name, self.version);
         let mut component = json!({
             "type": "library",
@@ -155,11 +158,11 @@ impl std::fmt::Display for ThirdPartyCrate {
 
 /// Returns the third-party packages linked into the programs, without build dependencies and
 /// macros.
-fn linked(metadata: &Metadata) -> Result<Vec<&Package>, Failed> {
+fn linked_packages(metadata: &Metadata) -> Result<Vec<&Package>, Failed> {
     let nodes = metadata.resolve.iter().flat_map(|resolve| &resolve.nodes);
     let nodes: BTreeMap<&PackageId, &Node> = nodes.map(|node| (&node.id, node)).collect();
-    let root = metadata.packages.iter().find(|one| one.name == ROOT);
-    let root = root.ok_or_else(|| Failed(format!("cargo metadata names no {ROOT}")))?;
+    let root = metadata.packages.iter().find(|one| one.name == ROOT_CRATE);
+    let root = root.ok_or_else(|| Failed(format!("cargo metadata names no {ROOT_CRATE}")))?;
     let (mut waiting, mut seen) = (vec![&root.id], BTreeSet::new());
     while let Some(id) = waiting.pop() {
         let is_macro = metadata[id].targets.iter().any(Target::is_proc_macro);
@@ -176,14 +179,14 @@ fn linked(metadata: &Metadata) -> Result<Vec<&Package>, Failed> {
 }
 
 /// Returns the licence texts in the folder of a manifest.
-fn texts(folder: &Path) -> Result<Vec<String>, Failed> {
+fn read_licence_texts(folder: &Path) -> Result<Vec<String>, Failed> {
     let mut texts = Vec::new();
-    for file in fs::read_dir(folder).map_err(Failed::at(folder))? {
+    for file in fs::read_dir(folder).map_err(Failed::at_path(folder))? {
         let path = file?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let upper = name.to_uppercase();
-        if TEXTS.iter().any(|text| upper.starts_with(text)) && path.is_file() {
-            let text = fs::read(&path).map_err(Failed::at(&path))?;
+        if LICENCE_FILE_PREFIXES.iter().any(|text| upper.starts_with(text)) && path.is_file() {
+            let text = fs::read(&path).map_err(Failed::at_path(&path))?;
             let text = String::from_utf8_lossy(&text).trim().replace("\r\n", "\n");
             texts.push(text);
         }
@@ -202,14 +205,15 @@ mod tests {
             license: "MIT/Apache-2.0".to_owned(),
             repository: "https://example.com".to_owned(),
             checksum: "00ff".to_owned(),
-            texts: texts.iter().map(|text| (*text).to_owned()).collect(),
+            licence_texts: texts.iter().map(|text| (*text).to_owned()).collect(),
         }
     }
 
     #[test]
     fn licence_text_appears_once_with_all_its_packages() {
-        let parts = Parts(vec![part("a", &["one"]), part("b", &["one", "two"]), part("c", &[])]);
-        let notices = String::from_utf8(parts.notices()).unwrap();
+        let parts =
+            LinkedCrates(vec![part("a", &["one"]), part("b", &["one", "two"]), part("c", &[])]);
+        let notices = String::from_utf8(parts.licence_notices()).unwrap();
         assert!(notices.contains("\na 1.2.3, b 1.2.3\n"), "{notices}");
         assert!(notices.contains("\nb 1.2.3\n"), "{notices}");
         assert!(notices.contains("  c 1.2.3: MIT/Apache-2.0, https://example.com\n"));
@@ -229,12 +233,12 @@ mod tests {
             |name: &str, deps: &[Value]| json!({"id": name, "dependencies": [], "deps": deps});
         let metadata = json!({
             "packages": [
-                package(ROOT, "bin", None), package("own", "lib", None), package("far", "lib", Some("r")),
+                package(ROOT_CRATE, "bin", None), package("own", "lib", None), package("far", "lib", Some("r")),
                 package("macro", "proc-macro", Some("r")), package("of-macro", "lib", Some("r")),
                 package("build", "lib", Some("r")), package("test", "lib", Some("r")),
             ],
             "resolve": {"root": null, "nodes": [
-                node(ROOT, &[dep("own", None), dep("macro", None), dep("build", Some("build")), dep("test", Some("dev"))]),
+                node(ROOT_CRATE, &[dep("own", None), dep("macro", None), dep("build", Some("build")), dep("test", Some("dev"))]),
                 node("own", &[dep("far", None), dep("own", None)]),
                 node("macro", &[dep("of-macro", None)]),
             ]},
@@ -242,7 +246,7 @@ mod tests {
         });
         let metadata: Metadata = serde_json::from_value(metadata).unwrap();
         let names: Vec<&str> =
-            linked(&metadata).unwrap().iter().map(|one| one.name.as_str()).collect();
+            linked_packages(&metadata).unwrap().iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["far"]);
     }
 }

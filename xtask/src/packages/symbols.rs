@@ -7,23 +7,23 @@ use object::{Object as _, build::elf::Builder, elf::SHF_ALLOC, read::elf::ElfFil
 use quorate_shell::Failed;
 
 use crate::{
-    archive::{gzip, tar},
-    program::Program,
-    release::Release,
-    tree::Tree,
+    archive::{compress_gzip, make_tar},
+    program::PackagedProgram,
+    release::ReleaseIdentity,
+    tree::FileTree,
 };
 
 /// Prefix of sections that only debuggers and backtraces read.
-const DEBUG: &[u8] = b".debug_";
+const DEBUG_SECTION_PREFIX: &[u8] = b".debug_";
 
 /// A program as linked, with its debug information.
-pub(crate) struct Symbols {
+pub(crate) struct DebugSymbols {
     /// Build ID of the program, in hexadecimal. The stripped program retains it.
     build_id: String,
     bytes: Vec<u8>,
 }
 
-impl Symbols {
+impl DebugSymbols {
     /// Returns the path at which debuggers and the program's own backtraces expect the file.
     pub(crate) fn debug_path(&self) -> String {
         let (folder, file) = self.build_id.split_at(2);
@@ -33,19 +33,22 @@ impl Symbols {
 
 /// Splits a program into the stripped program and its debug information. A program without a build
 /// ID is not stripped, since its debug information could not be found.
-pub(crate) fn split(path: &Path, bytes: Vec<u8>) -> Result<(Vec<u8>, Option<Symbols>), Failed> {
+pub(crate) fn split_symbols(
+    path: &Path,
+    bytes: Vec<u8>,
+) -> Result<(Vec<u8>, Option<DebugSymbols>), Failed> {
     let file =
-        ElfFile64::<object::Endianness>::parse(bytes.as_slice()).map_err(Failed::at(path))?;
-    let build_id = file.build_id().map_err(Failed::at(path))?;
+        ElfFile64::<object::Endianness>::parse(bytes.as_slice()).map_err(Failed::at_path(path))?;
+    let build_id = file.build_id().map_err(Failed::at_path(path))?;
     let Some(build_id) = build_id.filter(|id| id.len() > 1) else {
         return Ok((bytes, None));
     };
     let build_id: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut builder = Builder::read(bytes.as_slice()).map_err(Failed::at(path))?;
+    let mut builder = Builder::read(bytes.as_slice()).map_err(Failed::at_path(path))?;
     let mut found = false;
     for section in &mut builder.sections {
         let is_loaded = section.sh_flags & u64::from(SHF_ALLOC) != 0;
-        if section.name.starts_with(DEBUG) && !is_loaded {
+        if section.name.starts_with(DEBUG_SECTION_PREFIX) && !is_loaded {
             (section.delete, found) = (true, true);
         }
     }
@@ -53,26 +56,26 @@ pub(crate) fn split(path: &Path, bytes: Vec<u8>) -> Result<(Vec<u8>, Option<Symb
         return Ok((bytes, None));
     }
     let mut program = Vec::new();
-    builder.write(&mut program).map_err(Failed::at(path))?;
-    Ok((program, Some(Symbols { build_id, bytes })))
+    builder.write(&mut program).map_err(Failed::at_path(path))?;
+    Ok((program, Some(DebugSymbols { build_id, bytes })))
 }
 
 /// Builds the archive of all debug information. Returns its name and content, or `None` if the
 /// programs have none.
-pub(crate) fn make(
-    program: &Program,
-    release: &Release,
+pub(crate) fn make_archive(
+    program: &PackagedProgram,
+    release: &ReleaseIdentity,
     level: Compression,
 ) -> Result<Option<(String, Vec<u8>)>, Failed> {
-    if program.symbols.is_empty() {
+    if program.debug_symbols.is_empty() {
         return Ok(None);
     }
-    let mut tree = Tree::default();
-    for symbols in &program.symbols {
-        tree.file(&symbols.debug_path(), symbols.bytes.clone());
+    let mut tree = FileTree::default();
+    for symbols in &program.debug_symbols {
+        tree.add_file(&symbols.debug_path(), symbols.bytes.clone());
     }
     let name = format!("quorate-{}-{}.debug.tar.gz", release.version, program.machine.debian);
-    Ok(Some((name, gzip(&tar(&tree, "", release.time)?, level)?)))
+    Ok(Some((name, compress_gzip(&make_tar(&tree, "", release.unix_time)?, level)?)))
 }
 
 #[cfg(test)]
@@ -101,7 +104,7 @@ mod tests {
             eprintln!("skipped: this test was linked without debug information or a build ID");
             return;
         }
-        let (program, symbols) = split(&own, bytes.clone()).unwrap();
+        let (program, symbols) = split_symbols(&own, bytes.clone()).unwrap();
         let symbols = symbols.unwrap();
         assert_eq!(debug_sections(&program), 0);
         assert!(program.len() < bytes.len());
@@ -120,7 +123,7 @@ mod tests {
         let output = Command::new(&path).arg("--list").output().unwrap();
         assert!(output.status.success(), "{output:?}");
         // A second split has nothing to remove.
-        let (again, nothing) = split(&path, program.clone()).unwrap();
+        let (again, nothing) = split_symbols(&path, program.clone()).unwrap();
         assert!(again == program && nothing.is_none());
     }
 }

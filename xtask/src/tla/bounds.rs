@@ -13,7 +13,7 @@ use crate::shell::Failed;
 
 /// Size of a check, which determines when it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Size {
+pub(super) enum CheckSize {
     /// Runs for every change.
     Small,
     /// Runs at night.
@@ -22,7 +22,7 @@ pub(super) enum Size {
 
 /// Expected result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Expected {
+pub(super) enum ExpectedResult {
     /// All invariants hold.
     Holds,
     /// This invariant is violated.
@@ -31,34 +31,34 @@ pub(super) enum Expected {
 
 /// A run of TLC.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Check {
+pub(super) struct TlcCheck {
     pub(super) module: String,
     /// Name shown to the user.
     pub(super) name: String,
     /// The rule left out, if any.
-    pub(super) mutant: Option<String>,
-    pub(super) size: Size,
-    pub(super) expected: Expected,
+    pub(super) omitted_rule: Option<String>,
+    pub(super) size: CheckSize,
+    pub(super) expected: ExpectedResult,
     /// Text of the configuration file for TLC.
     pub(super) text: String,
 }
 
 /// Parses all checks of a module.
-pub(super) fn read(module: &str, text: &str) -> Result<Vec<Check>, Failed> {
+pub(super) fn parse_checks(module: &str, text: &str) -> Result<Vec<TlcCheck>, Failed> {
     let plain: Vec<&str> = text.lines().filter(|line| !line.starts_with("\\*")).collect();
-    let mut checks = vec![Check {
+    let mut checks = vec![TlcCheck {
         module: module.to_owned(),
         name: module.to_owned(),
-        mutant: None,
-        size: Size::Small,
-        expected: Expected::Holds,
+        omitted_rule: None,
+        size: CheckSize::Small,
+        expected: ExpectedResult::Holds,
         text: plain.join("\n"),
     }];
     for line in text.lines() {
         let words = line.strip_prefix("\\* ").unwrap_or_default();
         let (order, rest) = words.split_once(' ').unwrap_or_default();
         if ["also", "large", "reach", "mutant", "mutant-large"].contains(&order) {
-            let check = check(module, &plain, order, rest);
+            let check = parse_check(module, &plain, order, rest);
             checks
                 .push(check.map_err(|Failed(why)| Failed(format!("{module}.cfg: {line}: {why}")))?);
         }
@@ -66,7 +66,7 @@ pub(super) fn read(module: &str, text: &str) -> Result<Vec<Check>, Failed> {
     Ok(checks)
 }
 
-fn check(module: &str, plain: &[&str], order: &str, rest: &str) -> Result<Check, Failed> {
+fn parse_check(module: &str, plain: &[&str], order: &str, rest: &str) -> Result<TlcCheck, Failed> {
     // A description for readers follows the colon.
     let told = matches!(order, "reach" | "mutant" | "mutant-large");
     let (rest, _) = match rest.rsplit_once(": ") {
@@ -78,7 +78,7 @@ fn check(module: &str, plain: &[&str], order: &str, rest: &str) -> Result<Check,
         Some(with) => ("", with),
         None => rest.split_once(" with ").unwrap_or((rest, "")),
     };
-    let mut settings = settings(with)?;
+    let mut settings = parse_settings(with)?;
     let (mutant, broken) = match order {
         "mutant" | "mutant-large" => {
             let parts = head.split_once(" breaks ");
@@ -95,18 +95,19 @@ fn check(module: &str, plain: &[&str], order: &str, rest: &str) -> Result<Check,
         ("reach", _) => format!("{module} reaches what {head} denies"),
         _ => format!("{module}, {with}"),
     };
-    Ok(Check {
+    Ok(TlcCheck {
         module: module.to_owned(),
         name,
-        mutant: mutant.map(str::to_owned),
-        size: if order.ends_with("large") { Size::Large } else { Size::Small },
-        expected: broken.map_or(Expected::Holds, |broken| Expected::Breaks(broken.to_owned())),
-        text: changed(plain, &settings, broken)?,
+        omitted_rule: mutant.map(str::to_owned),
+        size: if order.ends_with("large") { CheckSize::Large } else { CheckSize::Small },
+        expected: broken
+            .map_or(ExpectedResult::Holds, |broken| ExpectedResult::Breaks(broken.to_owned())),
+        text: changed_bounds(plain, &settings, broken)?,
     })
 }
 
 /// Parses `A = {1, 2}, B = 3`; sets may contain commas.
-fn settings(text: &str) -> Result<Vec<(&str, String)>, Failed> {
+fn parse_settings(text: &str) -> Result<Vec<(&str, String)>, Failed> {
     let mut settings: Vec<(&str, String)> = Vec::new();
     for part in text.split(", ").filter(|part| !part.is_empty()) {
         match (part.split_once(" = "), settings.last_mut()) {
@@ -122,7 +123,7 @@ fn settings(text: &str) -> Result<Vec<(&str, String)>, Failed> {
 }
 
 /// Changes constants of the bounds. Keeps a single invariant if that one is expected to break.
-fn changed(
+fn changed_bounds(
     plain: &[&str],
     settings: &[(&str, String)],
     broken: Option<&str>,
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn comments_define_additional_runs() {
-        let checks = read("M", TEXT).unwrap();
+        let checks = parse_checks("M", TEXT).unwrap();
         let names: Vec<&str> = checks.iter().map(|check| check.name.as_str()).collect();
         assert_eq!(
             names,
@@ -167,12 +168,12 @@ mod tests {
             checks[1].text,
             "CONSTANTS\n  Nodes = {1, 2}\n  MaxSlot = 2\n  Mutant = \"none\"\nINVARIANTS One Two"
         );
-        assert_eq!(checks[2].mutant.as_deref(), Some("p1-2 told"));
+        assert_eq!(checks[2].omitted_rule.as_deref(), Some("p1-2 told"));
         assert_eq!(
             checks[2].text,
             "CONSTANTS\n  Nodes = {1}\n  MaxSlot = 3\n  Mutant = \"p1-2 told\"\nINVARIANT One"
         );
-        assert_eq!(checks[3].expected, Expected::Breaks("Nothing".to_owned()));
+        assert_eq!(checks[3].expected, ExpectedResult::Breaks("Nothing".to_owned()));
     }
 
     #[test]
@@ -185,7 +186,7 @@ mod tests {
             ("also with 1", "1 is no setting"),
         ] {
             let text = format!("\\* {line}\n{TEXT}");
-            let said = read("M", &text).unwrap_err().to_string();
+            let said = parse_checks("M", &text).unwrap_err().to_string();
             assert!(said.ends_with(why), "{said}");
         }
     }

@@ -9,35 +9,35 @@ use std::{
 };
 
 use super::{
-    bounds::{Check, Size},
-    tools::Tools,
+    bounds::{CheckSize, TlcCheck},
+    tools::TlaTools,
 };
 use crate::shell::Failed;
 
 /// Timeout for small bounds, which normally take far less.
-const SMALL_MAX: Duration = Duration::from_secs(60);
+const SMALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval at which a run is polled.
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum TlcOutcome {
     /// All states within the bounds were explored without a violation.
     Holds { states: u64 },
     /// A state violates this invariant. It is the `depth`-th state of the counterexample.
-    Broken { invariant: String, depth: usize, said: String },
+    Broken { invariant: String, depth: usize, output: String },
     /// Any other failure, such as an unreadable module or too little memory.
-    Other { said: String },
+    Failed { output: String },
 }
 
 /// Runs a check. TLC writes its output to `place`, which no other check uses, and also looks for
 /// modules there.
 pub(super) fn run(
-    tools: &Tools,
+    tools: &TlaTools,
     modules: &Path,
-    check: &Check,
+    check: &TlcCheck,
     place: &Path,
-) -> Result<Outcome, Failed> {
+) -> Result<TlcOutcome, Failed> {
     fs::create_dir_all(place)?;
     let bounds = place.join(format!("{}.cfg", check.module));
     fs::write(&bounds, &check.text)?;
@@ -45,11 +45,11 @@ pub(super) fn run(
     // Recursive definitions, for example over the slots of a trace, need a deep stack.
     java.args(["-Xmx2g", "-Xss64m", "-XX:+UseSerialGC"]);
     java.arg(format!("-DTLA-Library={}", place.display()));
-    if check.size == Size::Small {
+    if check.size == CheckSize::Small {
         // The process lives only for seconds, so skip the optimising compiler.
         java.arg("-XX:TieredStopAtLevel=1");
     }
-    java.arg("-cp").arg(&tools.jar);
+    java.arg("-cp").arg(&tools.jar_path);
     java.args(["tlc2.TLC", "-workers", "1", "-cleanup"]);
     java.arg("-metadir").arg(place.join("states"));
     java.arg("-config").arg(&bounds);
@@ -63,27 +63,27 @@ pub(super) fn run(
         if child.try_wait()?.is_some() {
             break true;
         }
-        if check.size == Size::Small && begin.elapsed() > SMALL_MAX {
+        if check.size == CheckSize::Small && begin.elapsed() > SMALL_TIMEOUT {
             child.kill()?;
             child.wait()?;
             break false;
         }
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_INTERVAL);
     };
     let _ = fs::remove_dir_all(place.join("states"));
     if !in_time {
-        let seconds = SMALL_MAX.as_secs();
+        let seconds = SMALL_TIMEOUT.as_secs();
         return Err(Failed(format!("not done after {seconds} s: smaller bounds are needed")));
     }
-    Ok(outcome(fs::read_to_string(&file)?))
+    Ok(parse_outcome(fs::read_to_string(&file)?))
 }
 
-fn outcome(said: String) -> Outcome {
+fn parse_outcome(said: String) -> TlcOutcome {
     let word = |line: &str, at: usize| line.split(' ').nth(at).map(str::to_owned);
     if said.contains("Model checking completed. No error has been found.") {
         let line = said.lines().rfind(|line| line.contains(" distinct states found"));
         let states = line.and_then(|line| word(line, 3)?.parse().ok());
-        return Outcome::Holds { states: states.unwrap_or(0) };
+        return TlcOutcome::Holds { states: states.unwrap_or(0) };
     }
     let broken = said.lines().find_map(|line| {
         let name = line.strip_prefix("Error: Invariant ")?;
@@ -92,9 +92,9 @@ fn outcome(said: String) -> Outcome {
     match broken {
         Some(invariant) => {
             let depth = said.lines().filter(|line| line.starts_with("State ")).count();
-            Outcome::Broken { invariant, depth, said }
+            TlcOutcome::Broken { invariant, depth, output: said }
         }
-        None => Outcome::Other { said },
+        None => TlcOutcome::Failed { output: said },
     }
 }
 
@@ -106,13 +106,13 @@ mod tests {
     fn outcome_is_parsed_from_the_output() {
         let said = "12 states generated, 7 distinct states found, 0 states left on queue.\n";
         let holds = format!("Model checking completed. No error has been found.\n  more\n{said}");
-        assert_eq!(outcome(holds), Outcome::Holds { states: 7 });
+        assert_eq!(parse_outcome(holds), TlcOutcome::Holds { states: 7 });
         let broken =
             "Error: Invariant One is violated.\nState 1: <Initial predicate>\nState 2: <Next>\n";
         let invariant = "One".to_owned();
-        let expected = Outcome::Broken { invariant, depth: 2, said: broken.to_owned() };
-        assert_eq!(outcome(broken.to_owned()), expected);
+        let expected = TlcOutcome::Broken { invariant, depth: 2, output: broken.to_owned() };
+        assert_eq!(parse_outcome(broken.to_owned()), expected);
         let said = said.to_owned();
-        assert_eq!(outcome(said.clone()), Outcome::Other { said });
+        assert_eq!(parse_outcome(said.clone()), TlcOutcome::Failed { output: said });
     }
 }

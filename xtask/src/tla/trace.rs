@@ -1,4 +1,4 @@
-//! Converts simulator traces to a module that TLC reads together with `Trace.tla`.
+//! Converts simulator traces to a module that TLC reads together with `CheckableTrace.tla`.
 //!
 //! Slots are renumbered: all slots between two neighbouring ends of ranges were always voted for
 //! together, and become one slot.
@@ -11,15 +11,15 @@ use crate::shell::Failed;
 
 /// A trace that can be checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Trace {
+pub(super) struct CheckableTrace {
     /// The trace as a record of the module.
     pub(super) text: String,
-    pub(super) steps: u64,
+    pub(super) step_count: u64,
 }
 
 /// Parses the lines written by the simulator. The inner error gives the reason why the module does
 /// not cover the trace.
-pub(super) fn read(lines: &str) -> Result<Result<Trace, &'static str>, Failed> {
+pub(super) fn parse_trace(lines: &str) -> Result<Result<CheckableTrace, &'static str>, Failed> {
     let mut steps = Vec::new();
     for (number, line) in (1..).zip(lines.lines()) {
         let step: Json = serde_json::from_str(line)
@@ -35,25 +35,25 @@ pub(super) fn read(lines: &str) -> Result<Result<Trace, &'static str>, Failed> {
     if founds["durable"] != true {
         return Ok(Err("the group is volatile"));
     }
-    let slots = Slots::of(steps);
+    let slots = SlotRanges::from_steps(steps);
     let mut text = format!(
         "[slots |-> {}, founding |-> {},\n steps |-> <<\n",
-        slots.count(),
-        founding(founds)?
+        slots.slot_count(),
+        founding_record(founds)?
     );
     for (number, step) in steps.iter().enumerate() {
         let comma = if number == 0 { "" } else { ",\n" };
-        let written = record(step, &slots)
+        let written = step_record(step, &slots)
             .ok_or_else(|| Failed(format!("line {} of the trace is no step", number + 2)))?;
         let _ = write!(text, "{comma}  {written}");
     }
     text.push_str(">>]");
     let steps = steps.len() as u64;
-    Ok(Ok(Trace { text, steps }))
+    Ok(Ok(CheckableTrace { text, step_count: steps }))
 }
 
 /// Returns a module that contains `traces`.
-pub(super) fn module(traces: &[&Trace]) -> String {
+pub(super) fn render_module(traces: &[&CheckableTrace]) -> String {
     let all: Vec<&str> = traces.iter().map(|trace| trace.text.as_str()).collect();
     let all = all.join(",\n");
     format!(
@@ -62,10 +62,10 @@ pub(super) fn module(traces: &[&Trace]) -> String {
 }
 
 /// Sorted ends of ranges.
-struct Slots(Vec<u64>);
+struct SlotRanges(Vec<u64>);
 
-impl Slots {
-    fn of(steps: &[Json]) -> Self {
+impl SlotRanges {
+    fn from_steps(steps: &[Json]) -> Self {
         let mut ends = BTreeSet::from([1]);
         let mut note = |step: &Json| {
             let slots = ["from", "to", "floor"].iter().filter_map(|name| step[name].as_u64());
@@ -78,17 +78,17 @@ impl Slots {
         Self(ends.into_iter().collect())
     }
 
-    fn number(&self, slot: u64) -> usize {
+    fn range_index(&self, slot: u64) -> usize {
         self.0.partition_point(|end| *end <= slot)
     }
 
     /// Returns the number of slots. The last end is the end of the last slot.
-    fn count(&self) -> usize {
+    fn slot_count(&self) -> usize {
         (self.0.len() - 1).max(1)
     }
 }
 
-fn founding(founds: &Json) -> Result<String, Failed> {
+fn founding_record(founds: &Json) -> Result<String, Failed> {
     let members = founds["members"].as_array().into_iter().flatten();
     let (mut weights, mut auxiliaries, mut past) = (Vec::new(), Vec::new(), Vec::new());
     for member in members {
@@ -100,7 +100,7 @@ fn founding(founds: &Json) -> Result<String, Failed> {
             auxiliaries.push(who);
         }
     }
-    let rule = rule(&founds["rule"])
+    let rule = quorum_rule(&founds["rule"])
         .ok_or_else(|| Failed("a quorum rule that no trace has".to_owned()))?;
     Ok(format!(
         "[weight |-> {}, auxiliary |-> {{{}}}, rule |-> {rule}, spent |-> {{}}, past |-> {}]",
@@ -110,49 +110,49 @@ fn founding(founds: &Json) -> Result<String, Failed> {
     ))
 }
 
-fn rule(rule: &Json) -> Option<String> {
+fn quorum_rule(rule: &Json) -> Option<String> {
     match rule {
         Json::String(name) if name == "majority" => Some("<<>>".to_owned()),
-        Json::Array(_) => tuple(rule),
+        Json::Array(_) => tla_tuple(rule),
         _ => None,
     }
 }
 
-fn tuple(numbers: &Json) -> Option<String> {
+fn tla_tuple(numbers: &Json) -> Option<String> {
     let numbers: Option<Vec<String>> =
         numbers.as_array()?.iter().map(|n| Some(n.as_u64()?.to_string())).collect();
     Some(format!("<<{}>>", numbers?.join(", ")))
 }
 
 /// Converts a step to a record, field by field.
-fn record(step: &Json, slots: &Slots) -> Option<String> {
+fn step_record(step: &Json, slots: &SlotRanges) -> Option<String> {
     let mut fields = Vec::new();
     for (name, value) in step.as_object()? {
         let written = match name.as_str() {
-            "from" | "to" | "floor" => slots.number(value.as_u64()?).to_string(),
+            "from" | "to" | "floor" => slots.range_index(value.as_u64()?).to_string(),
             "extents" => {
                 let extents: Option<Vec<String>> =
-                    value.as_array()?.iter().map(|extent| record(extent, slots)).collect();
+                    value.as_array()?.iter().map(|extent| step_record(extent, slots)).collect();
                 format!("<<{}>>", extents?.join(", "))
             }
             "value" => match value {
                 Json::String(text) => format!("[name |-> {text:?}]"),
-                _ => record(value, slots)?,
+                _ => step_record(value, slots)?,
             },
-            "rule" => rule(value)?,
-            _ => plain(value)?,
+            "rule" => quorum_rule(value)?,
+            _ => tla_value(value)?,
         };
         fields.push(format!("{name} |-> {written}"));
     }
     Some(format!("[{}]", fields.join(", ")))
 }
 
-fn plain(value: &Json) -> Option<String> {
+fn tla_value(value: &Json) -> Option<String> {
     match value {
         Json::String(text) => Some(format!("{text:?}")),
         Json::Number(number) => Some(number.to_string()),
         Json::Bool(yes) => Some(if *yes { "TRUE" } else { "FALSE" }.to_owned()),
-        Json::Array(_) => tuple(value),
+        Json::Array(_) => tla_tuple(value),
         Json::Null | Json::Object(_) => None,
     }
 }
@@ -171,8 +171,8 @@ mod tests {
             r#"{"do":"vote","by":[2,0],"ballot":[0,1,1],"from":1,"to":401,"value":"content 1/1/1+1"}"#,
             r#"{"do":"asks","by":[2,0],"ballot":[0,2,2],"from":401}"#
         );
-        let trace = read(&lines).unwrap().unwrap();
-        assert_eq!(trace.steps, 3);
+        let trace = parse_trace(&lines).unwrap().unwrap();
+        assert_eq!(trace.step_count, 3);
         let expected = "[slots |-> 2, founding |-> [weight |-> <<1, 0>> :> 2 @@ <<2, 0>> :> 1, auxiliary |-> {<<2, 0>>}, \
                         rule |-> <<>>, spent |-> {}, past |-> 1 :> 0 @@ 2 :> 0],\n steps |-> <<\n";
         assert!(trace.text.starts_with(expected), "{}", trace.text);
@@ -187,8 +187,8 @@ mod tests {
         let change = r#"{"era":0,"change":"up","who":[3,0]}"#;
         let step =
             serde_json::from_str(&format!(r#"{{"do":"learned","value":{change}}}"#)).unwrap();
-        let slots = Slots(vec![1]);
-        let written = record(&step, &slots).unwrap();
+        let slots = SlotRanges(vec![1]);
+        let written = step_record(&step, &slots).unwrap();
         assert!(
             written.contains("value |-> [change |-> \"up\", era |-> 0, who |-> <<3, 0>>]"),
             "{written}"
@@ -198,15 +198,15 @@ mod tests {
     #[test]
     fn malformed_traces_are_refused() {
         let volatile = FOUNDS.replace("true,\"rule", "false,\"rule");
-        assert_eq!(read(&volatile).unwrap(), Err("the group is volatile"));
+        assert_eq!(parse_trace(&volatile).unwrap(), Err("the group is volatile"));
         for (lines, why) in [
             ("", "a trace without a line"),
             ("{}", "the first line of a trace founds the group"),
             ("words", "line 1 of the trace: expected value at line 1 column 1"),
         ] {
-            assert_eq!(read(lines).unwrap_err().to_string(), why);
+            assert_eq!(parse_trace(lines).unwrap_err().to_string(), why);
         }
-        let said = read(&format!("{FOUNDS}\n{{\"do\":null}}")).unwrap_err();
+        let said = parse_trace(&format!("{FOUNDS}\n{{\"do\":null}}")).unwrap_err();
         assert_eq!(said.to_string(), "line 2 of the trace is no step");
     }
 }

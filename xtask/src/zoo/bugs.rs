@@ -4,17 +4,17 @@ use std::{collections::BTreeMap, fs};
 
 use serde::{Deserialize, Serialize};
 
-use crate::shell::{Failed, root};
+use crate::shell::{Failed, workspace_root};
 
 /// List of bugs, written by hand.
-pub(super) const BUGS: &str = "docs/zoo.toml";
+pub(super) const BUGS_FILE: &str = "docs/zoo.toml";
 /// List of findings, written by `cargo xtask zoo run --record`.
-const FOUND: &str = "docs/zoo.found.toml";
+const FINDINGS_FILE: &str = "docs/zoo.found.toml";
 
 /// Area of a bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Area {
+pub(super) enum BugArea {
     Elections,
     Votes,
     Members,
@@ -27,7 +27,7 @@ pub(super) enum Area {
     State,
 }
 
-impl Area {
+impl BugArea {
     pub(super) const ALL: [Self; 10] = [
         Self::Elections,
         Self::Votes,
@@ -63,7 +63,7 @@ impl Area {
 #[serde(deny_unknown_fields)]
 pub(super) struct Bug {
     pub(super) name: String,
-    pub(super) area: Area,
+    pub(super) area: BugArea,
     /// Name of the system.
     pub(super) system: String,
     /// Link to the report.
@@ -91,8 +91,8 @@ pub(super) struct Bug {
 
 impl Bug {
     /// Returns whether a mutant or test covers the bug.
-    pub(super) fn runs(&self) -> bool {
-        self.all().next().is_some()
+    pub(super) fn is_covered(&self) -> bool {
+        self.mutants_and_tests().next().is_some()
     }
 
     /// Returns whether a mutant or test plants the bug.
@@ -101,7 +101,7 @@ impl Bug {
     }
 
     /// Returns the names of all mutants and tests of the bug.
-    pub(super) fn all(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn mutants_and_tests(&self) -> impl Iterator<Item = &str> {
         let lists = [&self.mutants, &self.planted, &self.tests];
         lists.into_iter().flatten().map(String::as_str)
     }
@@ -110,7 +110,7 @@ impl Bug {
 /// Result of running a mutant or a test.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Found {
+pub(super) struct RecordedFinding {
     /// Test or run that found the mutant; `None` if it was not found, and for a test.
     pub(super) by: Option<String>,
     pub(super) seconds: f64,
@@ -120,36 +120,37 @@ pub(super) struct Found {
 }
 
 /// Findings by the name of the mutant or of the test.
-pub(super) type Record = BTreeMap<String, Found>;
+pub(super) type FindingRecord = BTreeMap<String, RecordedFinding>;
 
 #[derive(Deserialize)]
-struct Pages {
+struct BugFile {
     bug: Vec<Bug>,
 }
 
 /// Reads all bugs, by area, in the order of the file.
-pub(super) fn bugs() -> Result<Vec<Bug>, Failed> {
-    let text = fs::read_to_string(root().join(BUGS))?;
-    parse(&text)
+pub(super) fn read_bugs() -> Result<Vec<Bug>, Failed> {
+    let text = fs::read_to_string(workspace_root().join(BUGS_FILE))?;
+    parse_bugs(&text)
 }
 
-pub(super) fn parse(text: &str) -> Result<Vec<Bug>, Failed> {
-    let pages: Pages = toml::from_str(text).map_err(|error| Failed(format!("{BUGS}: {error}")))?;
+pub(super) fn parse_bugs(text: &str) -> Result<Vec<Bug>, Failed> {
+    let pages: BugFile =
+        toml::from_str(text).map_err(|error| Failed(format!("{BUGS_FILE}: {error}")))?;
     let mut bugs = pages.bug;
     bugs.sort_by_key(|bug| bug.area);
     Ok(bugs)
 }
 
 /// Reads the recorded findings.
-pub(super) fn record() -> Result<Record, Failed> {
-    let text = fs::read_to_string(root().join(FOUND)).unwrap_or_default();
-    toml::from_str(&text).map_err(|error| Failed(format!("{FOUND}: {error}")))
+pub(super) fn read_record() -> Result<FindingRecord, Failed> {
+    let text = fs::read_to_string(workspace_root().join(FINDINGS_FILE)).unwrap_or_default();
+    toml::from_str(&text).map_err(|error| Failed(format!("{FINDINGS_FILE}: {error}")))
 }
 
 /// Writes the findings to the file.
-pub(super) fn keep(record: &Record) -> Result<(), Failed> {
+pub(super) fn write_record(record: &FindingRecord) -> Result<(), Failed> {
     let text = toml::to_string(record).map_err(|error| Failed(error.to_string()))?;
     let head = "# Who found what, and after how many seconds: written by `cargo xtask zoo run --record`.\n\n";
-    fs::write(root().join(FOUND), format!("{head}{text}"))?;
+    fs::write(workspace_root().join(FINDINGS_FILE), format!("{head}{text}"))?;
     Ok(())
 }

@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use super::bugs::{Area, Bug, Record};
+use super::bugs::{Bug, BugArea, FindingRecord};
 
 /// Path of the page.
-pub(super) const PAGE: &str = "docs/zoo.md";
+pub(super) const PAGE_PATH: &str = "docs/zoo.md";
 
 /// Returns the whole page.
-pub(super) fn page(bugs: &[Bug], record: &Record) -> String {
-    let mut text = head(bugs, record);
-    for area in Area::ALL {
+pub(super) fn render_page(bugs: &[Bug], record: &FindingRecord) -> String {
+    let mut text = render_head(bugs, record);
+    for area in BugArea::ALL {
         let own: Vec<&Bug> = bugs.iter().filter(|bug| bug.area == area).collect();
         if own.is_empty() {
             continue;
@@ -18,17 +18,17 @@ pub(super) fn page(bugs: &[Bug], record: &Record) -> String {
         let _ = writeln!(text, "\n## {}\n", area.title());
         text.push_str("| Bug | What happened | The same fault here | Found by | Seconds |\n|---|---|---|---|--:|\n");
         for bug in own {
-            text.push_str(&row(bug, record));
+            text.push_str(&render_row(bug, record));
         }
     }
     text
 }
 
-fn head(bugs: &[Bug], record: &Record) -> String {
+fn render_head(bugs: &[Bug], record: &FindingRecord) -> String {
     let count = |is: &dyn Fn(&Bug) -> bool| bugs.iter().filter(|bug| is(bug)).count();
     let planted = count(&Bug::is_planted);
-    let played = count(&|bug: &Bug| bug.runs() && !bug.is_planted());
-    let never = count(&|bug: &Bug| !bug.runs());
+    let played = count(&|bug: &Bug| bug.is_covered() && !bug.is_planted());
+    let never = count(&|bug: &Bug| !bug.is_covered());
     let mut systems: Vec<&str> = bugs.iter().map(|bug| bug.system.as_str()).collect();
     systems.sort_unstable();
     systems.dedup();
@@ -72,14 +72,14 @@ fn head(bugs: &[Bug], record: &Record) -> String {
     text
 }
 
-fn row(bug: &Bug, record: &Record) -> String {
+fn render_row(bug: &Bug, record: &FindingRecord) -> String {
     let rules: Vec<String> = bug.rules.iter().map(|rule| format!("[{rule}]")).collect();
     let here = match rules.is_empty() {
         true => bug.here.clone(),
         false => format!("{} {}", bug.here, rules.join(" ")),
     };
     let (mut by, mut seconds) = (Vec::new(), Vec::new());
-    for name in bug.all() {
+    for name in bug.mutants_and_tests() {
         let found = record.get(name);
         let short = name.rsplit("::").next().unwrap_or(name);
         by.push(match found {
@@ -89,7 +89,7 @@ fn row(bug: &Bug, record: &Record) -> String {
             }
             None => format!("`{name}`"),
             Some(found) => match &found.by {
-                Some(by) => format!("`{name}`: {}", finder(by)),
+                Some(by) => format!("`{name}`: {}", shorten_finder(by)),
                 None => format!("`{name}`: **nothing**"),
             },
         });
@@ -99,7 +99,7 @@ fn row(bug: &Bug, record: &Record) -> String {
             Some(found) => format!("{:.1}", found.seconds),
         });
     }
-    let (by, seconds) = match bug.runs() {
+    let (by, seconds) = match bug.is_covered() {
         true => (by.join("<br>"), seconds.join("<br>")),
         false => ("cannot occur".to_owned(), String::new()),
     };
@@ -115,6 +115,6 @@ fn row(bug: &Bug, record: &Record) -> String {
 
 /// Shortens `explorer, duel: ballot, run 5` to `explorer, duel: ballot`, and replaces characters
 /// that would break the table.
-fn finder(by: &str) -> String {
+fn shorten_finder(by: &str) -> String {
     by.split(", run ").next().unwrap_or(by).replace('|', "/")
 }

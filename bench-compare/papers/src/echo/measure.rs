@@ -22,51 +22,51 @@ use quorate_testbed::{
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::{Asking, Way, run};
+use super::{EchoClientOptions, EchoTransport, run};
 
 /// Number and name of the server's network namespace.
-const SERVER: (u32, &str) = (1, "server");
-const CLIENT: u32 = 2;
+const SERVER_NAMESPACE: (u32, &str) = (1, "server");
+const CLIENT_NAMESPACE: u32 = 2;
 
 /// Messages and durations of one repetition.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    pub(crate) way: Way,
+pub(crate) struct EchoLoad {
+    pub(crate) way: EchoTransport,
     pub(crate) bytes: usize,
     pub(crate) outstanding: u32,
     pub(crate) warmup: Duration,
-    pub(crate) time: Duration,
+    pub(crate) duration: Duration,
 }
 
 /// Measures a repetition with a new server.
-pub(crate) fn measure(load: &Load) -> Result<Repetition, Problem> {
+pub(crate) fn measure_repetition(load: &EchoLoad) -> Result<Repetition, Problem> {
     let failed = |error: io::Error| Problem::io("measure an echo", &error);
     // When XDP returns frames from one end of a veth pair, the other end drops them unless a
     // program is attached there.
-    let passing = (load.way.hook == Some(Hook::Native))
-        .then(|| Passing::attach(&format!("p{}", SERVER.0)))
+    let passing = (load.way.server_hook == Some(Hook::Native))
+        .then(|| Passing::attach(&format!("p{}", SERVER_NAMESPACE.0)))
         .transpose();
     let _passing = passing.map_err(|error| failed(io::Error::other(error)))?;
     let way = [format!("--way={}", load.way.name())];
     let own = env::current_exe().map_err(failed)?;
-    let mut server = Bare::start_program(SERVER.0, &own, &["echo-server"], load.time, &way)?;
+    let mut server = Bare::start_program(SERVER_NAMESPACE.0, &own, &["echo-server"], load.duration, &way)?;
     let said = server.line().map_err(failed)?;
     let mac = said.parse().map_err(|_| {
         let why = format!("the server {} ended before it was ready", load.way.name());
         failed(io::Error::new(io::ErrorKind::UnexpectedEof, why))
     })?;
-    let asking = Asking {
+    let asking = EchoClientOptions {
         way: load.way,
-        server: (far(SERVER.0), mac),
+        server_address: (far(SERVER_NAMESPACE.0), mac),
         bytes: load.bytes,
         outstanding: load.outstanding,
         warmup: load.warmup,
-        time: load.time,
+        duration: load.duration,
     };
     let id = server.id();
     let client = thread::Builder::new()
         .name("echo".to_owned())
-        .spawn(move || client(id, &asking))
+        .spawn(move || run_client(id, &asking))
         .map_err(failed)?;
     let measured = client.join().unwrap_or_else(|_| {
         let why = "the client's thread ended without a word";
@@ -76,12 +76,12 @@ pub(crate) fn measure(load: &Load) -> Result<Repetition, Problem> {
 }
 
 /// Runs the client in its namespace. The calling thread remains in that namespace.
-fn client(server: u32, asking: &Asking) -> io::Result<Repetition> {
-    let there = File::open(format!("/run/netns/n{CLIENT}"))?;
+fn run_client(server: u32, asking: &EchoClientOptions) -> io::Result<Repetition> {
+    let there = File::open(format!("/run/netns/n{CLIENT_NAMESPACE}"))?;
     move_into_link_name_space(there.as_fd(), Some(LinkNameSpaceType::Network))?;
     let mut before = None;
-    let (samples, lost) = run(PEERS, asking, || before = Some(UsageReading::now(server)))?;
-    let after = UsageReading::now(server);
+    let (samples, lost) = run(PEERS, asking, || before = Some(UsageReading::read_now(server)))?;
+    let after = UsageReading::read_now(server);
     let mut repetition = Repetition {
         counted: samples.completed,
         samples,
@@ -90,7 +90,7 @@ fn client(server: u32, asking: &Asking) -> io::Result<Repetition> {
     };
     if let Some(before) = before {
         let usages = [
-            (SERVER.1, after.server.since(before.server)),
+            (SERVER_NAMESPACE.1, after.server.since(before.server)),
             (GENERATOR, after.generator.since(before.generator)),
         ];
         repetition.roles =
@@ -115,7 +115,7 @@ struct UsageReading {
 }
 
 impl UsageReading {
-    fn now(server: u32) -> Self {
+    fn read_now(server: u32) -> Self {
         Self {
             begun: Instant::now(),
             server: Usage::of_processes(&[server]),

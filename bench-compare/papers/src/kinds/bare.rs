@@ -27,13 +27,13 @@ use crate::{
 
 /// Default measured time. It is short because a bare program on a segment reaches its steady state
 /// at once.
-const MEASURE: Duration = Duration::from_secs(2);
+const DEFAULT_DURATION: Duration = Duration::from_secs(2);
 /// Maximum measured time and warm-up. Senders stop on their own some time later.
 const TIME_MAX: Duration = Duration::from_secs(60);
-const REPEAT: u32 = 3;
+const DEFAULT_REPETITIONS: u32 = 3;
 
 /// Checks the durations of an experiment with bare programs.
-pub(crate) fn check(time: &PaperTime) -> Result<(), Problem> {
+pub(crate) fn check_durations(time: &PaperTime) -> Result<(), Problem> {
     let times = [time.duration, time.warmup].into_iter().flatten();
     if times.into_iter().any(|time| time > TIME_MAX) {
         let seconds = TIME_MAX.as_secs();
@@ -54,19 +54,19 @@ pub(crate) fn run(
         let what = "bare programs are for an emulated segment";
         return Err(Problem::new(Why::Failed, "not_possible", what));
     };
-    let time = &experiment.wish.time;
-    let times = [time.warmup.unwrap_or(lan::WARMUP), time.duration.unwrap_or(MEASURE)];
+    let time = &experiment.options.time;
+    let times = [time.warmup.unwrap_or(lan::WARMUP), time.duration.unwrap_or(DEFAULT_DURATION)];
     document.notes.push(network.note());
     document.notes.push(
         "CPU of senders contains what of the emulated switch ran in their name; foreign CPU contains \
          the rest of the switch, which is the kernel's"
             .to_owned(),
     );
-    let groups = bare.groups(experiment.wish.quick);
+    let groups = bare.groups(experiment.options.ends_only);
     for (number, asked) in (1..).zip(&groups) {
         network.arrange(asked)?;
         let mut all = Vec::new();
-        for _ in 0..time.repeat.unwrap_or(REPEAT) {
+        for _ in 0..time.repetition_count.unwrap_or(DEFAULT_REPETITIONS) {
             all.push(network.carry(asked, times)?);
         }
         let figures = Figures::new(asked, lan, &all);
@@ -78,8 +78,8 @@ pub(crate) fn run(
             figures.loss,
             figures.limit
         ));
-        let setting = setting(experiment, asked, lan);
-        let repetitions: Vec<Repetition> = all.iter().map(repetition).collect();
+        let setting = row_setting(experiment, asked, lan);
+        let repetitions: Vec<Repetition> = all.iter().map(to_repetition).collect();
         let row = Row::new(&setting, &Environment::now(), &repetitions);
         document.rows.extend(row.map(|mut row| {
             row.set_segment(figures);
@@ -89,7 +89,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-fn setting(experiment: &Experiment<'_>, asked: &BareSetting, lan: lan::Lan) -> Setting {
+fn row_setting(experiment: &Experiment<'_>, asked: &BareSetting, lan: lan::Lan) -> Setting {
     let offer = match asked.per_second(lan) {
         Some(per_second) => Offer::Open { per_second: per_second * u64::from(asked.senders) },
         None => Offer::Closed { outstanding: 0 },
@@ -98,12 +98,12 @@ fn setting(experiment: &Experiment<'_>, asked: &BareSetting, lan: lan::Lan) -> S
     Setting {
         system: SYSTEM.to_owned(),
         plane: Some(asked.said()),
-        ..experiment.setting(name, DATAGRAM_BYTES, asked.senders, offer)
+        ..experiment.row_setting(name, DATAGRAM_BYTES, asked.senders, offer)
     }
 }
 
 /// Converts the counts of the slowest receiver to a repetition.
-fn repetition(found: &Found) -> Repetition {
+fn to_repetition(found: &Found) -> Repetition {
     let mut repetition = Repetition { foreign_cpu: found.foreign_cpu, ..Repetition::default() };
     if let Some(slowest) = found.slowest() {
         repetition.samples.completed = slowest.datagrams;
@@ -128,14 +128,14 @@ mod tests {
         };
         let found =
             Found { heard: vec![heard(8000), heard(6000), heard(9000)], ..Found::default() };
-        let per_second = repetition(&found).samples.per_second();
+        let per_second = to_repetition(&found).samples.per_second();
         assert!((per_second - 3000.0).abs() < 1e-9, "{per_second}");
     }
 
     #[test]
     fn times_are_bounded() {
         let of = |duration| PaperTime { duration: Some(duration), ..PaperTime::default() };
-        assert!(check(&of(TIME_MAX)).is_ok());
-        assert!(check(&of(TIME_MAX + Duration::from_millis(1))).is_err());
+        assert!(check_durations(&of(TIME_MAX)).is_ok());
+        assert!(check_durations(&of(TIME_MAX + Duration::from_millis(1))).is_err());
     }
 }

@@ -15,37 +15,37 @@ use quorate_testbed::progress;
 
 use crate::{
     echo::{
-        Way,
-        measure::{Load, measure},
+        EchoTransport,
+        measure::{EchoLoad, measure_repetition},
     },
     experiment::{Experiment, PaperTime},
 };
 
 /// Default measured time. It is short because a bare program reaches its steady state at once.
-const MEASURE: Duration = Duration::from_secs(1);
-const WARMUP: Duration = Duration::from_millis(200);
-const REPEAT: u32 = 5;
+const DEFAULT_DURATION: Duration = Duration::from_secs(1);
+const DEFAULT_WARMUP: Duration = Duration::from_millis(200);
+const DEFAULT_REPETITIONS: u32 = 5;
 
 /// Runs the experiment. The transports are measured in turn, so that other load on the machine
 /// affects all of them equally.
 pub(crate) fn run(experiment: &Experiment<'_>, document: &mut Document) -> Result<(), Problem> {
-    let time = &experiment.wish.time;
+    let time = &experiment.options.time;
     let all = &experiment.run.clients[..];
     let windows = match all {
-        [first, .., last] if experiment.wish.quick => vec![*first, *last],
+        [first, .., last] if experiment.options.ends_only => vec![*first, *last],
         _ => all.to_vec(),
     };
     for bytes in &experiment.run.value_bytes {
         for outstanding in &windows {
             let shape = (*bytes, *outstanding);
-            let mut all: Vec<Echoed> = Way::ALL.map(|way| Echoed::none(way, shape)).into();
-            for _ in 0..time.repeat.unwrap_or(REPEAT) {
+            let mut all: Vec<EchoMeasurement> = EchoTransport::ALL.map(|way| EchoMeasurement::new(way, shape)).into();
+            for _ in 0..time.repetition_count.unwrap_or(DEFAULT_REPETITIONS) {
                 for echoed in &mut all {
-                    echoed.measure(time)?;
+                    echoed.measure_repetition(time)?;
                 }
             }
             let rows = all.iter().filter_map(|echoed| {
-                let row = echoed.row(experiment, &document.environment)?;
+                let row = echoed.to_row(experiment, &document.environment)?;
                 progress(&format!(
                     "echo {}, {bytes} B, {outstanding} outstanding: {}/s, p50 {} µs",
                     echoed.way.name(),
@@ -65,50 +65,50 @@ pub(crate) fn run(experiment: &Experiment<'_>, document: &mut Document) -> Resul
 }
 
 /// Repetitions of one transport with one message size and window.
-struct Echoed {
-    way: Way,
+struct EchoMeasurement {
+    way: EchoTransport,
     bytes: usize,
     outstanding: u32,
-    all: Vec<Repetition>,
+    repetitions: Vec<Repetition>,
     /// Reason why the kernel rejected the server's program.
-    refused: Option<String>,
+    rejection_reason: Option<String>,
 }
 
-impl Echoed {
-    fn none(way: Way, (bytes, outstanding): (usize, u32)) -> Self {
-        Self { way, bytes, outstanding, all: Vec::new(), refused: None }
+impl EchoMeasurement {
+    fn new(way: EchoTransport, (bytes, outstanding): (usize, u32)) -> Self {
+        Self { way, bytes, outstanding, repetitions: Vec::new(), rejection_reason: None }
     }
 
     /// Measures another repetition, unless the kernel has rejected the server's program.
-    fn measure(&mut self, time: &PaperTime) -> Result<(), Problem> {
-        if self.refused.is_some() {
+    fn measure_repetition(&mut self, time: &PaperTime) -> Result<(), Problem> {
+        if self.rejection_reason.is_some() {
             return Ok(());
         }
-        let load = Load {
+        let load = EchoLoad {
             way: self.way,
             bytes: self.bytes,
             outstanding: self.outstanding,
-            warmup: time.warmup.unwrap_or(WARMUP),
-            time: time.duration.unwrap_or(MEASURE),
+            warmup: time.warmup.unwrap_or(DEFAULT_WARMUP),
+            duration: time.duration.unwrap_or(DEFAULT_DURATION),
         };
-        match measure(&load) {
-            Ok(repetition) => self.all.push(repetition),
-            Err(problem) if self.way.hook.is_some() => self.refused = Some(problem.message),
+        match measure_repetition(&load) {
+            Ok(repetition) => self.repetitions.push(repetition),
+            Err(problem) if self.way.server_hook.is_some() => self.rejection_reason = Some(problem.message),
             Err(problem) => return Err(problem),
         }
         Ok(())
     }
 
-    fn row(&self, experiment: &Experiment<'_>, environment: &Environment) -> Option<Row> {
+    fn to_row(&self, experiment: &Experiment<'_>, environment: &Environment) -> Option<Row> {
         let offer = Offer::Closed { outstanding: self.outstanding };
         let name = &experiment.scenario.name;
         let setting = Setting {
             system: SYSTEM.to_owned(),
             plane: Some(self.way.name().to_owned()),
-            ..experiment.setting(name, self.bytes, 1, offer)
+            ..experiment.row_setting(name, self.bytes, 1, offer)
         };
-        let Some(why) = &self.refused else {
-            return Row::new(&setting, environment, &self.all);
+        let Some(why) = &self.rejection_reason else {
+            return Row::new(&setting, environment, &self.repetitions);
         };
         let mut row = Row::new(&setting, environment, &[Repetition::default()])?;
         row.why_not.clear();

@@ -30,7 +30,7 @@ use crate::experiment::Experiment;
 
 /// Time after the kill that is counted neither in the rate before the kill nor in the rate after
 /// it.
-const SETTLING: Duration = Duration::from_secs(1);
+const SETTLE_DURATION: Duration = Duration::from_secs(1);
 /// Minimum duration. It leaves half a second for the rate after the kill.
 const DURATION_MIN: Duration = Duration::from_secs(3);
 
@@ -39,14 +39,14 @@ enum Victim {
     Follower,
     Leader,
     /// External processes of the leader's device, if the device has any.
-    Box,
+    DeviceProcesses,
 }
 
 impl Victim {
     /// Returns the victims to measure on nodes with device `device`.
-    const fn all(device: Option<Device>) -> &'static [Self] {
+    const fn all_for(device: Option<Device>) -> &'static [Self] {
         match device {
-            Some(Device::P4) => &[Self::Follower, Self::Box, Self::Leader],
+            Some(Device::P4) => &[Self::Follower, Self::DeviceProcesses, Self::Leader],
             _ => &[Self::Follower, Self::Leader],
         }
     }
@@ -55,13 +55,13 @@ impl Victim {
         match self {
             Self::Follower => "an acceptor",
             Self::Leader => "the leader",
-            Self::Box => "the leader's box",
+            Self::DeviceProcesses => "the leader's box",
         }
     }
 }
 
 /// Checks that the duration suffices to measure the rates before and after the kill.
-pub(crate) fn check(time: &Time) -> Result<(), Problem> {
+pub(crate) fn check_duration(time: &Time) -> Result<(), Problem> {
     if time.duration >= DURATION_MIN {
         return Ok(());
     }
@@ -78,31 +78,31 @@ pub(crate) fn run(
     session: &mut Session,
     document: &mut Document,
 ) -> Result<(), Problem> {
-    let time = experiment.wish.time.usual();
+    let time = experiment.options.time.with_usual_defaults();
     let mut ceilings = Ceilings::new(session, &time, document.environment.clone())?;
-    let measured = rows(experiment, session, &mut ceilings, document);
+    let measured = measure_rows(experiment, session, &mut ceilings, document);
     document.rows.extend(ceilings.into_rows());
     measured?;
     session.end();
     Ok(())
 }
 
-fn rows(
+fn measure_rows(
     experiment: &Experiment<'_>,
     session: &mut Session,
     ceilings: &mut Ceilings,
     document: &mut Document,
 ) -> Result<(), Problem> {
     for value_bytes in &experiment.run.value_bytes {
-        for victim in Victim::all(experiment.run.device) {
-            row(experiment, session, ceilings, document, *value_bytes, *victim)?;
+        for victim in Victim::all_for(experiment.run.device) {
+            measure_row(experiment, session, ceilings, document, *value_bytes, *victim)?;
         }
     }
     Ok(())
 }
 
 /// Measures all repetitions with one kind of victim.
-fn row(
+fn measure_row(
     experiment: &Experiment<'_>,
     session: &mut Session,
     ceilings: &mut Ceilings,
@@ -110,24 +110,24 @@ fn row(
     value_bytes: usize,
     victim: Victim,
 ) -> Result<(), Problem> {
-    let time = experiment.wish.time.usual();
+    let time = experiment.options.time.with_usual_defaults();
     let name = format!("{}: {} killed", experiment.scenario.name, victim.name());
     let clients = experiment.run.clients.iter().copied().max().unwrap_or(1);
     let offer = Offer::Closed { outstanding: clients };
-    let setting = experiment.setting(&name, value_bytes, clients, offer);
-    let moments = EventTimes::of(&time);
+    let setting = experiment.row_setting(&name, value_bytes, clients, offer);
+    let moments = EventTimes::from_run_time(&time);
     let device = experiment.run.device;
     let named = device.map(|device| ["--device", device.name()]);
     let flags = named.as_ref().map_or(&[][..], |flags| &flags[..]);
     let (mut all, mut stories) = (Vec::new(), Vec::new());
     for number in 1..=time.repeat {
         let measured = experiment
-            .bench_with(session, flags)
+            .start_nodes_with(session, flags)
             .map(|mut bench| {
                 bench.device = device;
                 bench
             })
-            .and_then(|bench| repetition(&bench, session, &setting, victim, moments));
+            .and_then(|bench| run_repetition(&bench, session, &setting, victim, moments));
         let repetition = match measured {
             Ok(repetition) => repetition,
             Err(problem) => {
@@ -137,7 +137,7 @@ fn row(
                 return Err(problem);
             }
         };
-        let story = Timeline::of(&repetition.samples, moments);
+        let story = KillTimeline::from_samples(&repetition.samples, moments);
         progress(&format!("{name}, {number} of {}: {story}", time.repeat));
         all.push(repetition);
         stories.push(story);
@@ -146,19 +146,19 @@ fn row(
         return Ok(());
     };
     let gaps: Vec<f64> = stories.iter().map(|story| story.gap_ms).collect();
-    row.set_event(moments.kill.as_secs_f64(), &gaps);
+    row.set_event(moments.kill_at.as_secs_f64(), &gaps);
     let durable = experiment.run.durability == Class::Durable.name();
-    let flush = experiment.wish.disk_flush;
+    let flush = experiment.options.disk_flush;
     if let Some(per_second) = ceilings.of(value_bytes, clients, durable, flush)? {
         row.set_ceiling(per_second);
     }
     document.rows.push(row);
-    document.notes.push(format!("{name}: {}", told(&stories)));
+    document.notes.push(format!("{name}: {}", describe_timelines(&stories)));
     Ok(())
 }
 
 /// Runs one repetition, with a kill in the middle of the measured time.
-fn repetition(
+fn run_repetition(
     bench: &Bench,
     session: &mut Session,
     setting: &Setting,
@@ -177,7 +177,7 @@ fn repetition(
     let killed = match victim {
         Victim::Follower => Some(other.node),
         Victim::Leader => Some(leader),
-        Victim::Box => None,
+        Victim::DeviceProcesses => None,
     };
     let all = || cluster.cloned().unwrap_or_default();
     let left = killed.map_or_else(all, |node| all().without(node));
@@ -189,16 +189,16 @@ fn repetition(
         let at: Instant = started + moment;
         thread::sleep(at.saturating_duration_since(Instant::now()));
     };
-    sleep_to(moments.begin);
+    sleep_to(moments.measure_begin);
     let begin = Readings::take(cluster, running.completed());
-    sleep_to(moments.kill);
+    sleep_to(moments.kill_at);
     let before = Readings::take(cluster, running.completed());
     let since = killed.map_or_else(|| before.clone(), |node| before.without(node));
     match killed {
         Some(node) => session.kill(node)?,
         None => session.kill_box(leader)?,
     }
-    sleep_to(moments.end);
+    sleep_to(moments.measure_end);
     let end = Readings::take(Some(&left), running.completed());
     let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
     let mut repetition = Repetition { samples, ..Repetition::default() };
@@ -214,45 +214,45 @@ fn repetition(
 /// Times of the events, relative to the start.
 #[derive(Clone, Copy, Debug)]
 struct EventTimes {
-    begin: Duration,
-    kill: Duration,
-    end: Duration,
+    measure_begin: Duration,
+    kill_at: Duration,
+    measure_end: Duration,
 }
 
 impl EventTimes {
-    fn of(time: &Time) -> Self {
+    fn from_run_time(time: &Time) -> Self {
         Self {
-            begin: time.warmup,
-            kill: time.warmup + time.duration / 2,
-            end: time.warmup + time.duration,
+            measure_begin: time.warmup,
+            kill_at: time.warmup + time.duration / 2,
+            measure_end: time.warmup + time.duration,
         }
     }
 }
 
 /// Rates before and after the kill, and the length of the gap.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Timeline {
-    before: f64,
-    after: f64,
+struct KillTimeline {
+    rate_before: f64,
+    rate_after: f64,
     gap_ms: f64,
 }
 
-impl Timeline {
+impl KillTimeline {
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-    fn of(samples: &Samples, moments: EventTimes) -> Self {
-        let (kill, end) = (nanos(moments.kill), nanos(moments.end));
+    fn from_samples(samples: &Samples, moments: EventTimes) -> Self {
+        let (kill, end) = (nanos(moments.kill_at), nanos(moments.measure_end));
         let gap = samples.gaps.longest_after(kill).unwrap_or(0);
         Self {
-            before: samples.rate_between(nanos(moments.begin), kill),
-            after: samples.rate_between(kill + nanos(SETTLING), end),
+            rate_before: samples.rate_between(nanos(moments.measure_begin), kill),
+            rate_after: samples.rate_between(kill + nanos(SETTLE_DURATION), end),
             gap_ms: round(gap as f64 / 1e6),
         }
     }
 }
 
-impl std::fmt::Display for Timeline {
+impl std::fmt::Display for KillTimeline {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { before, after, gap_ms } = self;
+        let Self { rate_before: before, rate_after: after, gap_ms } = self;
         write!(
             f,
             "{before:.0}/s before, {after:.0}/s from one second after it; at most {gap_ms} ms \
@@ -262,11 +262,11 @@ impl std::fmt::Display for Timeline {
 }
 
 /// Describes the medians, and the gap of each repetition.
-fn told(stories: &[Timeline]) -> String {
-    let of = |figure: fn(&Timeline) -> f64| median(stories.iter().map(figure));
-    let story = Timeline {
-        before: of(|story| story.before),
-        after: of(|story| story.after),
+fn describe_timelines(stories: &[KillTimeline]) -> String {
+    let of = |figure: fn(&KillTimeline) -> f64| median(stories.iter().map(figure));
+    let story = KillTimeline {
+        rate_before: of(|story| story.rate_before),
+        rate_after: of(|story| story.rate_after),
         gap_ms: round(of(|story| story.gap_ms)),
     };
     if stories.len() < 2 {
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn the_story_tells_the_rates_and_the_silence_itself() {
-        let story = Timeline::of(&samples(), EventTimes::of(&TIME));
+        let story = KillTimeline::from_samples(&samples(), EventTimes::from_run_time(&TIME));
         assert_eq!(
             story.to_string(),
             "1000/s before, 500/s from one second after it; at most 184 ms without any reply"
@@ -309,16 +309,16 @@ mod tests {
     fn silence_to_the_end_is_a_rate_of_nothing() {
         let mut samples = samples();
         samples.over_time.truncate(21);
-        let story = Timeline::of(&samples, EventTimes::of(&TIME));
-        assert_eq!(story.after, 0.0);
+        let story = KillTimeline::from_samples(&samples, EventTimes::from_run_time(&TIME));
+        assert_eq!(story.rate_after, 0.0);
     }
 
     #[test]
     fn repetitions_have_medians_and_each_its_gap() {
-        let story = |before, gap_ms| Timeline { before, after: 500.0, gap_ms };
+        let story = |before, gap_ms| KillTimeline { rate_before: before, rate_after: 500.0, gap_ms };
         let all = [story(1000.0, 183.2), story(3000.0, 90.0), story(2000.0, 201.0)];
         assert_eq!(
-            told(&all),
+            describe_timelines(&all),
             "2000/s before, 500/s from one second after it; at most 183.2 ms without any reply \
              (medians of 3; each: 183.2, 90, 201 ms)"
         );
@@ -326,9 +326,9 @@ mod tests {
 
     #[test]
     fn a_time_without_a_tail_is_refused() {
-        assert!(check(&TIME).is_ok());
+        assert!(check_duration(&TIME).is_ok());
         let short = Time { duration: Duration::from_secs(2), ..TIME };
-        let problem = check(&short).unwrap_err();
+        let problem = check_duration(&short).unwrap_err();
         assert!(problem.message.contains("2s") && problem.hint.contains("3s"));
     }
 }

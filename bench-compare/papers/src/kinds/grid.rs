@@ -15,34 +15,34 @@ use quorate_testbed::progress;
 
 use crate::{
     experiment::{Experiment, PaperTime},
-    fit::{Parameters, Point as Seen, errors, predicted},
+    fit::{FittedParameters, MeasuredPoint as Seen, absolute_errors, compare_rates},
     published::{Kind, Point},
 };
 
 /// Maximum number of batches in flight that a node accepts, even if a model suggests more.
 const WINDOW_MAX: u32 = 64;
 /// Bytes that a command occupies in a batch in addition to its value.
-const ENTRY_BYTES: u64 = 5;
+const COMMAND_OVERHEAD_BYTES: u64 = 5;
 /// Approximate bytes that a batch occupies in addition to its commands, including TCP headers.
-const BATCH_HEADER: f64 = 230.0;
+const BATCH_OVERHEAD_BYTES: f64 = 230.0;
 /// Minimum of the node flag `--batch`, in bytes.
-const BATCH_MIN: u64 = 64;
-/// Minimum measured time. The time also covers at least [`BATCHES`] batches at the full speed of
+const BATCH_BYTES_MIN: u64 = 64;
+/// Minimum measured time. The time also covers at least [`BATCHES_MIN`] batches at the full speed of
 /// the link, because only whole batches count.
-const MEASURE: Duration = Duration::from_secs(4);
-const BATCHES: f64 = 40.0;
+const DURATION_MIN: Duration = Duration::from_secs(4);
+const BATCHES_MIN: f64 = 40.0;
 /// Warm-up time, in which TCP fills the link.
-const WARMUP: Duration = Duration::from_secs(3);
+const DEFAULT_WARMUP: Duration = Duration::from_secs(3);
 /// Approximate maximum time for which a client waits for its reply.
-const WAIT: Duration = Duration::from_secs(20);
+const REPLY_WAIT_MAX: Duration = Duration::from_secs(20);
 /// Share of the highest throughput at which a window counts as equally good.
-const AS_GOOD: f64 = 0.97;
+const EQUALLY_GOOD_SHARE: f64 = 0.97;
 /// Median and maximum error that the model should not exceed.
-const TARGET: (f64, f64) = (0.15, 0.30);
+const MODEL_ERROR_TARGET: (f64, f64) = (0.15, 0.30);
 
 /// Value size, batch size and window of a row.
 #[derive(Clone, Copy, Debug)]
-struct Cell {
+struct GridCell {
     value_bytes: usize,
     batching: Batching,
 }
@@ -60,8 +60,8 @@ pub(crate) fn run(
     document.ceilings.extend(ceilings(link));
     document.notes.push(network.note());
     let cells = match experiment.run.kind {
-        Kind::BestWindow => around_the_best(&points(experiment), link, experiment.wish.quick),
-        _ => grid(experiment),
+        Kind::BestWindow => cells_around_best(&paper_points(experiment), link, experiment.options.ends_only),
+        _ => grid_cells(experiment),
     };
     for (number, cell) in (1..).zip(&cells) {
         progress(&format!(
@@ -71,20 +71,20 @@ pub(crate) fn run(
             cell.batching.window,
             cell.batching.batch_bytes
         ));
-        let row = measure(experiment, session, *cell, link, document)?;
+        let row = measure_cell(experiment, session, *cell, link, document)?;
         document.rows.push(row);
     }
     session.end();
     if experiment.run.kind == Kind::BestWindow {
-        compare(experiment, link, document);
+        compare_with_model(experiment, link, document);
     }
     Ok(())
 }
 
 /// Returns all points, in a quick run only the first and last of each value size.
-fn points(experiment: &Experiment<'_>) -> Vec<Point> {
+fn paper_points(experiment: &Experiment<'_>) -> Vec<Point> {
     let all = &experiment.scenario.point;
-    if !experiment.wish.quick {
+    if !experiment.options.ends_only {
         return all.clone();
     }
     let ends = |point: &&Point| {
@@ -103,17 +103,17 @@ fn points(experiment: &Experiment<'_>) -> Vec<Point> {
     clippy::cast_sign_loss,
     reason = "sizes, and a window that was bounded"
 )]
-fn around_the_best(points: &[Point], link: Measured, quick: bool) -> Vec<Cell> {
+fn cells_around_best(points: &[Point], link: Measured, quick: bool) -> Vec<GridCell> {
     let cells = points.iter().flat_map(|point| {
-        let commands = point.commands() as f64;
-        let bytes = commands * (point.value_bytes as f64 + ENTRY_BYTES as f64) + BATCH_HEADER;
+        let commands = point.commands_per_batch() as f64;
+        let bytes = commands * (point.value_bytes as f64 + COMMAND_OVERHEAD_BYTES as f64) + BATCH_OVERHEAD_BYTES;
         let sending = bytes / link.bytes_per_s * 1e6;
         let best = ((sending + link.round_trip_us) / sending).ceil();
         let best = best.clamp(1.0, f64::from(WINDOW_MAX)) as u32;
         let tried = if quick { vec![best] } else { vec![best.div_ceil(2), best, best * 2] };
         let mut windows: Vec<u32> = tried.into_iter().map(|w| w.min(WINDOW_MAX)).collect();
         windows.dedup();
-        windows.into_iter().map(|window| Cell {
+        windows.into_iter().map(|window| GridCell {
             value_bytes: point.value_bytes,
             batching: Batching { batch_bytes: point.batch_bytes, window },
         })
@@ -121,16 +121,16 @@ fn around_the_best(points: &[Point], link: Measured, quick: bool) -> Vec<Cell> {
     cells.collect()
 }
 
-fn grid(experiment: &Experiment<'_>) -> Vec<Cell> {
+fn grid_cells(experiment: &Experiment<'_>) -> Vec<GridCell> {
     let run = experiment.run;
     let ends =
-        |index: usize, length: usize| !experiment.wish.quick || index == 0 || index + 1 == length;
+        |index: usize, length: usize| !experiment.options.ends_only || index == 0 || index + 1 == length;
     let mut cells = Vec::new();
     for value_bytes in &run.value_bytes {
         for (index, batch_bytes) in run.batches.iter().enumerate() {
             for (place, window) in run.windows.iter().enumerate() {
                 if ends(index, run.batches.len()) && ends(place, run.windows.len()) {
-                    cells.push(Cell {
+                    cells.push(GridCell {
                         value_bytes: *value_bytes,
                         batching: Batching { batch_bytes: *batch_bytes, window: *window },
                     });
@@ -143,35 +143,35 @@ fn grid(experiment: &Experiment<'_>) -> Vec<Cell> {
 
 /// Measures three new nodes with the batch size and window of `cell`, and returns the row.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
-fn measure(
+fn measure_cell(
     experiment: &Experiment<'_>,
     session: &mut Session,
-    cell: Cell,
+    cell: GridCell,
     link: Measured,
     document: &mut Document,
 ) -> Result<Row, Problem> {
     let Batching { batch_bytes, window } = cell.batching;
     let size = cell.value_bytes as u64;
     let commands = (batch_bytes / size.max(1)).max(1);
-    let bytes = (commands * (size + ENTRY_BYTES)).max(BATCH_MIN);
+    let bytes = (commands * (size + COMMAND_OVERHEAD_BYTES)).max(BATCH_BYTES_MIN);
     let (bytes, window) = (bytes.to_string(), window.to_string());
     let flags = ["--tune", "off", "--batch", &bytes, "--window", &window];
-    let mut bench = experiment.bench_with(session, &flags)?;
-    bench.time = time(&experiment.wish.time, batch_bytes, link);
+    let mut bench = experiment.start_nodes_with(session, &flags)?;
+    bench.time = run_time(&experiment.options.time, batch_bytes, link);
     let most = experiment.run.clients.iter().copied().max().unwrap_or(1);
-    let clients = clients(most, cell, link);
+    let clients = client_count(most, cell, link);
     let offer = Offer::Closed { outstanding: clients };
     let name = &experiment.scenario.name;
     let setting = Setting {
         batching: Some(cell.batching),
-        ..experiment.setting(name, cell.value_bytes, clients, offer)
+        ..experiment.row_setting(name, cell.value_bytes, clients, offer)
     };
     let mut row = bench.row(&setting, document)?;
     row.set_ceiling(link.bytes_per_s / cell.value_bytes.max(1) as f64);
     Ok(row)
 }
 
-/// Returns the experiment's number of clients, or fewer if clients would wait longer than [`WAIT`].
+/// Returns the experiment's number of clients, or fewer if clients would wait longer than [`REPLY_WAIT_MAX`].
 /// More clients would only lengthen a queue that is never empty, and would not change the
 /// throughput.
 #[expect(
@@ -180,45 +180,45 @@ fn measure(
     clippy::cast_sign_loss,
     reason = "bounded by the number of clients"
 )]
-fn clients(most: u32, cell: Cell, link: Measured) -> u32 {
+fn client_count(most: u32, cell: GridCell, link: Measured) -> u32 {
     let Batching { batch_bytes, window } = cell.batching;
     let commands = (batch_bytes / (cell.value_bytes as u64).max(1)).max(1) as f64;
     let sending = batch_bytes as f64 / link.bytes_per_s;
     let at_once = commands * f64::from(window);
     let per_second = at_once / (sending + link.round_trip_us * 1e-6);
-    let enough = (per_second * WAIT.as_secs_f64()).max(at_once * 4.0);
+    let enough = (per_second * REPLY_WAIT_MAX.as_secs_f64()).max(at_once * 4.0);
     (enough.min(f64::from(most)) as u32).max(1)
 }
 
 /// Returns the requested durations, or defaults that suffice for the batch size and the link.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
-fn time(given: &PaperTime, batch_bytes: u64, link: Measured) -> Time {
-    let batches = Duration::from_secs_f64(BATCHES * batch_bytes as f64 / link.bytes_per_s);
+fn run_time(given: &PaperTime, batch_bytes: u64, link: Measured) -> Time {
+    let batches = Duration::from_secs_f64(BATCHES_MIN * batch_bytes as f64 / link.bytes_per_s);
     Time {
-        duration: given.duration.unwrap_or(MEASURE.max(batches)),
-        warmup: given.warmup.unwrap_or(WARMUP),
-        repeat: given.repeat.unwrap_or(1),
+        duration: given.duration.unwrap_or(DURATION_MIN.max(batches)),
+        warmup: given.warmup.unwrap_or(DEFAULT_WARMUP),
+        repeat: given.repetition_count.unwrap_or(1),
     }
 }
 
 /// Fits the model to our measurements and compares it with our rate at the best window of each
 /// point.
 #[expect(clippy::cast_precision_loss, reason = "a count")]
-fn compare(experiment: &Experiment<'_>, link: Measured, document: &mut Document) {
-    let seen: Vec<Seen> = document.rows.iter().filter_map(Seen::of).collect();
-    let Some(parameters) = Parameters::fit(link, &seen) else {
+fn compare_with_model(experiment: &Experiment<'_>, link: Measured, document: &mut Document) {
+    let seen: Vec<Seen> = document.rows.iter().filter_map(Seen::from_row).collect();
+    let Some(parameters) = FittedParameters::fit(link, &seen) else {
         let note = "no row was a result with all counts, so the model has no parameters";
         document.notes.push(note.to_owned());
         return;
     };
     let clients = f64::from(experiment.run.clients.iter().copied().max().unwrap_or(1));
     for point in &experiment.scenario.point {
-        let rows: Vec<&Row> = point.rows(&document.rows).collect();
+        let rows: Vec<&Row> = point.matching_rows(&document.rows).collect();
         let measured = rows.iter().map(|row| row.achieved_per_s);
         let Some(measured) = measured.reduce(f64::max) else {
             continue;
         };
-        let (size, commands) = (point.value_bytes as f64, point.commands() as f64);
+        let (size, commands) = (point.value_bytes as f64, point.commands_per_batch() as f64);
         let windows = || rows.iter().filter_map(|row| row.window);
         let expected = windows()
             .map(|window| {
@@ -227,29 +227,29 @@ fn compare(experiment: &Experiment<'_>, link: Measured, document: &mut Document)
             })
             .fold(0.0, f64::max);
         let instance = parameters.instance(size, commands);
-        let one = predicted(point.name(), expected, measured, &instance);
+        let one = compare_rates(point.name(), expected, measured, &instance);
         document.predictions.push(one);
-        let good = rows.iter().filter(|row| row.achieved_per_s >= measured * AS_GOOD);
+        let good = rows.iter().filter(|row| row.achieved_per_s >= measured * EQUALLY_GOOD_SHARE);
         let least = good.filter_map(|row| row.window).min().unwrap_or(0);
         let tried: Vec<u32> = windows().collect();
         document.notes.push(format!(
             "{}: least window with {:.0} % of the greatest: ours {least} of {tried:?}, theirs {}-{}",
             point.name(),
-            AS_GOOD * 100.0,
+            EQUALLY_GOOD_SHARE * 100.0,
             point.w_from,
             point.w_to
         ));
     }
     document.notes.push(format!("the model's parameters here: {}", parameters.describe()));
-    if let Some((median, worst)) = errors(&document.predictions) {
+    if let Some((median, worst)) = absolute_errors(&document.predictions) {
         document.notes.push(format!(
             "model against measurement, {} points: median error {:.1} %, worst {:.1} % (wanted: at \
              most {:.0} % and {:.0} %)",
             document.predictions.len(),
             median * 100.0,
             worst * 100.0,
-            TARGET.0 * 100.0,
-            TARGET.1 * 100.0
+            MODEL_ERROR_TARGET.0 * 100.0,
+            MODEL_ERROR_TARGET.1 * 100.0
         ));
     }
 }
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn windows_around_the_one_that_keeps_the_link_busy_are_tried() {
         let windows = |point, quick| -> Vec<u32> {
-            let cells = around_the_best(&[point], LINK, quick);
+            let cells = cells_around_best(&[point], LINK, quick);
             cells.iter().map(|cell| cell.batching.window).collect()
         };
         // 64 commands of 1029 bytes occupy the link for 55 ms, and are decided within 100 ms.
@@ -287,22 +287,22 @@ mod tests {
 
     #[test]
     fn clients_that_would_only_queue_stay_at_home() {
-        let cell = |value_bytes, batch_bytes, window| Cell {
+        let cell = |value_bytes, batch_bytes, window| GridCell {
             value_bytes,
             batching: Batching { batch_bytes, window },
         };
-        assert_eq!(clients(1200, cell(8192, 262_144, 2), LINK), 1200);
-        assert_eq!(clients(1200, cell(128, 128, 64), LINK), 1200);
+        assert_eq!(client_count(1200, cell(8192, 262_144, 2), LINK), 1200);
+        assert_eq!(client_count(1200, cell(128, 128, 64), LINK), 1200);
         // A batch of one command takes 107 ms.
-        assert_eq!(clients(1200, cell(8192, 8192, 1), LINK), 187);
+        assert_eq!(client_count(1200, cell(8192, 8192, 1), LINK), 187);
     }
 
     #[test]
     fn a_large_batch_is_measured_longer_unless_the_time_was_given() {
-        let mut given = PaperTime { duration: None, warmup: None, repeat: None };
-        assert_eq!(time(&given, 128, LINK).duration, MEASURE);
-        assert!(time(&given, 262_144, LINK).duration > MEASURE * 2);
+        let mut given = PaperTime { duration: None, warmup: None, repetition_count: None };
+        assert_eq!(run_time(&given, 128, LINK).duration, DURATION_MIN);
+        assert!(run_time(&given, 262_144, LINK).duration > DURATION_MIN * 2);
         given.duration = Some(Duration::from_secs(1));
-        assert_eq!(time(&given, 262_144, LINK).duration.as_secs(), 1);
+        assert_eq!(run_time(&given, 262_144, LINK).duration.as_secs(), 1);
     }
 }

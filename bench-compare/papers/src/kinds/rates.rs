@@ -27,7 +27,7 @@ pub(crate) fn run(
     session: &mut Session,
     document: &mut Document,
 ) -> Result<(), Problem> {
-    let Some(cells) = cells(experiment) else {
+    let Some(cells) = measured_cells(experiment) else {
         let what = "the paper's table is missing";
         return Err(Problem::new(Why::Failed, "not_ready", what));
     };
@@ -39,9 +39,9 @@ pub(crate) fn run(
         } else {
             Class::Volatile
         },
-        disk_flush: experiment.wish.disk_flush,
+        disk_flush: experiment.options.disk_flush,
     };
-    let time = time(&experiment.wish.time, experiment.wish.full);
+    let time = run_time(&experiment.options.time, experiment.options.as_in_paper);
     let mut bench = StreamBench::start(session, &nodes, time)?;
     for (number, cell) in (1..).zip(&cells) {
         progress(&format!("{number} of {}", cells.len()));
@@ -49,7 +49,7 @@ pub(crate) fn run(
             speech: Speech::Raw,
             streams: 1,
             write_bytes: cell.write_bytes,
-            rate: Some(cell.rate()),
+            rate: Some(cell.writes_per_second()),
             outstanding: None,
             gather: false,
         };
@@ -61,7 +61,7 @@ pub(crate) fn run(
          over the raw port"
             .to_owned(),
     );
-    if !experiment.wish.full {
+    if !experiment.options.as_in_paper {
         document.notes.push(
             "the short form: some rates and sizes, for seconds each; --full has all, for as long as \
              in the paper"
@@ -72,12 +72,12 @@ pub(crate) fn run(
 }
 
 /// Returns the table cells to measure; `None` if the scenario has no table.
-fn cells(experiment: &Experiment<'_>) -> Option<Vec<Cell>> {
+fn measured_cells(experiment: &Experiment<'_>) -> Option<Vec<Cell>> {
     let run = experiment.run;
     let mut tables = experiment.scenario.table.iter();
     let table = tables.find(|table| table.metric.is_some())?;
     let wanted = |cell: &Cell| {
-        experiment.wish.full
+        experiment.options.as_in_paper
             || (run.short_rates.contains(&cell.rate_mb)
                 && run.short_bytes.contains(&cell.write_bytes))
     };
@@ -85,11 +85,11 @@ fn cells(experiment: &Experiment<'_>) -> Option<Vec<Cell>> {
 }
 
 /// Returns the durations used in the paper, or the shortest ones that show the effect.
-fn time(asked: &PaperTime, full: bool) -> Time {
+fn run_time(asked: &PaperTime, full: bool) -> Time {
     let seconds = |short, long| Duration::from_secs(if full { long } else { short });
     Time {
         duration: asked.duration.unwrap_or(seconds(5, 45)),
         warmup: asked.warmup.unwrap_or(seconds(1, 15)),
-        repeat: asked.repeat.unwrap_or(1),
+        repeat: asked.repetition_count.unwrap_or(1),
     }
 }

@@ -17,7 +17,7 @@ use crate::experiment::Experiment;
 /// Maximum number of connections of the load generator.
 const CONNECTIONS_MAX: u32 = 16;
 /// Flags that nodes are started with in segment experiments.
-const FLAGS: [&str; 5] = ["--plane", "multicast", "--plane-trusted", "--votes", "ring"];
+const NODE_FLAGS: [&str; 5] = ["--plane", "multicast", "--plane-trusted", "--votes", "ring"];
 
 /// Runs the experiment, with new nodes for each group size and each socket buffer size.
 pub(crate) fn run(
@@ -30,8 +30,8 @@ pub(crate) fn run(
             let sizes = experiment.run.buffers_kib.iter().copied().map(Some);
             let usual = experiment.run.buffers_kib.is_empty().then_some(None);
             for buffer_kib in sizes.chain(usual) {
-                let group = Group { voters: *voters, learners: *learners, buffer_kib };
-                with_nodes(experiment, session, group, document)?;
+                let group = SegmentGroup { voter_count: *voters, learner_count: *learners, buffer_kib };
+                measure_group(experiment, session, group, document)?;
             }
         }
     }
@@ -44,30 +44,30 @@ pub(crate) fn run(
 
 /// Numbers of nodes that form a cluster, and their socket buffers.
 #[derive(Clone, Copy, Debug)]
-struct Group {
-    voters: u32,
-    learners: u32,
+struct SegmentGroup {
+    voter_count: u32,
+    learner_count: u32,
     /// Size of each socket's receive buffer in KiB; `None` for the nodes' default.
     buffer_kib: Option<u32>,
 }
 
 /// Measures all value sizes and numbers of clients with one group.
-fn with_nodes(
+fn measure_group(
     experiment: &Experiment<'_>,
     session: &mut Session,
-    group: Group,
+    group: SegmentGroup,
     document: &mut Document,
 ) -> Result<(), Problem> {
-    let (run, time) = (experiment.run, experiment.wish.time.usual());
-    let (voters, learners) = (group.voters, group.learners);
+    let (run, time) = (experiment.run, experiment.options.time.with_usual_defaults());
+    let (voters, learners) = (group.voter_count, group.learner_count);
     let receivers = voters + learners - 1;
     if found(document, receivers).is_none() {
         document.ceilings.push(ceiling(receivers, &time)?);
     }
-    let flags = ["--durability", &run.durability, "--store", experiment.store()];
+    let flags = ["--durability", &run.durability, "--store", experiment.store_name()];
     let buffer = group.buffer_kib.map(|kib| kib.to_string());
     let buffer = buffer.as_deref().map(|kib| ["--plane-buffer", kib]);
-    let flags = [&flags[..], &FLAGS, buffer.as_ref().map_or(&[], |flag| flag)].concat();
+    let flags = [&flags[..], &NODE_FLAGS, buffer.as_ref().map_or(&[], |flag| flag)].concat();
     let mut cluster = session.boot_some(voters, None, &flags)?;
     if learners > 0 {
         cluster = session.join(learners, &flags)?;
@@ -79,8 +79,8 @@ fn with_nodes(
             let connections = (*outstanding).min(CONNECTIONS_MAX);
             let name = &experiment.scenario.name;
             let setting = Setting {
-                plane: Some(group.said()),
-                ..experiment.setting(name, *value_bytes, connections, offer)
+                plane: Some(group.describe()),
+                ..experiment.row_setting(name, *value_bytes, connections, offer)
             };
             let mut row = bench.row(&setting, document)?;
             if let Some(payload_bits) = found(document, receivers) {
@@ -92,17 +92,17 @@ fn with_nodes(
     Ok(())
 }
 
-impl Group {
+impl SegmentGroup {
     /// Describes the group for rows.
-    fn said(self) -> String {
-        let learning = match self.learners {
+    fn describe(self) -> String {
+        let learning = match self.learner_count {
             0 => String::new(),
             1 => " and a learner".to_owned(),
             more => format!(" and {more} learners"),
         };
         let buffers =
             self.buffer_kib.map_or_else(String::new, |kib| format!(", buffers of {kib} KiB"));
-        let voters = self.voters;
+        let voters = self.voter_count;
         format!("multicast, votes by a ring, {voters} nodes{learning}{buffers}")
     }
 }
@@ -114,8 +114,8 @@ mod tests {
     #[test]
     fn rows_say_who_took_part() {
         let said = |voters, learners, buffer_kib| {
-            let group = Group { voters, learners, buffer_kib };
-            group.said()
+            let group = SegmentGroup { voter_count: voters, learner_count: learners, buffer_kib };
+            group.describe()
         };
         assert_eq!(said(3, 0, None), "multicast, votes by a ring, 3 nodes");
         assert_eq!(

@@ -26,18 +26,18 @@ use crate::{
 
 /// Default measured time. It is short because there are many rows and all processes share one
 /// machine.
-const MEASURE: Duration = Duration::from_secs(2);
-const WARMUP: Duration = Duration::from_millis(500);
+const DEFAULT_DURATION: Duration = Duration::from_secs(2);
+const DEFAULT_WARMUP: Duration = Duration::from_millis(500);
 
 /// Interface at the switch for clients that send frames.
-const FRAMES: &str = "frames0";
+const FRAME_INTERFACE: &str = "frames0";
 
 /// Returns the requested durations, with defaults for those not requested.
-pub(crate) fn time(given: &PaperTime) -> Time {
-    let usual = given.usual();
+pub(crate) fn run_time(given: &PaperTime) -> Time {
+    let usual = given.with_usual_defaults();
     Time {
-        duration: given.duration.unwrap_or(MEASURE),
-        warmup: given.warmup.unwrap_or(WARMUP),
+        duration: given.duration.unwrap_or(DEFAULT_DURATION),
+        warmup: given.warmup.unwrap_or(DEFAULT_WARMUP),
         repeat: usual.repeat,
     }
 }
@@ -52,12 +52,12 @@ pub(crate) fn run(
     document: &mut Document,
 ) -> Result<(), Problem> {
     let environment = document.environment.clone();
-    let mut ceilings = Ceilings::new(session, &time(&experiment.wish.time), environment)?;
+    let mut ceilings = Ceilings::new(session, &run_time(&experiment.options.time), environment)?;
     if let (Some(network), true) = (session.network(), ways.nodes.iter().any(|one| one.frames)) {
-        let joined = network.join(FRAMES);
+        let joined = network.join(FRAME_INTERFACE);
         joined.map_err(|error| Problem::io("make an interface for clients", &error))?;
     }
-    let measured = sizes(experiment, ways, session, &mut ceilings, document);
+    let measured = measure_sizes(experiment, ways, session, &mut ceilings, document);
     document.rows.extend(ceilings.into_rows());
     if let Some(network) = session.network() {
         document.notes.push(network.note());
@@ -70,7 +70,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-fn sizes(
+fn measure_sizes(
     experiment: &Experiment<'_>,
     ways: &Ways,
     session: &mut Session,
@@ -81,10 +81,10 @@ fn sizes(
         let mut groups = Vec::new();
         for link in &ways.links {
             let all = ways.nodes.iter();
-            groups.extend(all.map(|spoken| Group::new(experiment, spoken, link, *value_bytes)));
+            groups.extend(all.map(|spoken| WayGroup::new(experiment, spoken, link, *value_bytes)));
         }
-        let measured = rounds(&mut groups, session);
-        let put = groups.iter().map(|group| group.put(measured.as_ref().err(), ceilings, document));
+        let measured = measure_rounds(&mut groups, session);
+        let put = groups.iter().map(|group| group.add_rows(measured.as_ref().err(), ceilings, document));
         let put = put.fold(Ok(()), Result::and);
         measured.and(put)?;
     }
@@ -92,35 +92,35 @@ fn sizes(
 }
 
 /// Measures all repetitions of all groups in turn.
-fn rounds(groups: &mut [Group<'_>], session: &mut Session) -> Result<(), Problem> {
-    let repeat = groups.first().map_or(0, |group| group.time().repeat);
+fn measure_rounds(groups: &mut [WayGroup<'_>], session: &mut Session) -> Result<(), Problem> {
+    let repeat = groups.first().map_or(0, |group| group.run_time().repeat);
     for round in 1..=repeat {
         for group in &mut *groups {
             progress(&format!(
                 "round {round} of {repeat}: {}, {} B, {}",
-                group.spoken.name(),
+                group.plane_and_device.name(),
                 group.value_bytes,
-                group.link
+                group.link_speed
             ));
-            group.turn(session)?;
+            group.measure_turn(session)?;
         }
     }
     Ok(())
 }
 
 /// Nodes with one combination of plane and device, and the value size of their load.
-struct Group<'a> {
+struct WayGroup<'a> {
     experiment: &'a Experiment<'a>,
-    spoken: &'a PlaneAndDevice,
-    link: &'a str,
+    plane_and_device: &'a PlaneAndDevice,
+    link_speed: &'a str,
     value_bytes: usize,
     /// Repetitions for each number of clients.
-    all: Vec<(u32, Vec<Repetition>)>,
+    repetitions: Vec<(u32, Vec<Repetition>)>,
     /// Problem that shows that the required device is not used.
-    refused: Option<Problem>,
+    device_problem: Option<Problem>,
 }
 
-impl<'a> Group<'a> {
+impl<'a> WayGroup<'a> {
     /// Returns a group to be measured with all numbers of clients, or only the first and last.
     fn new(
         experiment: &'a Experiment<'a>,
@@ -129,38 +129,38 @@ impl<'a> Group<'a> {
         value_bytes: usize,
     ) -> Self {
         let clients = match &experiment.run.clients[..] {
-            [first, .., last] if experiment.wish.quick => vec![*first, *last],
+            [first, .., last] if experiment.options.ends_only => vec![*first, *last],
             all => all.to_vec(),
         };
         Self {
             experiment,
-            spoken,
-            link,
+            plane_and_device: spoken,
+            link_speed: link,
             value_bytes,
-            all: clients.into_iter().map(|count| (count, Vec::new())).collect(),
-            refused: None,
+            repetitions: clients.into_iter().map(|count| (count, Vec::new())).collect(),
+            device_problem: None,
         }
     }
 
-    fn time(&self) -> Time {
-        time(&self.experiment.wish.time)
+    fn run_time(&self) -> Time {
+        run_time(&self.experiment.options.time)
     }
 
     /// Measures a repetition for each number of clients on new nodes. A group whose device is not
     /// used is not measured again.
-    fn turn(&mut self, session: &mut Session) -> Result<(), Problem> {
-        if self.refused.is_some() {
+    fn measure_turn(&mut self, session: &mut Session) -> Result<(), Problem> {
+        if self.device_problem.is_some() {
             return Ok(());
         }
         self.set_speed(session)?;
-        let bench = self.bench(session)?;
-        for at in 0..self.all.len() {
-            let setting = self.setting(self.all[at].0);
-            match bench.more(&setting, &mut self.all[at].1) {
+        let bench = self.start_nodes(session)?;
+        for at in 0..self.repetitions.len() {
+            let setting = self.row_setting(self.repetitions[at].0);
+            match bench.more(&setting, &mut self.repetitions[at].1) {
                 Ok(()) => {}
                 Err(problem) if problem.code == NO_DEVICE => {
                     progress(&problem.message);
-                    self.refused = Some(problem);
+                    self.device_problem = Some(problem);
                     return Ok(());
                 }
                 Err(problem) => return Err(problem),
@@ -172,7 +172,7 @@ impl<'a> Group<'a> {
     /// Sets the speed of every link to that of the group.
     fn set_speed(&self, session: &Session) -> Result<(), Problem> {
         let megabits = |name: &str| Lan::named(name).map_or(1, |lan| lan.megabits());
-        let percent = megabits(self.link) * 100 / megabits(&self.experiment.run.lan);
+        let percent = megabits(self.link_speed) * 100 / megabits(&self.experiment.run.lan);
         for node in 1..=NODES {
             let set = session.narrow(node, percent);
             set.map_err(|error| Problem::io("set the speed of a link", &error))?;
@@ -180,48 +180,48 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    fn bench(&self, session: &mut Session) -> Result<Bench, Problem> {
-        let mut flags = vec!["--plane", &self.spoken.plane, "--plane-trusted"];
-        if let Some(device) = self.spoken.device {
+    fn start_nodes(&self, session: &mut Session) -> Result<Bench, Problem> {
+        let mut flags = vec!["--plane", &self.plane_and_device.plane, "--plane-trusted"];
+        if let Some(device) = self.plane_and_device.device {
             flags.extend(["--device", device.name()]);
         }
-        let mut bench = self.experiment.bench_with(session, &flags)?;
-        bench.time = Time { repeat: 1, ..self.time() };
-        bench.device = self.spoken.device;
-        bench.frames = self.spoken.frames.then(|| FRAMES.to_owned());
+        let mut bench = self.experiment.start_nodes_with(session, &flags)?;
+        bench.time = Time { repeat: 1, ..self.run_time() };
+        bench.device = self.plane_and_device.device;
+        bench.frames = self.plane_and_device.frames.then(|| FRAME_INTERFACE.to_owned());
         Ok(bench)
     }
 
     /// Returns the parameters of a row in which each client has its own connection.
-    fn setting(&self, clients: u32) -> Setting {
+    fn row_setting(&self, clients: u32) -> Setting {
         let offer = Offer::Closed { outstanding: clients };
         let name = &self.experiment.scenario.name;
         Setting {
-            wan: Some(self.link.to_owned()),
-            plane: Some(self.spoken.name()),
-            ..self.experiment.setting(name, self.value_bytes, clients, offer)
+            wan: Some(self.link_speed.to_owned()),
+            plane: Some(self.plane_and_device.name()),
+            ..self.experiment.row_setting(name, self.value_bytes, clients, offer)
         }
     }
 
     /// Adds a row for each number of clients, compared with a bare program of the same window.
     /// `failed` is the problem that ended the rounds, if any.
-    fn put(
+    fn add_rows(
         &self,
         failed: Option<&Problem>,
         ceilings: &mut Ceilings,
         document: &mut Document,
     ) -> Result<(), Problem> {
-        for (clients, all) in &self.all {
-            let Some(mut row) = self.row(*clients, all, failed, document) else {
+        for (clients, all) in &self.repetitions {
+            let Some(mut row) = self.make_row(*clients, all, failed, document) else {
                 continue;
             };
-            if self.compares(Metric::SwitchesPerS) {
-                document.notes.push(self.switches(&row, *clients));
+            if self.is_compared_by(Metric::SwitchesPerS) {
+                document.notes.push(self.describe_switches(&row, *clients));
             }
             let mut measured = Ok(None);
             if failed.is_none() && !all.is_empty() {
                 let durable = self.experiment.is_durable();
-                let flush = self.experiment.wish.disk_flush;
+                let flush = self.experiment.options.disk_flush;
                 measured = ceilings.of(self.value_bytes, *clients, durable, flush);
             }
             if let Ok(Some(per_second)) = measured {
@@ -235,35 +235,35 @@ impl<'a> Group<'a> {
 
     /// Returns a row about the group. If its device is not used, the row is invalid and names the
     /// reason.
-    fn row(
+    fn make_row(
         &self,
         clients: u32,
         all: &[Repetition],
         failed: Option<&Problem>,
         document: &Document,
     ) -> Option<Row> {
-        let (setting, environment) = (self.setting(clients), &document.environment);
-        let Some(why) = self.refused.as_ref().or(failed) else {
+        let (setting, environment) = (self.row_setting(clients), &document.environment);
+        let Some(why) = self.device_problem.as_ref().or(failed) else {
             return Row::new(&setting, environment, all);
         };
         if !all.is_empty() {
-            let wanted = self.time().repeat;
+            let wanted = self.run_time().repeat;
             return cut_short(&setting, environment, all, wanted, why);
         }
-        self.refused.as_ref()?;
+        self.device_problem.as_ref()?;
         let mut row = Row::new(&setting, environment, &[Repetition::default()])?;
         row.why_not.clear();
         row.object(why.message.clone());
         Some(row)
     }
 
-    fn compares(&self, metric: Metric) -> bool {
+    fn is_compared_by(&self, metric: Metric) -> bool {
         let mut figures = self.experiment.scenario.figure.iter();
         figures.any(|figure| figure.metric == metric)
     }
 
     /// Describes the context switches of the nodes in each role.
-    fn switches(&self, row: &Row, clients: u32) -> String {
+    fn describe_switches(&self, row: &Row, clients: u32) -> String {
         let roles = row.roles.iter().filter(|role| role.role != GENERATOR);
         let roles: Vec<String> = roles
             .map(|role| {
@@ -273,7 +273,7 @@ impl<'a> Group<'a> {
             .collect();
         format!(
             "context switches, {}, {} B, outstanding {clients}: {}",
-            self.spoken.name(),
+            self.plane_and_device.name(),
             self.value_bytes,
             roles.join("; ")
         )

@@ -8,7 +8,7 @@ use quorate_bench::{
 };
 use serde::Deserialize;
 
-use super::{Figure, Kind, Metric, Run, Service};
+use super::{PublishedFigure, Kind, Metric, Run, Service};
 
 /// Maximum number of senders in one experiment, because they share one machine.
 const SENDERS_MAX: u32 = 8;
@@ -16,7 +16,7 @@ const RECEIVERS_MAX: u32 = 32;
 const LOAD_PERCENT_MAX: u32 = 200;
 /// Valid queue sizes in KiB: large enough for a burst, and small enough that all queues fit into
 /// memory.
-const QUEUE_KIB: std::ops::RangeInclusive<u32> = 32..=16_384;
+const QUEUE_KIB_RANGE: std::ops::RangeInclusive<u32> = 32..=16_384;
 
 /// Groups of bare programs: one for each combination of the listed values.
 #[derive(Clone, Debug, Deserialize)]
@@ -40,24 +40,24 @@ pub struct Bare {
 
 impl Bare {
     /// Returns the number of network namespaces that the largest group needs.
-    pub fn room(&self) -> u32 {
+    pub fn namespaces_needed(&self) -> u32 {
         let most = |counts: &[u32]| counts.iter().copied().max().unwrap_or(0);
         most(&self.senders) + most(&self.receivers)
     }
 
     /// Returns all groups or, if `quick`, those with the first and last value of each list.
     pub fn groups(&self, quick: bool) -> Vec<BareSetting> {
-        let loads = optional(&self.loads_percent);
-        let shapes = ends(&optional(&self.queues_kib), quick).into_iter();
+        let loads = or_unlimited(&self.loads_percent);
+        let shapes = first_and_last(&or_unlimited(&self.queues_kib), quick).into_iter();
         let shapes = shapes.flat_map(|queue| {
-            let bursts = ends(&optional(&self.bursts), quick).into_iter();
+            let bursts = first_and_last(&or_unlimited(&self.bursts), quick).into_iter();
             bursts.map(move |burst| (queue, burst.unwrap_or(AT_ONCE)))
         });
         let mut groups = Vec::new();
         for (queue_kib, burst) in shapes {
-            for senders in ends(&self.senders, quick) {
-                for receivers in ends(&self.receivers, quick) {
-                    for load_percent in ends(&loads, quick) {
+            for senders in first_and_last(&self.senders, quick) {
+                for receivers in first_and_last(&self.receivers, quick) {
+                    for load_percent in first_and_last(&loads, quick) {
                         groups.extend(self.ways.iter().map(|way| BareSetting {
                             way: *way,
                             senders,
@@ -84,19 +84,19 @@ impl Bare {
             && !self.ways.is_empty()
             && (self.bursts.is_empty() || within(&self.bursts, AT_ONCE))
             && (loads.is_empty() || within(loads, LOAD_PERCENT_MAX))
-            && queues.all(|queue| QUEUE_KIB.contains(queue))
+            && queues.all(|queue| QUEUE_KIB_RANGE.contains(queue))
     }
 }
 
 /// Returns each value as `Some`, or a single `None` if the list is empty.
-fn optional(counts: &[u32]) -> Vec<Option<u32>> {
+fn or_unlimited(counts: &[u32]) -> Vec<Option<u32>> {
     if counts.is_empty() {
         return vec![None];
     }
     counts.iter().copied().map(Some).collect()
 }
 
-fn ends<T: Copy>(all: &[T], quick: bool) -> Vec<T> {
+fn first_and_last<T: Copy>(all: &[T], quick: bool) -> Vec<T> {
     match all {
         [first, .., last] if quick => vec![*first, *last],
         _ => all.to_vec(),
@@ -105,7 +105,7 @@ fn ends<T: Copy>(all: &[T], quick: bool) -> Vec<T> {
 
 /// Returns whether a run is consistent: it has groups if and only if it is of kind [`Kind::Bare`],
 /// and one machine can run them.
-pub(super) fn fits(run: &Run) -> bool {
+pub(super) fn is_consistent(run: &Run) -> bool {
     let is_bare = run.kind == Kind::Bare;
     let bounded = run.bare.as_ref().is_some_and(Bare::is_bounded);
     let sized = run.value_bytes == [DATAGRAM_BYTES];
@@ -115,9 +115,9 @@ pub(super) fn fits(run: &Run) -> bool {
 }
 
 /// Returns whether the run includes the group that the figure names; true if the figure names none.
-pub(super) fn has(run: &Run, figure: &Figure) -> bool {
+pub(super) fn includes_figure(run: &Run, figure: &PublishedFigure) -> bool {
     let Some(bare) = &run.bare else {
-        return !figure.metric.is_of_bare()
+        return !figure.metric.is_bare_only()
             && figure.senders.is_none()
             && figure.receivers.is_none();
     };
@@ -130,7 +130,7 @@ pub(super) fn has(run: &Run, figure: &Figure) -> bool {
 }
 
 /// Describes the conditions of a figure. Omits the value size, because papers do not state one.
-pub(super) fn what(figure: &Figure) -> String {
+pub(super) fn describe_conditions(figure: &PublishedFigure) -> String {
     let mut what = format!("{}: {}", figure.system, figure.metric.name());
     for (count, name) in [(figure.senders, "senders"), (figure.receivers, "receivers")] {
         if let Some(count) = count {
@@ -141,7 +141,7 @@ pub(super) fn what(figure: &Figure) -> String {
 }
 
 /// Returns the number measured here that corresponds to a figure.
-pub(super) fn ours<'a>(figure: &Figure, rows: impl Iterator<Item = &'a Row>) -> Option<f64> {
+pub(super) fn measured_here<'a>(figure: &PublishedFigure, rows: impl Iterator<Item = &'a Row>) -> Option<f64> {
     let all = rows.filter_map(|row| row.segment.as_ref()).filter(|one| {
         figure.senders.is_none_or(|count| count == one.senders)
             && figure.receivers.is_none_or(|count| count == one.receivers)
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_quick_run_has_the_ends() {
-        assert_eq!((bare().room(), bare().groups(false).len()), (26, 6));
+        assert_eq!((bare().namespaces_needed(), bare().groups(false).len()), (26, 6));
         let quick = bare().groups(true);
         let counts: Vec<u32> = quick.iter().map(|asked| asked.receivers).collect();
         assert_eq!(counts, [1, 1, 25, 25]);
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn ours_is_that_of_as_many() {
-        let figure = |metric, senders, receivers| Figure {
+        let figure = |metric, senders, receivers| PublishedFigure {
             system: "ip multicast".to_owned(),
             metric,
             value: 10.0,
@@ -275,11 +275,11 @@ mod tests {
         };
         let rows =
             [row(Way::Multicast, 1, 8000), row(Way::Unicast, 1, 800), row(Way::Multicast, 5, 6000)];
-        let own = |figure: &Figure| ours(figure, rows.iter()).map(|one| one.to_string());
+        let own = |figure: &PublishedFigure| measured_here(figure, rows.iter()).map(|one| one.to_string());
         let times = figure(Metric::TimesUnicast, None, Some(10));
         assert_eq!(own(&times).as_deref(), Some("10"));
         assert_eq!(
-            what(&times),
+            describe_conditions(&times),
             "ip multicast: throughput of multicast by that of unicast, 10 receivers"
         );
         assert_eq!(own(&figure(Metric::TimesUnicast, None, Some(5))), None);

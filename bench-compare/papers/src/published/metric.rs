@@ -33,7 +33,7 @@ pub enum Metric {
 
 impl Metric {
     /// Returns whether the metric exists only for bare senders and receivers.
-    pub(super) const fn is_of_bare(self) -> bool {
+    pub(super) const fn is_bare_only(self) -> bool {
         matches!(self, Self::TimesUnicast | Self::LossMax)
     }
 
@@ -75,7 +75,7 @@ impl Metric {
     }
 
     /// Returns the metric of a row; `None` if it needs several rows.
-    pub(super) fn of(self, row: &Row) -> Option<f64> {
+    pub(super) fn of_row(self, row: &Row) -> Option<f64> {
         Some(match self {
             Self::Throughput | Self::ThroughputMax => row.achieved_per_s,
             Self::P50Us => row.p50_us,

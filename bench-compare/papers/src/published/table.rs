@@ -50,7 +50,7 @@ impl Table {
             let numbers = sizes.iter().zip(row.iter().skip(1));
             numbers.filter(|(_, published)| published.is_finite()).map(
                 move |(write_bytes, published)| Cell {
-                    rate_mb: whole(rate),
+                    rate_mb: round_to_whole(rate),
                     write_bytes: *write_bytes,
                     published: *published,
                 },
@@ -61,7 +61,7 @@ impl Table {
 
     /// Returns whether every row is complete and, if the numbers are compared, there is one column
     /// per write size of the run.
-    pub(super) fn fits(&self, sizes: Option<&[usize]>) -> bool {
+    pub(super) fn is_complete(&self, sizes: Option<&[usize]>) -> bool {
         let complete = self.rows.iter().all(|row| row.len() == self.columns.len());
         let columns = self.columns.iter().skip(1).cloned();
         let named = |size: &usize| format!("{size} B");
@@ -71,7 +71,7 @@ impl Table {
 
     /// Returns a comparison for each number of the table that `rows` cover. All `rows` belong to
     /// this scenario.
-    pub(super) fn compared(
+    pub(super) fn compare_with(
         &self,
         source: &str,
         scenario: &str,
@@ -82,7 +82,7 @@ impl Table {
             return Vec::new();
         };
         let of = |cell: Cell| {
-            let fits = |row: &&Row| row.scenario == scenario && cell.is_of(row);
+            let fits = |row: &&Row| row.scenario == scenario && cell.matches_row(row);
             let row = rows.iter().find(fits)?;
             Some(Comparison {
                 source: source.to_owned(),
@@ -95,7 +95,7 @@ impl Table {
                 published: cell.published,
                 unit: metric.unit().to_owned(),
                 approximate: false,
-                ours: metric.of(row).filter(|_| row.valid),
+                ours: metric.of_row(row).filter(|_| row.valid),
             })
         };
         self.cells(sizes).filter_map(of).collect()
@@ -103,15 +103,15 @@ impl Table {
 }
 
 impl Cell {
-    pub fn rate(&self) -> u64 {
+    pub fn writes_per_second(&self) -> u64 {
         u64::from(self.rate_mb) * 1_000_000
     }
 
     /// Returns whether the row was measured at this rate, rounded to whole writes, and this write
     /// size.
-    fn is_of(&self, row: &Row) -> bool {
+    fn matches_row(&self, row: &Row) -> bool {
         let target = row.stream.as_ref().and_then(|one| one.target_bytes_per_s);
-        let close = |target: u64| self.rate().abs_diff(target) < self.write_bytes as u64;
+        let close = |target: u64| self.writes_per_second().abs_diff(target) < self.write_bytes as u64;
         row.value_bytes == self.write_bytes && target.is_some_and(close)
     }
 }
@@ -136,7 +136,7 @@ impl CellMetric {
         }
     }
 
-    fn of(self, row: &Row) -> Option<f64> {
+    fn of_row(self, row: &Row) -> Option<f64> {
         let figures = row.stream.as_ref()?;
         Some(match self {
             Self::Delivered => figures.delivered?,
@@ -153,7 +153,7 @@ impl CellMetric {
     clippy::cast_sign_loss,
     reason = "a rate of a table, in MB/s"
 )]
-fn whole(rate: f64) -> u32 {
+fn round_to_whole(rate: f64) -> u32 {
     rate as u32
 }
 
@@ -198,7 +198,7 @@ mod tests {
     fn a_number_stands_beside_the_row_of_its_rate_and_size() {
         let ours = |metric, row: &Row| {
             let rows = std::slice::from_ref(row);
-            let all = table(metric).compared("Table 1", "zcp-table1", &[14, 1000], rows);
+            let all = table(metric).compare_with("Table 1", "zcp-table1", &[14, 1000], rows);
             let [one] = &all[..] else { panic!("{all:?}") };
             assert!((one.published - 0.25).abs() < 1e-9);
             one.ours.map(|figure| figure.to_string())
@@ -223,6 +223,6 @@ mod tests {
         let cells = table.cells(&[14, 1000]);
         let cells: Vec<(u32, usize)> = cells.map(|cell| (cell.rate_mb, cell.write_bytes)).collect();
         assert_eq!(cells, [(5, 14), (5, 1000), (20, 1000)]);
-        assert!(table.fits(Some(&[14, 1000])) && !table.fits(Some(&[14, 100])));
+        assert!(table.is_complete(Some(&[14, 1000])) && !table.is_complete(Some(&[14, 100])));
     }
 }

@@ -7,11 +7,11 @@ use quorate_bench::{
 };
 use serde::Deserialize;
 
-use super::{Figure, Kind, Run};
+use super::{PublishedFigure, Kind, Run};
 use crate::echo;
 
 /// Planes that an experiment may name, because they need nothing but a segment.
-const PLANES: [&str; 4] = ["tcp", "udp", "multicast", "ethernet"];
+const NAMED_PLANES: [&str; 4] = ["tcp", "udp", "multicast", "ethernet"];
 
 /// Combinations of nodes and link speeds to compare.
 #[derive(Clone, Debug, Deserialize)]
@@ -43,7 +43,7 @@ impl PlaneAndDevice {
 
 /// Returns whether combinations are present if and only if the run is of kind [`Kind::Ways`], and
 /// whether all combinations and echo sizes are possible.
-pub(super) fn fits(run: &Run) -> bool {
+pub(super) fn is_consistent(run: &Run) -> bool {
     let is_ways = run.kind == Kind::Ways;
     let possible = run.ways.as_ref().is_some_and(|ways| {
         let widest = Lan::named(&run.lan).map_or(0, |lan| lan.megabits());
@@ -51,24 +51,24 @@ pub(super) fn fits(run: &Run) -> bool {
         let spoken = |one: &PlaneAndDevice| {
             let excluded = one.device.is_some_and(|device| device.excludes(Some(&one.plane)));
             let heard = !one.frames || one.device.is_some_and(Device::needs_segment);
-            PLANES.contains(&one.plane.as_str()) && !excluded && heard
+            NAMED_PLANES.contains(&one.plane.as_str()) && !excluded && heard
         };
         !ways.nodes.is_empty()
             && !ways.links.is_empty()
             && ways.nodes.iter().all(spoken)
             && ways.links.iter().all(slower)
     });
-    let echoed = |bytes: &usize| (echo::BYTES_MIN..=echo::BYTES_MAX).contains(bytes);
+    let echoed = |bytes: &usize| (echo::MESSAGE_BYTES_MIN..=echo::MESSAGE_BYTES_MAX).contains(bytes);
     let is_echo = run.kind == Kind::Echo;
     let possible_echo = !run.clients.is_empty() && run.value_bytes.iter().all(echoed);
     is_ways == run.ways.is_some() && (!is_ways || possible) && (!is_echo || possible_echo)
 }
 
 /// Returns whether the figure names a row to compare with that is part of the run.
-pub(super) fn has(run: &Run, figure: &Figure) -> bool {
+pub(super) fn includes_figure(run: &Run, figure: &PublishedFigure) -> bool {
     if run.kind == Kind::Echo {
         let plane = figure.plane.as_deref();
-        return plane.and_then(echo::Way::named).is_some() && figure.link.is_none();
+        return plane.and_then(echo::EchoTransport::from_name).is_some() && figure.link.is_none();
     }
     let Some(ways) = &run.ways else {
         return figure.plane.is_none() && figure.link.is_none();

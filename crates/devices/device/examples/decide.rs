@@ -20,14 +20,14 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_device::{Members, Settings, Software, Udp, udp};
-use quorate_offload::owner::{Event, Owner, Pace, Start};
-use quorate_offload::{Form, port::Device as _};
+use quorate_device::{GroupMembers, Settings, SoftwareDevice, Udp, udp};
+use quorate_offload::owner::{Event, Owner, Start, Timeouts};
+use quorate_offload::{Encapsulation, port::Device as _};
 
 const BALLOT: Ballot = Ballot { era: Era(0), round: 1, node: NodeId(1) };
 const CELLS: u32 = 1024;
 
-type Bell = Arc<(Mutex<bool>, Condvar)>;
+type WakeSignal = Arc<(Mutex<bool>, Condvar)>;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let seconds = std::env::args().nth(1).map_or(Ok(3), |word| word.parse())?;
@@ -38,22 +38,22 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn measure(in_flight: usize, time: Duration) -> Result<(), Box<dyn Error>> {
-    let members = Members::default();
-    let bell = Bell::default();
+    let members = GroupMembers::default();
+    let bell = WakeSignal::default();
     let mut nodes = Vec::new();
     let mut all = Vec::new();
     for _ in 0..3 {
         let wire = Udp::bind("127.0.0.1:0".parse()?, members.clone())?;
-        all.push(wire.own());
-        let own = udp::address(wire.own());
+        all.push(wire.own_address());
+        let own = udp::address(wire.own_address());
         let settings = Settings {
             group: 1,
             cells: CELLS,
             room: 64,
-            form: Form::Udp,
-            own,
+            form: Encapsulation::Udp,
+            own_address: own,
             all_hosts: udp::all_hosts(own.port),
-            decisions: udp::all_hosts(own.port),
+            decision_address: udp::all_hosts(own.port),
             tap_frames: 4096,
         };
         let rung = Arc::clone(&bell);
@@ -61,12 +61,12 @@ fn measure(in_flight: usize, time: Duration) -> Result<(), Box<dyn Error>> {
             *rung.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
             rung.1.notify_one();
         };
-        let device = Software::start(settings, wire, Arc::new(wake))?;
+        let device = SoftwareDevice::start(settings, wire, Arc::new(wake))?;
         let settings = quorate_offload::owner::Settings {
             owner_boot: 1,
             device_boot: 1,
             window: 64,
-            pace: Pace::default(),
+            timeouts: Timeouts::default(),
         };
         let owner = Owner::new(settings, device.shape());
         nodes.push((device, owner));
@@ -131,7 +131,7 @@ fn measure(in_flight: usize, time: Duration) -> Result<(), Box<dyn Error>> {
     }
     latencies.sort_unstable();
     let at = |part: usize| latencies.get(latencies.len() * part / 1000).copied().unwrap_or(0);
-    let calls: u64 = nodes.iter().map(|(_, owner)| owner.counts().calls).sum();
+    let calls: u64 = nodes.iter().map(|(_, owner)| owner.counts().calls_sent).sum();
     println!(
         "{in_flight:2} in flight: {:6} decisions/s, median {} us, 99% {} us, 99.9% {} us; {calls} calls of control",
         latencies.len() as u128 * 1000 / time.as_millis().max(1),

@@ -4,45 +4,45 @@
 use std::collections::VecDeque;
 
 use quorate_offload::{
-    Address, Counters, Form, Header, Port, Setup, Type,
-    admit::arrive,
+    Address, Counters, Encapsulation, Header, Port, Setup, Type,
+    admit::parse_frame,
     header::HEADER_BYTES,
     port::{FrameOrigin, Program},
 };
 
-use crate::{programs::Programs, settings::Settings};
+use crate::{programs::DevicePrograms, settings::Settings};
 
 /// A receiver of the frames that the programs send.
-pub trait Sink {
+pub trait FrameSink {
     /// Handles a frame for the owner.
-    fn owner(&mut self, program: Program, came: FrameOrigin, frame: &[u8]);
+    fn send_to_owner(&mut self, program: Program, came: FrameOrigin, frame: &[u8]);
     /// Handles a frame for the network.
-    fn network(&mut self, frame: &[u8]);
+    fn send_to_network(&mut self, frame: &[u8]);
 }
 
 /// Both programs of a device. A step is complete when its call returns.
 pub struct Host {
     settings: Settings,
-    programs: Box<dyn Programs>,
+    programs: Box<dyn DevicePrograms>,
     /// Frames that still have to be passed between the programs.
-    inside: VecDeque<Vec<u8>>,
+    internal_frames: VecDeque<Vec<u8>>,
     /// Buffers of processed frames, for reuse.
-    spare: Vec<Vec<u8>>,
+    spare_buffers: Vec<Vec<u8>>,
 }
 
 impl Host {
-    pub fn new(settings: Settings, programs: Box<dyn Programs>) -> Self {
-        Self { settings, programs, inside: VecDeque::new(), spare: Vec::new() }
+    pub fn new(settings: Settings, programs: Box<dyn DevicePrograms>) -> Self {
+        Self { settings, programs, internal_frames: VecDeque::new(), spare_buffers: Vec::new() }
     }
 
     /// Clears the state of both programs, as a power cycle does ([offload-9]).
-    pub fn forget(&mut self) {
-        self.programs.forget();
+    pub fn clear_state(&mut self) {
+        self.programs.clear_state();
     }
 
     /// Returns how often the programs lost their memory unexpectedly.
-    pub fn forgot(&self) -> u64 {
-        self.programs.forgot()
+    pub fn memory_losses(&self) -> u64 {
+        self.programs.memory_losses()
     }
 
     /// Returns the number of frames for each reason, first the acceptor's, then the coordinator's.
@@ -51,42 +51,42 @@ impl Host {
     }
 
     /// Processes a frame from the owner.
-    pub fn put(&mut self, program: Program, frame: &[u8], sink: &mut impl Sink) {
-        self.step(program, (Port::Owner, FrameOrigin::Inside), frame, sink);
+    pub fn step_owner_frame(&mut self, program: Program, frame: &[u8], sink: &mut impl FrameSink) {
+        self.step(program, (Port::Owner, FrameOrigin::LocalResponse), frame, sink);
         self.run_internal(sink);
     }
 
     /// Processes a frame from the network.
-    pub fn arrive(&mut self, frame: &[u8], sink: &mut impl Sink) {
-        self.hear(frame, FrameOrigin::Asked, sink);
+    pub fn step_network_frame(&mut self, frame: &[u8], sink: &mut impl FrameSink) {
+        self.dispatch_frame(frame, FrameOrigin::NetworkResponse, sink);
         self.run_internal(sink);
     }
 
     /// Passes frames between the programs until none is left. A submit leads to a proposal, a
     /// proposal to a vote, a vote to a decision.
-    fn run_internal(&mut self, sink: &mut impl Sink) {
-        while let Some(frame) = self.inside.pop_front() {
-            self.hear(&frame, FrameOrigin::Inside, sink);
-            self.spare.push(frame);
+    fn run_internal(&mut self, sink: &mut impl FrameSink) {
+        while let Some(frame) = self.internal_frames.pop_front() {
+            self.dispatch_frame(&frame, FrameOrigin::LocalResponse, sink);
+            self.spare_buffers.push(frame);
         }
     }
 
     /// Passes a frame to the program that handles it. If neither does, the acceptor counts and
     /// drops the frame.
-    fn hear(&mut self, frame: &[u8], came: FrameOrigin, sink: &mut impl Sink) {
+    fn dispatch_frame(&mut self, frame: &[u8], came: FrameOrigin, sink: &mut impl FrameSink) {
         let from = (Port::Network, came);
-        match kind(frame, self.settings.own.port) {
+        match kind(frame, self.settings.own_address.port) {
             Some(Type::Submit | Type::Phase2b) => {
                 self.step(Program::Coordinator, from, frame, sink);
             }
             // Decisions are addressed to learners, and here the owner is the learner.
             Some(Type::Decided) => {
                 let setup = self.settings.setup();
-                let decisions = Setup { heard: self.settings.decisions.mac, ..setup };
-                if [setup, decisions].map(|setup| arrive(&setup, Port::Network, frame).is_ok())
+                let decisions = Setup { heard_group: self.settings.decision_address.mac, ..setup };
+                if [setup, decisions].map(|setup| parse_frame(&setup, Port::Network, frame).is_ok())
                     != [false; 2]
                 {
-                    sink.owner(Program::Acceptor, FrameOrigin::Network, frame);
+                    sink.send_to_owner(Program::Acceptor, FrameOrigin::Network, frame);
                 }
             }
             _ => self.step(Program::Acceptor, from, frame, sink),
@@ -98,15 +98,15 @@ impl Host {
         program: Program,
         (from, came): (Port, FrameOrigin),
         frame: &[u8],
-        sink: &mut impl Sink,
+        sink: &mut impl FrameSink,
     ) {
-        let Self { settings, programs, inside, spare } = self;
+        let Self { settings, programs, internal_frames: inside, spare_buffers: spare } = self;
         programs.step(program, from, frame, &mut |port, frame| {
             if port == Port::Owner {
-                return sink.owner(program, came, frame);
+                return sink.send_to_owner(program, came, frame);
             }
             let to_all = frame.starts_with(&settings.all_hosts.mac);
-            let to_own = is_to(frame, settings.form, &settings.own);
+            let to_own = is_addressed_to(frame, settings.form, &settings.own_address);
             if to_all || to_own {
                 let mut copy = spare.pop().unwrap_or_default();
                 copy.clear();
@@ -114,7 +114,7 @@ impl Host {
                 inside.push_back(copy);
             }
             if to_all || !to_own {
-                sink.network(frame);
+                sink.send_to_network(frame);
             }
         });
     }
@@ -122,17 +122,17 @@ impl Host {
 
 /// Returns the type of a frame without checking the rest, which the program does.
 fn kind(frame: &[u8], port: u16) -> Option<Type> {
-    let form = Form::of(frame, port).ok()?;
-    let header: &[u8; HEADER_BYTES] = frame.get(form.header_at()..)?.first_chunk()?;
+    let form = Encapsulation::parse(frame, port).ok()?;
+    let header: &[u8; HEADER_BYTES] = frame.get(form.header_offset()..)?.first_chunk()?;
     Header::read(header).map(|header| header.kind)
 }
 
 /// Returns whether the destination of a frame is this host.
-fn is_to(frame: &[u8], form: Form, own: &Address) -> bool {
+fn is_addressed_to(frame: &[u8], form: Encapsulation, own: &Address) -> bool {
     let mac = frame.starts_with(&own.mac);
     match form {
-        Form::Raw => mac,
-        Form::Udp => {
+        Encapsulation::Raw => mac,
+        Encapsulation::Udp => {
             mac && frame.get(30..34) == Some(&own.ip)
                 && frame.get(36..38) == Some(&own.port.to_be_bytes())
         }
@@ -144,7 +144,7 @@ mod tests {
     use quorate_offload::{Descriptor, PackedBallot, header::COORDINATOR};
 
     use super::*;
-    use crate::programs::Reference;
+    use crate::programs::ReferencePrograms;
 
     fn address(last: u8) -> Address {
         Address { mac: [2, 0, 0, 0, 0, last], ip: [10, 0, 0, last], port: 47_100 }
@@ -155,10 +155,10 @@ mod tests {
             group: 7,
             cells: 8,
             room: 32,
-            form: Form::Udp,
-            own: address(1),
+            form: Encapsulation::Udp,
+            own_address: address(1),
             all_hosts: Address { mac: [3, 0, 0, 0, 0, 9], ..address(9) },
-            decisions: Address { mac: [3, 0, 0, 0, 0, 9], ..address(9) },
+            decision_address: Address { mac: [3, 0, 0, 0, 0, 9], ..address(9) },
             tap_frames: 8,
         }
     }
@@ -170,19 +170,19 @@ mod tests {
         network: Vec<Type>,
     }
 
-    impl Sink for Left {
-        fn owner(&mut self, program: Program, came: FrameOrigin, frame: &[u8]) {
+    impl FrameSink for Left {
+        fn send_to_owner(&mut self, program: Program, came: FrameOrigin, frame: &[u8]) {
             // Sent by the owner, or passed on by the device.
             let kind = kind(frame, 47_100).unwrap();
             self.owner.push((program, came, kind));
         }
-        fn network(&mut self, frame: &[u8]) {
+        fn send_to_network(&mut self, frame: &[u8]) {
             self.network.push(kind(frame, 47_100).unwrap());
         }
     }
 
     fn call(program: Program, kind: Type, counter: u64) -> Header {
-        let mut header = Header::submit(7, Descriptor::NONE, 0);
+        let mut header = Header::new_submit(7, Descriptor::NONE, 0);
         (header.kind, header.boot) = (kind, 5);
         (header.value.origin_boot, header.value.counter) = (1, counter);
         if program == Program::Coordinator {
@@ -194,9 +194,9 @@ mod tests {
     fn put(host: &mut Host, program: Program, header: &Header) -> Left {
         let mut buffer = [0; 200];
         let (owner, own) = (settings().owner(), address(1));
-        let frame = Form::Udp.write(&mut buffer, &owner, &own, header, &[0; 32]);
+        let frame = Encapsulation::Udp.write_frame(&mut buffer, &owner, &own, header, &[0; 32]);
         let mut left = Left::default();
-        host.put(program, frame.unwrap(), &mut left);
+        host.step_owner_frame(program, frame.unwrap(), &mut left);
         left
     }
 
@@ -204,28 +204,28 @@ mod tests {
     /// also processed internally.
     #[test]
     fn broadcast_frames_are_sent_and_also_processed_locally() {
-        let mut host = Host::new(settings(), Box::new(Reference::new(&settings())));
+        let mut host = Host::new(settings(), Box::new(ReferencePrograms::new(&settings())));
         let [voter, giver] = Program::ALL;
         for program in Program::ALL {
             put(&mut host, program, &call(program, Type::Boot, 1));
         }
         let mut arm = call(voter, Type::Arm, 2);
         (arm.ballot, arm.slot) = (PackedBallot(9), 1);
-        let done = [(voter, FrameOrigin::Inside, Type::Done)];
+        let done = [(voter, FrameOrigin::LocalResponse, Type::Done)];
         assert_eq!(put(&mut host, voter, &arm).owner, done);
         let mut start = call(giver, Type::Arm, 3);
         (start.ballot, start.slot, start.voted) = (PackedBallot(9), 1, 9);
         (start.value.kind, start.value.origin) = (1, 1);
-        let done = [(giver, FrameOrigin::Inside, Type::Done)];
+        let done = [(giver, FrameOrigin::LocalResponse, Type::Done)];
         assert_eq!(put(&mut host, giver, &start).owner, done);
-        let mut submit = Header::submit(7, Descriptor::NONE, 0);
+        let mut submit = Header::new_submit(7, Descriptor::NONE, 0);
         submit.value.kind = 1;
         let left = put(&mut host, giver, &submit);
         let all = [Type::Phase2a, Type::Phase2b, Type::Decided];
         assert_eq!(left.network, all);
         let told = [
-            (voter, FrameOrigin::Inside, Type::Phase2b),
-            (giver, FrameOrigin::Inside, Type::Decided),
+            (voter, FrameOrigin::LocalResponse, Type::Phase2b),
+            (giver, FrameOrigin::LocalResponse, Type::Decided),
             // The decision was sent to the group, and so back to the device, as if another device
             // had counted the votes.
             (voter, FrameOrigin::Network, Type::Decided),
@@ -235,14 +235,14 @@ mod tests {
 
     #[test]
     fn power_cycle_clears_both_programs() {
-        let mut host = Host::new(settings(), Box::new(Reference::new(&settings())));
+        let mut host = Host::new(settings(), Box::new(ReferencePrograms::new(&settings())));
         for program in Program::ALL {
             put(&mut host, program, &call(program, Type::Boot, 1));
         }
-        host.forget();
+        host.clear_state();
         for program in Program::ALL {
             let left = put(&mut host, program, &call(program, Type::Fence, 2));
-            assert_eq!(left.owner, [(program, FrameOrigin::Inside, Type::Refused)]);
+            assert_eq!(left.owner, [(program, FrameOrigin::LocalResponse, Type::Refused)]);
         }
     }
 }

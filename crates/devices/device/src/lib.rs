@@ -1,7 +1,7 @@
 //! An offload device in software: the coordinator and the acceptor of Paxos phase 2, run by one
 //! thread. Frames travel over UDP, raw Ethernet, or memory.
 //!
-//! [`Software`] implements [`quorate_offload::port::Device`]; the node that owns the device
+//! [`SoftwareDevice`] implements [`quorate_offload::port::Device`]; the node that owns the device
 //! controls it by frames. The thread has a [`Host`] (coordinator and acceptor of one machine,
 //! combined) and a [`Wire`] (exchanges frames with other devices).
 //!
@@ -31,13 +31,13 @@ pub mod wire;
 mod work;
 pub mod xdp;
 
-pub use boxed::{Boxed, OpenBoxedError, Translated};
+pub use boxed::{DeviceProcesses, OpenBoxedError, TranslatingWire};
 pub use host::Host;
 pub use loopback::{Loopback, Network};
-pub use packet::Packet;
+pub use packet::PacketSocketWire;
 pub use settings::Settings;
-pub use software::Software;
-pub use station::Station;
-pub use udp::{Members, Udp};
+pub use software::SoftwareDevice;
+pub use station::StationClaim;
+pub use udp::{GroupMembers, Udp};
 pub use wire::Wire;
-pub use work::Counted;
+pub use work::ReasonCounts;

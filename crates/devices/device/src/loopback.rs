@@ -10,38 +10,38 @@ use std::{
 use quorate_core::dice::Dice;
 
 use crate::{
-    wake::Wake,
-    wire::{Arrived, Wire},
+    wake::WakeEvent,
+    wire::{ArrivedFrames, Wire},
 };
 
 const QUEUE_MAX: usize = 4096;
 
 /// Receive queue of a device.
 #[derive(Debug)]
-struct Station {
+struct StationQueue {
     mac: [u8; 6],
     frames: Vec<Vec<u8>>,
-    wake: Arc<Wake>,
+    wake: Arc<WakeEvent>,
 }
 
 #[derive(Debug)]
-struct State {
+struct NetworkState {
     dice: Dice,
     lost: u64,
     repeated: u64,
     reordered: u64,
-    stations: Vec<Station>,
+    stations: Vec<StationQueue>,
 }
 
 /// An in-memory network. Clones refer to the same one.
 #[derive(Clone, Debug)]
-pub struct Network(Arc<Mutex<State>>);
+pub struct Network(Arc<Mutex<NetworkState>>);
 
 impl Network {
     /// Creates a network that loses, duplicates and reorders frames with the given probabilities in
     /// percent.
     pub fn new(seed: u64, lost: u64, repeated: u64, reordered: u64) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(NetworkState {
             dice: Dice::new(seed),
             lost,
             repeated,
@@ -52,13 +52,17 @@ impl Network {
 
     /// Connects a device, which receives frames for address `mac` and for all multicast groups.
     pub fn join(&self, mac: [u8; 6]) -> io::Result<Loopback> {
-        let wake = Arc::new(Wake::new()?);
+        let wake = Arc::new(WakeEvent::new()?);
         let station = self.lock().stations.len();
-        self.lock().stations.push(Station { mac, frames: Vec::new(), wake: Arc::clone(&wake) });
+        self.lock().stations.push(StationQueue {
+            mac,
+            frames: Vec::new(),
+            wake: Arc::clone(&wake),
+        });
         Ok(Loopback { network: self.clone(), station, wake })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, NetworkState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -67,7 +71,7 @@ impl Network {
 pub struct Loopback {
     network: Network,
     station: usize,
-    wake: Arc<Wake>,
+    wake: Arc<WakeEvent>,
 }
 
 impl Wire for Loopback {
@@ -76,7 +80,7 @@ impl Wire for Loopback {
             return;
         };
         let mut state = self.network.lock();
-        let State { dice, lost, repeated, reordered, stations } = &mut *state;
+        let NetworkState { dice, lost, repeated, reordered, stations } = &mut *state;
         for (number, station) in stations.iter_mut().enumerate() {
             let is_for = station.mac == *to || to[0] & 1 == 1;
             if number == self.station || !is_for || dice.chance(*lost, 100) {
@@ -95,20 +99,20 @@ impl Wire for Loopback {
         }
     }
 
-    fn receive(&mut self, arrived: &mut Arrived) {
+    fn receive(&mut self, arrived: &mut ArrivedFrames) {
         let mut state = self.network.lock();
         let frames = &mut state.stations[self.station].frames;
-        let count = frames.len().min(Arrived::MAX);
+        let count = frames.len().min(ArrivedFrames::MAX);
         for frame in frames.drain(..count) {
             *arrived.push() = frame;
         }
         // Drained under the lock, so that a later frame signals again.
         if frames.is_empty() {
-            self.wake.drain();
+            self.wake.clear();
         }
     }
 
-    fn socket(&self) -> BorrowedFd<'_> {
+    fn readable_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 }

@@ -17,28 +17,28 @@ pub const FRAME_BYTES_MAX: usize = 0xfff;
 pub enum Event {
     Frame(Port, Vec<u8>),
     /// Power cycle, which clears all state.
-    Power,
+    PowerCycle,
 }
 
 /// A frame that a device sent, with its port.
-pub type Sent = (Port, Vec<u8>);
+pub type SentFrame = (Port, Vec<u8>);
 
 /// Reads one event, or returns `None` at the end of the input.
 pub fn read_event(from: &mut impl Read) -> io::Result<Option<Event>> {
-    let Some((port, frame)) = read(from)? else {
+    let Some((port, frame)) = read_port_and_frame(from)? else {
         return Ok(None);
     };
     Ok(Some(match frame {
         Some(frame) => Event::Frame(port, frame),
-        None => Event::Power,
+        None => Event::PowerCycle,
     }))
 }
 
 /// Reads the frames that a device sent for one event, or returns `None` at the end of the input.
-pub fn read_answer(from: &mut impl Read) -> io::Result<Option<Vec<Sent>>> {
+pub fn read_sent_frames(from: &mut impl Read) -> io::Result<Option<Vec<SentFrame>>> {
     let mut sent = Vec::new();
     loop {
-        match read(from)? {
+        match read_port_and_frame(from)? {
             None if sent.is_empty() => return Ok(None),
             None => return Err(io::ErrorKind::UnexpectedEof.into()),
             Some((_, None)) => return Ok(Some(sent)),
@@ -48,7 +48,7 @@ pub fn read_answer(from: &mut impl Read) -> io::Result<Option<Vec<Sent>>> {
 }
 
 /// Reads a word and the frame that follows it. The frame is `None` if the word is zero.
-fn read(from: &mut impl Read) -> io::Result<Option<(Port, Option<Vec<u8>>)>> {
+fn read_port_and_frame(from: &mut impl Read) -> io::Result<Option<(Port, Option<Vec<u8>>)>> {
     let mut word = [0; 2];
     match from.read_exact(&mut word[..1]) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -60,7 +60,7 @@ fn read(from: &mut impl Read) -> io::Result<Option<(Port, Option<Vec<u8>>)>> {
     let port = match word >> 12 {
         0 => Port::Network,
         1 if length > 0 => Port::Owner,
-        _ => return Err(invalid("a port that is none")),
+        _ => return Err(invalid_data("a port that is none")),
     };
     if length == 0 {
         return Ok(Some((port, None)));
@@ -72,27 +72,27 @@ fn read(from: &mut impl Read) -> io::Result<Option<(Port, Option<Vec<u8>>)>> {
 
 pub fn write_event(to: &mut impl Write, event: &Event) -> io::Result<()> {
     match event {
-        Event::Power => to.write_all(&[0, 0]),
-        Event::Frame(port, frame) => write(to, *port, frame),
+        Event::PowerCycle => to.write_all(&[0, 0]),
+        Event::Frame(port, frame) => write_port_and_frame(to, *port, frame),
     }
 }
 
 /// Writes the frames that a device sent for one event.
-pub fn write_answer(to: &mut impl Write, sent: &[Sent]) -> io::Result<()> {
+pub fn write_sent_frames(to: &mut impl Write, sent: &[SentFrame]) -> io::Result<()> {
     for (port, frame) in sent {
-        write(to, *port, frame)?;
+        write_port_and_frame(to, *port, frame)?;
     }
     to.write_all(&[0, 0])
 }
 
-fn write(to: &mut impl Write, port: Port, frame: &[u8]) -> io::Result<()> {
+fn write_port_and_frame(to: &mut impl Write, port: Port, frame: &[u8]) -> io::Result<()> {
     let length = u16::try_from(frame.len()).ok();
     let length = length.filter(|length| (1..=0xfff).contains(length));
-    let length = length.ok_or_else(|| invalid("a frame that is too long, or empty"))?;
+    let length = length.ok_or_else(|| invalid_data("a frame that is too long, or empty"))?;
     to.write_all(&((port as u16) << 12 | length).to_be_bytes())?;
     to.write_all(frame)
 }
 
-fn invalid(why: &str) -> io::Error {
+fn invalid_data(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }

@@ -2,7 +2,7 @@
 //!
 //! If the process ends or sends garbage, it is killed and restarted, at most once a second. To the
 //! owner, that looks like a power loss with new memory ([offload-9]). A slow process still has its
-//! votes, so it is waited for indefinitely, until the [`Leash`] is dropped.
+//! votes, so it is waited for indefinitely, until the [`WaitCanceller`] is dropped.
 
 use std::{
     io::{self, PipeReader, PipeWriter, Read, Write, pipe},
@@ -17,41 +17,48 @@ use rustix::{
     io::ioctl_fionbio,
 };
 
-use crate::pipe::{Event, Sent, read_answer, write_event};
+use crate::pipe::{Event, SentFrame, read_sent_frames, write_event};
 
 /// Minimum time between two starts of the process.
-const REST: Duration = Duration::from_secs(1);
+const RESTART_INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// Minimum time from a process's end to the next start. The group needs the machine's processor for
 /// failover in the meantime.
-const PAUSE: Duration = Duration::from_millis(200);
+const RESTART_DELAY: Duration = Duration::from_millis(200);
 
 /// A handle that, when dropped, ends all waits for processes on any thread.
 #[derive(Debug)]
-pub struct Leash(#[expect(dead_code, reason = "its other end sees that it is closed")] PipeWriter);
+pub struct WaitCanceller(
+    #[expect(dead_code, reason = "its other end sees that it is closed")] PipeWriter,
+);
 
-/// Receiving end of a [`Leash`], polled by the waits.
+/// Receiving end of a [`WaitCanceller`], polled by the waits.
 #[derive(Clone, Debug)]
-pub(crate) struct LeashReceiver(Arc<PipeReader>);
+pub(crate) struct CancelReceiver(Arc<PipeReader>);
 
-pub(crate) fn leash() -> io::Result<(Leash, LeashReceiver)> {
+pub(crate) fn wait_canceller() -> io::Result<(WaitCanceller, CancelReceiver)> {
     let (reader, writer) = pipe()?;
-    Ok((Leash(writer), LeashReceiver(Arc::new(reader))))
+    Ok((WaitCanceller(writer), CancelReceiver(Arc::new(reader))))
 }
 
 /// A device program and the process that runs it.
-pub(crate) struct Process {
+pub(crate) struct ProgramProcess {
     /// Command line of the process.
-    words: Vec<String>,
-    held: LeashReceiver,
-    running: Option<Running>,
+    command_line: Vec<String>,
+    cancel_receiver: CancelReceiver,
+    running: Option<RunningProcess>,
     /// Earliest time of a restart.
-    again_at: Instant,
+    restart_not_before: Instant,
 }
 
-impl Process {
-    pub(crate) fn start(words: Vec<String>, held: LeashReceiver) -> io::Result<Self> {
-        let running = Some(Running::start(&words)?);
-        Ok(Self { words, held, running, again_at: Instant::now() + REST })
+impl ProgramProcess {
+    pub(crate) fn start(words: Vec<String>, held: CancelReceiver) -> io::Result<Self> {
+        let running = Some(RunningProcess::start(&words)?);
+        Ok(Self {
+            command_line: words,
+            cancel_receiver: held,
+            running,
+            restart_not_before: Instant::now() + RESTART_INTERVAL_MIN,
+        })
     }
 
     /// Returns whether the process was running when last checked.
@@ -61,38 +68,42 @@ impl Process {
 
     /// Passes one event to the process and returns the frames that it sends. Waits for them until
     /// `until`, or indefinitely if that is `None`.
-    pub(crate) fn step(&mut self, event: &Event, until: Option<Instant>) -> io::Result<Vec<Sent>> {
+    pub(crate) fn step(
+        &mut self,
+        event: &Event,
+        until: Option<Instant>,
+    ) -> io::Result<Vec<SentFrame>> {
         if self.running.is_none() {
-            if Instant::now() < self.again_at {
+            if Instant::now() < self.restart_not_before {
                 return Err(io::ErrorKind::NotConnected.into());
             }
-            self.again_at = Instant::now() + REST;
-            self.running = Some(Running::start(&self.words)?);
+            self.restart_not_before = Instant::now() + RESTART_INTERVAL_MIN;
+            self.running = Some(RunningProcess::start(&self.command_line)?);
         }
         let Some(running) = &mut self.running else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        let sent = running.step(event, &self.held, until);
+        let sent = running.step(event, &self.cancel_receiver, until);
         if sent.is_err() {
-            self.end();
+            self.kill();
         }
         sent
     }
 
     /// Kills the process if it is running, which erases its memory.
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.running = None;
-        self.again_at = self.again_at.max(Instant::now() + PAUSE);
+        self.restart_not_before = self.restart_not_before.max(Instant::now() + RESTART_DELAY);
     }
 }
 
-struct Running {
+struct RunningProcess {
     child: Child,
-    to: ChildStdin,
+    stdin: ChildStdin,
     from: ChildStdout,
 }
 
-impl Running {
+impl RunningProcess {
     fn start(words: &[String]) -> io::Result<Self> {
         let (command, rest) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut child = Command::new(command)
@@ -102,9 +113,9 @@ impl Running {
             .spawn()?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (to, from) = pipes.ok_or(io::ErrorKind::BrokenPipe)?;
-        let running = Self { child, to, from };
+        let running = Self { child, stdin: to, from };
         // From here on, the process is killed when `running` is dropped, including on an error.
-        ioctl_fionbio(&running.to, true)?;
+        ioctl_fionbio(&running.stdin, true)?;
         ioctl_fionbio(&running.from, true)?;
         Ok(running)
     }
@@ -112,18 +123,18 @@ impl Running {
     fn step(
         &mut self,
         event: &Event,
-        held: &LeashReceiver,
+        held: &CancelReceiver,
         until: Option<Instant>,
-    ) -> io::Result<Vec<Sent>> {
+    ) -> io::Result<Vec<SentFrame>> {
         let mut bytes = Vec::new();
         write_event(&mut bytes, event)?;
-        Patient(&mut self.to, PollFlags::OUT, held, until).write_all(&bytes)?;
-        let answer = read_answer(&mut Patient(&mut self.from, PollFlags::IN, held, until))?;
+        PipeWait(&mut self.stdin, PollFlags::OUT, held, until).write_all(&bytes)?;
+        let answer = read_sent_frames(&mut PipeWait(&mut self.from, PollFlags::IN, held, until))?;
         answer.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         // The process may have ended already.
         let _ = self.child.kill();
@@ -132,10 +143,10 @@ impl Drop for Running {
 }
 
 /// Blocking access to a non-blocking pipe, until the leash is dropped or a deadline passes.
-struct Patient<'a, P>(&'a mut P, PollFlags, &'a LeashReceiver, Option<Instant>);
+struct PipeWait<'a, P>(&'a mut P, PollFlags, &'a CancelReceiver, Option<Instant>);
 
-impl<P: AsFd> Patient<'_, P> {
-    fn wait(&self) -> io::Result<()> {
+impl<P: AsFd> PipeWait<'_, P> {
+    fn wait_ready(&self) -> io::Result<()> {
         let left = self.3.map(|until| until.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             return Err(io::ErrorKind::TimedOut.into());
@@ -152,22 +163,22 @@ impl<P: AsFd> Patient<'_, P> {
     }
 }
 
-impl<P: AsFd + Read> Read for Patient<'_, P> {
+impl<P: AsFd + Read> Read for PipeWait<'_, P> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.0.read(bytes) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait()?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_ready()?,
                 other => return other,
             }
         }
     }
 }
 
-impl<P: AsFd + Write> Write for Patient<'_, P> {
+impl<P: AsFd + Write> Write for PipeWait<'_, P> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match self.0.write(bytes) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait()?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_ready()?,
                 other => return other,
             }
         }
@@ -184,10 +195,10 @@ mod tests {
 
     use super::*;
 
-    fn shell(script: &str) -> (Process, Leash) {
+    fn shell(script: &str) -> (ProgramProcess, WaitCanceller) {
         let words = ["sh", "-c", script].map(str::to_owned);
-        let (leash, held) = leash().unwrap();
-        (Process::start(words.into(), held).unwrap(), leash)
+        let (leash, held) = wait_canceller().unwrap();
+        (ProgramProcess::start(words.into(), held).unwrap(), leash)
     }
 
     fn event() -> Event {
@@ -231,14 +242,14 @@ mod tests {
         assert_eq!(hangs.kind(), io::ErrorKind::TimedOut);
         assert!(process.running.is_none());
         // The process is restarted once the minimum time has passed.
-        process.again_at = Instant::now();
+        process.restart_not_before = Instant::now();
         assert!(process.step(&event(), None).is_ok());
     }
 
     #[test]
     fn missing_or_empty_command_is_an_error() {
         for words in [vec!["/nowhere/quorate-none".to_owned()], Vec::new()] {
-            assert!(Process::start(words, leash().unwrap().1).is_err());
+            assert!(ProgramProcess::start(words, wait_canceller().unwrap().1).is_err());
         }
     }
 }

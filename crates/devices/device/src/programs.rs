@@ -2,13 +2,13 @@
 //! processes ([`crate::boxed`]).
 
 use quorate_offload::{
-    Acceptor, Cells, Coordinator, Counters, Out, Port, out::FRAMES_MAX, port::Program,
+    Acceptor, Cells, Coordinator, Counters, OutputFrames, Port, out::FRAMES_MAX, port::Program,
 };
 
-use crate::{process::Leash, settings::Settings};
+use crate::{process::WaitCanceller, settings::Settings};
 
 /// A coordinator and an acceptor. The caller passes frames between them.
-pub trait Programs: Send {
+pub trait DevicePrograms: Send {
     /// Passes one frame to a program, and calls `sent` for each frame that the program sends.
     fn step(
         &mut self,
@@ -19,16 +19,16 @@ pub trait Programs: Send {
     );
 
     /// Clears the state of both programs, as a power cycle does ([offload-9]).
-    fn forget(&mut self);
+    fn clear_state(&mut self);
 
     /// Returns how often the programs lost their memory unexpectedly. Never decreases.
-    fn forgot(&self) -> u64 {
+    fn memory_losses(&self) -> u64 {
         0
     }
 
     /// Returns the leash whose drop ends waiting steps. `None` if steps never wait, or after the
     /// first call.
-    fn leash(&mut self) -> Option<Leash> {
+    fn take_canceller(&mut self) -> Option<WaitCanceller> {
         None
     }
 
@@ -38,28 +38,28 @@ pub trait Programs: Send {
 }
 
 #[derive(Debug)]
-pub struct Reference {
+pub struct ReferencePrograms {
     acceptor: Acceptor<'static>,
     coordinator: Coordinator<'static>,
     buffer: Vec<u8>,
 }
 
-impl Reference {
+impl ReferencePrograms {
     /// Creates programs without a boot, neither armed nor started. Panics if the number of cells is
     /// not a power of two, or the size of the value area is invalid.
     pub fn new(settings: &Settings) -> Self {
-        let (setup, routes) = (settings.setup(), settings.routes());
-        let cells = || Cells::owned(settings.cells, settings.room);
+        let (setup, routes) = (settings.setup(), settings.peer_routes());
+        let cells = || Cells::allocate(settings.cells, settings.room);
         Self {
             acceptor: Acceptor::new(setup, routes, cells()),
-            coordinator: Coordinator::new(setup, routes, settings.decisions(), cells()),
+            coordinator: Coordinator::new(setup, routes, settings.decision_routes(), cells()),
             // The buffer suffices, because only frames of this length cause responses.
             buffer: vec![0; settings.frame_bytes() * FRAMES_MAX],
         }
     }
 }
 
-impl Programs for Reference {
+impl DevicePrograms for ReferencePrograms {
     fn step(
         &mut self,
         program: Program,
@@ -67,7 +67,7 @@ impl Programs for Reference {
         frame: &[u8],
         sent: &mut dyn FnMut(Port, &[u8]),
     ) {
-        let mut out = Out::new(&mut self.buffer);
+        let mut out = OutputFrames::new(&mut self.buffer);
         match program {
             Program::Acceptor => self.acceptor.step(from, frame, &mut out),
             Program::Coordinator => self.coordinator.step(from, frame, &mut out),
@@ -75,9 +75,9 @@ impl Programs for Reference {
         out.frames().for_each(|(port, frame)| sent(port, frame));
     }
 
-    fn forget(&mut self) {
-        self.acceptor.forget();
-        self.coordinator.forget();
+    fn clear_state(&mut self) {
+        self.acceptor.clear_state();
+        self.coordinator.clear_state();
     }
 
     fn counters(&self) -> [Counters; 2] {

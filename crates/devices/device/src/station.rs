@@ -13,12 +13,12 @@ use std::{
 
 /// A claim to a device's address, valid until it is dropped or the process ends.
 #[derive(Debug)]
-pub struct Station(#[allow(dead_code, reason = "it is held")] net::UnixDatagram);
+pub struct StationClaim(#[allow(dead_code, reason = "it is held")] net::UnixDatagram);
 
 #[derive(Debug)]
 pub enum ClaimError {
     /// Another process has claimed the address.
-    Taken,
+    AlreadyClaimed,
     /// The check whether the address is claimed failed.
     Io(io::Error),
 }
@@ -26,7 +26,7 @@ pub enum ClaimError {
 impl fmt::Display for ClaimError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Taken => to.write_str("another process drives a device there"),
+            Self::AlreadyClaimed => to.write_str("another process drives a device there"),
             Self::Io(error) => write!(to, "the lock of its station: {error}"),
         }
     }
@@ -34,24 +34,26 @@ impl fmt::Display for ClaimError {
 
 impl std::error::Error for ClaimError {}
 
-impl Station {
+impl StationClaim {
     /// Claims a group's frames at an interface, given by its index in the thread's network
     /// namespace.
     pub fn of_group(interface: u32, group: u32) -> Result<Self, ClaimError> {
-        Self::named(&format!("quorate/device/{interface}/{group:08x}"))
+        Self::claim_name(&format!("quorate/device/{interface}/{group:08x}"))
     }
 
     /// Claims the right to have kernel programs at an interface. An interface can have only one
     /// such device, whatever its group.
     pub fn of_programs(interface: u32) -> Result<Self, ClaimError> {
-        Self::named(&format!("quorate/device/{interface}/kernel"))
+        Self::claim_name(&format!("quorate/device/{interface}/kernel"))
     }
 
-    fn named(name: &str) -> Result<Self, ClaimError> {
+    fn claim_name(name: &str) -> Result<Self, ClaimError> {
         let address = net::SocketAddr::from_abstract_name(name).map_err(ClaimError::Io)?;
         match net::UnixDatagram::bind_addr(&address) {
             Ok(socket) => Ok(Self(socket)),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(ClaimError::Taken),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                Err(ClaimError::AlreadyClaimed)
+            }
             Err(error) => Err(ClaimError::Io(error)),
         }
     }
@@ -64,13 +66,13 @@ mod tests {
     /// A claim is exclusive until it is dropped. No interfaces with the indexes used here exist.
     #[test]
     fn station_claim_is_exclusive_until_dropped() {
-        let of = |group| Station::of_group(u32::MAX, group);
+        let of = |group| StationClaim::of_group(u32::MAX, group);
         let (one, other) = (of(1).unwrap(), of(2).unwrap());
-        assert!(matches!(of(1), Err(ClaimError::Taken)));
-        let kernel = Station::of_programs(u32::MAX).unwrap();
-        assert!(Station::of_programs(u32::MAX - 1).is_ok());
+        assert!(matches!(of(1), Err(ClaimError::AlreadyClaimed)));
+        let kernel = StationClaim::of_programs(u32::MAX).unwrap();
+        assert!(StationClaim::of_programs(u32::MAX - 1).is_ok());
         drop((one, kernel));
-        assert!(of(1).is_ok() && matches!(of(2), Err(ClaimError::Taken)));
+        assert!(of(1).is_ok() && matches!(of(2), Err(ClaimError::AlreadyClaimed)));
         drop(other);
     }
 }

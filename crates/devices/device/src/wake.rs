@@ -8,9 +8,9 @@ use std::{
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 #[derive(Debug)]
-pub(crate) struct Wake(OwnedFd);
+pub(crate) struct WakeEvent(OwnedFd);
 
-impl Wake {
+impl WakeEvent {
     pub(crate) fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self(eventfd(0, flags)?))
@@ -24,18 +24,18 @@ impl Wake {
 
     /// Makes the descriptor unreadable until the next signal. The caller must check for work
     /// afterwards.
-    pub(crate) fn drain(&self) {
+    pub(crate) fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 
     /// Waits until a signal or until `other` is readable. May return early after an interrupt.
-    pub(crate) fn wait(&self, other: BorrowedFd<'_>) {
+    pub(crate) fn wait_or_readable(&self, other: BorrowedFd<'_>) {
         let mut polled = [PollFd::new(self, PollFlags::IN), PollFd::new(&other, PollFlags::IN)];
         let _ = poll(&mut polled, None);
     }
 }
 
-impl AsFd for Wake {
+impl AsFd for WakeEvent {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -3,12 +3,12 @@
 use std::os::fd::BorrowedFd;
 
 #[derive(Debug, Default)]
-pub struct Arrived {
+pub struct ArrivedFrames {
     frames: Vec<Vec<u8>>,
     count: usize,
 }
 
-impl Arrived {
+impl ArrivedFrames {
     /// Maximum number of frames received in one turn of the thread.
     pub const MAX: usize = 32;
 
@@ -48,13 +48,13 @@ pub trait Wire: Send + 'static {
     fn send(&mut self, frame: &[u8]);
 
     /// Receives waiting frames until `arrived` is full. Never blocks.
-    fn receive(&mut self, arrived: &mut Arrived);
+    fn receive(&mut self, arrived: &mut ArrivedFrames);
 
     /// Returns the number of frames dropped because of their sender. Never decreases.
-    fn strangers(&self) -> u64 {
+    fn dropped_strangers(&self) -> u64 {
         0
     }
 
     /// Returns a descriptor that is readable while frames are waiting.
-    fn socket(&self) -> BorrowedFd<'_>;
+    fn readable_fd(&self) -> BorrowedFd<'_>;
 }

@@ -8,9 +8,9 @@
 //! released Rust compiles to eBPF with the standard tools.
 //!
 //! Reading order: [`Settings`] (settings of a device), [`Device`] (in the kernel; frames in and
-//! out, counters, the tap), [`control`] (owner requests), [`Hook`] (source of frames), [`Pins`] (a
+//! out, counters, the tap), [`control`] (owner requests), [`Hook`] (source of frames), [`DevicePins`] (a
 //! device outlives its owner), [`Host`] (both programs at an interface, with the interface for
-//! owners), [`Health`], [`end_orphans`] (devices of killed owners).
+//! owners), [`AttachmentHealth`], [`end_orphans`] (devices of killed owners).
 
 mod claim;
 pub mod compile;
@@ -29,16 +29,16 @@ mod pins;
 mod settings;
 
 pub use aya::VerifierLogLevel;
-pub use claim::FILE_SYSTEM;
-pub use decided::{SocketKind, hear_only_decisions};
-pub use device::{Device, Entry, Fate, Role};
-pub use drain::Draining;
-pub use echo::{ECHO_ETHER_TYPE, ECHO_PORT, Echo};
-pub use failed::Failed;
-pub use health::Health;
-pub use hook::{Attached, Hook, Passing};
-pub use host::{Host, PreviousDevice, RetiredDevice};
-pub use object::ORIGIN;
+pub use claim::BPF_FILE_SYSTEM;
+pub use decided::{SocketFormat, filter_decisions};
+pub use device::{Device, EntryPoint, FrameFate, Role};
+pub use drain::DrainWait;
+pub use echo::{ECHO_ETHER_TYPE, ECHO_PORT, EchoProgram};
+pub use failed::XdpError;
+pub use health::AttachmentHealth;
+pub use hook::{AttachedDevice, Hook, PassProgram};
+pub use host::{PreviousDevice, RetiredDevice, XdpHost};
+pub use object::OBJECT_ORIGIN;
 pub use orphans::end_orphans;
-pub use pins::{PinnedAttachment, Pins};
+pub use pins::{DevicePins, PinnedAttachment};
 pub use settings::Settings;

@@ -2,8 +2,8 @@
 //! same order, so that all refuse a frame for the same reason.
 
 use crate::{
-    Address, Form, Header, Port, Reason, Setup, Type,
-    checksum::sum,
+    Address, Encapsulation, Header, Port, Reason, Setup, Type,
+    checksum::ones_complement_sum,
     header::{COORDINATOR, FLAGS, HEADER_BYTES},
 };
 
@@ -11,7 +11,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Admitted<'a> {
     pub from: Port,
-    pub form: Form,
+    pub form: Encapsulation,
     /// All bytes of the frame, including the encapsulation.
     pub frame: &'a [u8],
     pub header: Header,
@@ -28,16 +28,16 @@ impl Admitted<'_> {
 
 /// Parses a frame. Fails with the [`Reason`] if it is not a valid frame from the group, addressed
 /// to this station ([offload-16]).
-pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted<'a>, Reason> {
-    let form = Form::of(frame, setup.own.port)?;
+pub fn parse_frame<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted<'a>, Reason> {
+    let form = Encapsulation::parse(frame, setup.own_address.port)?;
     let header: &[u8; HEADER_BYTES] =
-        frame[form.header_at()..].first_chunk().expect("a header was seen");
+        frame[form.header_offset()..].first_chunk().expect("a header was seen");
     let header = Header::read(header).ok_or(Reason::Foreign)?;
     if header.group != setup.group {
         return Err(Reason::Group);
     }
-    let to = Form::to(frame);
-    if to != setup.own.mac && to != setup.heard {
+    let to = Encapsulation::destination_mac(frame);
+    if to != setup.own_address.mac && to != setup.heard_group {
         return Err(Reason::Elsewhere);
     }
     if !form.has_room(frame, setup.room) {
@@ -45,9 +45,9 @@ pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted
     }
     // [offload-6] [offload-16] The sum is checked before anything is written, so a frame corrupted
     // in transit causes no vote.
-    let room = &frame[form.room_at()..];
-    form.is_whole(frame)?;
-    if sum(0, room) != header.sum {
+    let room = &frame[form.room_offset()..];
+    form.verify_checksums(frame)?;
+    if ones_complement_sum(0, room) != header.sum {
         return Err(Reason::Checksum);
     }
     Ok(Admitted { from, form, frame, header, room })
@@ -55,19 +55,22 @@ pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted
 
 /// Parses a frame and checks its contents, or returns the reason to refuse it ([offload-16]).
 /// `takes` returns whether the program handles a header.
-pub fn admit<'a>(
+pub fn parse_and_check<'a>(
     setup: &Setup,
     from: Port,
     frame: &'a [u8],
     takes: fn(&Header) -> bool,
 ) -> Result<Admitted<'a>, Reason> {
-    let arrived = arrive(setup, from, frame)?;
-    accept(&arrived, takes)?;
+    let arrived = parse_frame(setup, from, frame)?;
+    check_contents(&arrived, takes)?;
     Ok(arrived)
 }
 
-/// Checks the contents of a frame that [`arrive`] returned.
-pub(crate) fn accept(arrived: &Admitted<'_>, takes: fn(&Header) -> bool) -> Result<(), Reason> {
+/// Checks the contents of a frame that [`parse_frame`] returned.
+pub(crate) fn check_contents(
+    arrived: &Admitted<'_>,
+    takes: fn(&Header) -> bool,
+) -> Result<(), Reason> {
     let header = &arrived.header;
     if !takes(header) {
         return Err(Reason::Other);
@@ -75,12 +78,12 @@ pub(crate) fn accept(arrived: &Admitted<'_>, takes: fn(&Header) -> bool) -> Resu
     if arrived.from == Port::Network && is_control(header.kind) {
         return Err(Reason::Port);
     }
-    if !is_plain(header) {
+    if !has_unused_fields_zero(header) {
         return Err(Reason::Reserved);
     }
     if has_value(header.kind) {
         let fits = usize::from(header.value.length) <= arrived.room.len();
-        if !fits || !header.value.is_carried() {
+        if !fits || !header.value.is_offloadable() {
             return Err(Reason::Value);
         }
     }
@@ -106,7 +109,7 @@ const fn has_value(kind: Type) -> bool {
 }
 
 /// Returns whether all fields that this type does not use are zero.
-const fn is_plain(header: &Header) -> bool {
+const fn has_unused_fields_zero(header: &Header) -> bool {
     if header.flags & !FLAGS != 0 || header.reason != 0 {
         return false;
     }

@@ -16,13 +16,13 @@ impl PackedBallot {
 
     /// Packs a ballot, or returns `None` if it does not fit. Such a ballot is never truncated, and
     /// its phase 2 is not offloaded ([offload-5]).
-    pub fn of(ballot: Ballot) -> Option<Self> {
+    pub fn pack(ballot: Ballot) -> Option<Self> {
         let era = u16::try_from(ballot.era.0).ok()?;
         let node = u16::try_from(ballot.node.0).ok()?;
         Some(Self(u64::from(era) << 48 | u64::from(ballot.round) << 16 | u64::from(node)))
     }
 
-    pub fn ballot(self) -> Ballot {
+    pub fn unpack(self) -> Ballot {
         let [a, b, c, d, e, f, g, h] = self.0.to_be_bytes();
         Ballot {
             era: Era(u16::from_be_bytes([a, b]).into()),
@@ -50,8 +50,8 @@ mod tests {
             ballot(1, 0, 1),
             ballot(0xffff, u32::MAX, 0xffff),
         ] {
-            let packed = PackedBallot::of(ballot).unwrap();
-            assert_eq!(packed.ballot(), ballot);
+            let packed = PackedBallot::pack(ballot).unwrap();
+            assert_eq!(packed.unpack(), ballot);
             assert!(packed > last, "{ballot}");
             last = packed;
         }
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn ballots_out_of_range_are_refused_not_wrapped() {
         for ballot in [ballot(0x1_0000, 1, 1), ballot(0, 1, 0x1_0000)] {
-            assert_eq!(PackedBallot::of(ballot), None, "{ballot}");
+            assert_eq!(PackedBallot::pack(ballot), None, "{ballot}");
         }
     }
 }

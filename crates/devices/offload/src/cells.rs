@@ -23,32 +23,32 @@ impl Cell {
         Self { ballot: PackedBallot::NONE, slot: 0, value: Descriptor::NONE, sum: 0, voters: 0 };
 
     /// Returns whether the cell stores this slot in this ballot.
-    pub fn holds(&self, ballot: PackedBallot, slot: u64) -> bool {
+    pub fn is_holding(&self, ballot: PackedBallot, slot: u64) -> bool {
         self.ballot == ballot && self.slot == slot
     }
 }
 
 #[derive(Debug)]
-enum Memory<'a, T> {
-    Lent(&'a mut [T]),
+enum CellMemory<'a, T> {
+    Borrowed(&'a mut [T]),
     Own(Vec<T>),
 }
 
-impl<T> Deref for Memory<'_, T> {
+impl<T> Deref for CellMemory<'_, T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
         match self {
-            Self::Lent(memory) => memory,
+            Self::Borrowed(memory) => memory,
             Self::Own(memory) => memory,
         }
     }
 }
 
-impl<T> DerefMut for Memory<'_, T> {
+impl<T> DerefMut for CellMemory<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         match self {
-            Self::Lent(memory) => memory,
+            Self::Borrowed(memory) => memory,
             Self::Own(memory) => memory,
         }
     }
@@ -57,20 +57,20 @@ impl<T> DerefMut for Memory<'_, T> {
 /// A ring of N cells, each with a value area. N is a power of two.
 #[derive(Debug)]
 pub struct Cells<'a> {
-    cells: Memory<'a, Cell>,
-    rooms: Memory<'a, u8>,
+    cells: CellMemory<'a, Cell>,
+    rooms: CellMemory<'a, u8>,
     room: usize,
 }
 
 impl Cells<'static> {
     /// Creates empty cells. All memory is allocated here. Panics if the number of cells is not a
     /// power of two below 2^32.
-    pub fn owned(count: u32, room: usize) -> Self {
+    pub fn allocate(count: u32, room: usize) -> Self {
         assert!(count.is_power_of_two(), "{count} cells");
         let cells = usize::try_from(count).expect("a count of 32 bits");
         Self {
-            cells: Memory::Own(vec![Cell::EMPTY; cells]),
-            rooms: Memory::Own(vec![0; cells * room]),
+            cells: CellMemory::Own(vec![Cell::EMPTY; cells]),
+            rooms: CellMemory::Own(vec![0; cells * room]),
             room,
         }
     }
@@ -84,7 +84,8 @@ impl<'a> Cells<'a> {
         assert!(cells.len().is_power_of_two(), "{} cells", cells.len());
         assert!(u32::try_from(cells.len()).is_ok(), "{} cells", cells.len());
         assert_eq!(rooms.len(), cells.len() * room, "bytes of rooms");
-        let mut this = Self { cells: Memory::Lent(cells), rooms: Memory::Lent(rooms), room };
+        let mut this =
+            Self { cells: CellMemory::Borrowed(cells), rooms: CellMemory::Borrowed(rooms), room };
         this.clear();
         this
     }

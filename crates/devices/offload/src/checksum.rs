@@ -2,7 +2,7 @@
 
 /// Adds big-endian 16-bit words to an earlier one's-complement sum. The result is zero only if all
 /// inputs are zero.
-pub fn sum(before: u16, bytes: &[u8]) -> u16 {
+pub fn ones_complement_sum(before: u16, bytes: &[u8]) -> u16 {
     let mut wide = u64::from(before);
     let (words, rest) = bytes.as_chunks::<2>();
     for word in words {
@@ -11,11 +11,11 @@ pub fn sum(before: u16, bytes: &[u8]) -> u16 {
     if let [last] = rest {
         wide += u64::from(u16::from_be_bytes([*last, 0]));
     }
-    fold(wide)
+    fold_carries(wide)
 }
 
 /// Folds the carries of a wide sum into 16 bits.
-const fn fold(wide: u64) -> u16 {
+const fn fold_carries(wide: u64) -> u16 {
     let mut wide = wide;
     while wide > 0xffff {
         wide = (wide & 0xffff) + (wide >> 16);
@@ -25,7 +25,7 @@ const fn fold(wide: u64) -> u16 {
 
 /// Returns the UDP checksum field for `sum`: its complement, or all ones where the complement is
 /// zero, because zero means "no checksum".
-pub const fn udp(sum: u16) -> u16 {
+pub const fn udp_checksum(sum: u16) -> u16 {
     match !sum {
         0 => 0xffff,
         complement => complement,
@@ -63,12 +63,15 @@ mod tests {
     fn sums_match_the_example_of_rfc_1071() {
         // Example from RFC 1071, section 3.
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
-        assert_eq!(sum(0, &bytes), 0xddf2);
-        assert_eq!(sum(sum(0, &bytes[..4]), &bytes[4..]), 0xddf2);
-        assert_eq!(sum(0, &[0x12]), 0x1200);
-        assert_eq!(sum(0, &[0; 64]), 0);
-        assert_eq!(sum(0, &[0xff; 1408]), 0xffff);
-        assert_eq!((udp(0xffff), udp(0), udp(1)), (0xffff, 0xffff, 0xfffe));
+        assert_eq!(ones_complement_sum(0, &bytes), 0xddf2);
+        assert_eq!(ones_complement_sum(ones_complement_sum(0, &bytes[..4]), &bytes[4..]), 0xddf2);
+        assert_eq!(ones_complement_sum(0, &[0x12]), 0x1200);
+        assert_eq!(ones_complement_sum(0, &[0; 64]), 0);
+        assert_eq!(ones_complement_sum(0, &[0xff; 1408]), 0xffff);
+        assert_eq!(
+            (udp_checksum(0xffff), udp_checksum(0), udp_checksum(1)),
+            (0xffff, 0xffff, 0xfffe)
+        );
     }
 
     #[test]

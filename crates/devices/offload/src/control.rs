@@ -14,7 +14,7 @@ use crate::{PackedBallot, Reason};
 
 /// Number of a control call. Later calls have higher numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Number {
+pub struct CallNumber {
     /// Boot of the addressed device, never 0.
     pub device_boot: u32,
     /// Boot of the owner's process.
@@ -42,18 +42,18 @@ pub struct State {
 
 /// Boot of the device, and the number of the last accepted call.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct CallOrder {
     boot: u32,
-    last: (u32, u64),
+    last_call: (u32, u64),
 }
 
-impl Order {
+impl CallOrder {
     pub(crate) const fn boot(&self) -> u32 {
         self.boot
     }
 
     /// Sets the boot of a device that has none. Once set, it never changes.
-    pub(crate) fn begin(&mut self, boot: u32) -> Result<(), Reason> {
+    pub(crate) fn set_boot(&mut self, boot: u32) -> Result<(), Reason> {
         if boot == 0 || (self.boot != 0 && self.boot != boot) {
             return Err(Reason::Boot);
         }
@@ -63,16 +63,16 @@ impl Order {
 
     /// [offload-17] Accepts a call for the current boot if its number exceeds all earlier ones. A
     /// delayed *arm* is therefore refused after its fence.
-    pub(crate) fn admit(&mut self, number: Number) -> Result<(), Reason> {
+    pub(crate) fn accept_call(&mut self, number: CallNumber) -> Result<(), Reason> {
         // [offload-9] A device without a boot accepts no calls.
         if self.boot == 0 || number.device_boot != self.boot {
             return Err(Reason::Boot);
         }
         let number = (number.owner_boot, number.counter);
-        if number <= self.last {
+        if number <= self.last_call {
             return Err(Reason::Order);
         }
-        self.last = number;
+        self.last_call = number;
         Ok(())
     }
 }

@@ -1,16 +1,16 @@
 //! The coordinator: assigns slots in one ballot, proposes values in them, and counts votes.
 
 use crate::{
-    Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Routes, Setup, State,
-    Type, Verdict,
-    admit::{Admitted, accept, arrive, is_for_coordinator},
+    CallNumber, Cell, Cells, Counters, Header, OutputFrames, PackedBallot, Port, Reason, Routes,
+    Setup, State, Type, Verdict,
+    admit::{Admitted, check_contents, is_for_coordinator, parse_frame},
     device::Device,
     header::{COORDINATOR, HINT, REPEAT},
 };
 
 /// Parameters of a coordinator's start. A new start replaces all of them ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Start {
+pub struct StartParameters {
     /// The only ballot in which the coordinator assigns slots.
     pub ballot: PackedBallot,
     /// First slot to assign: one past the leader's last proposal ([offload-5]).
@@ -34,11 +34,11 @@ pub struct Coordinator<'a> {
     /// Destinations of proposals, used when the start arrives as a frame.
     proposals: Routes,
     decisions: Routes,
-    started: Option<Start>,
+    started: Option<StartParameters>,
     /// Next slot to assign. Stopping the coordinator does not change it ([offload-12]).
     next: u64,
     /// Highest ballot in which the coordinator has been started.
-    last: PackedBallot,
+    last_started: PackedBallot,
 }
 
 impl<'a> Coordinator<'a> {
@@ -51,22 +51,22 @@ impl<'a> Coordinator<'a> {
             decisions,
             started: None,
             next: 0,
-            last: PackedBallot::NONE,
+            last_started: PackedBallot::NONE,
         }
     }
 
     /// Clears all state, as a power cycle does ([offload-9]).
-    pub fn forget(&mut self) {
-        self.device.forget();
+    pub fn clear_state(&mut self) {
+        self.device.clear_state();
         self.started = None;
         self.next = 0;
-        self.last = PackedBallot::NONE;
+        self.last_started = PackedBallot::NONE;
     }
 
     pub fn state(&self) -> State {
         let started = self.started.as_ref();
         State {
-            boot: self.device.order.boot(),
+            boot: self.device.call_order.boot(),
             ballot: started.map_or(PackedBallot::NONE, |start| start.ballot),
             position: 0,
             floor: self.device.floor,
@@ -92,18 +92,18 @@ impl<'a> Coordinator<'a> {
     /// [offload-12] Returns the proposal stored for a slot, even if the coordinator is stopped. A
     /// leader that withdraws the allocation adopts the proposal. If there is none, no proposal for
     /// the slot ever left the device, because values are stored before frames are sent.
-    pub fn proposal(&self, slot: u64) -> Option<(&Cell, &[u8])> {
-        self.device.held(slot)
+    pub fn stored_proposal(&self, slot: u64) -> Option<(&Cell, &[u8])> {
+        self.device.cell_of_slot(slot)
     }
 
     /// Sets the device's boot if it is not set yet.
-    pub fn begin(&mut self, boot: u32) -> Result<(), Reason> {
-        self.device.order.begin(boot)
+    pub fn set_boot(&mut self, boot: u32) -> Result<(), Reason> {
+        self.device.call_order.set_boot(boot)
     }
 
     /// [offload-5] Starts assigning slots in the ballot of `start`.
-    pub fn start(&mut self, number: Number, start: Start) -> Result<(), Reason> {
-        self.device.order.admit(number)?;
+    pub fn start(&mut self, number: CallNumber, start: StartParameters) -> Result<(), Reason> {
+        self.device.call_order.accept_call(number)?;
         let counts = 1 <= start.quorum && start.quorum <= start.members && start.members <= 16;
         if start.ballot == PackedBallot::NONE || !counts {
             return Err(Reason::Range);
@@ -113,15 +113,16 @@ impl<'a> Coordinator<'a> {
         if self.started.is_some() {
             return Err(Reason::Armed);
         }
-        if start.ballot < self.last {
+        if start.ballot < self.last_started {
             return Err(Reason::Ballot);
         }
         // [offload-12] A slot that was assigned in this ballot already has a value.
-        if start.first < self.device.floor || (start.ballot == self.last && start.first < self.next)
+        if start.first < self.device.floor
+            || (start.ballot == self.last_started && start.first < self.next)
         {
             return Err(Reason::Floor);
         }
-        self.last = start.ballot;
+        self.last_started = start.ballot;
         self.next = start.first;
         // The owner has adopted the slots assigned earlier, or it would not restart the
         // coordinator. So their cells are free.
@@ -132,8 +133,13 @@ impl<'a> Coordinator<'a> {
 
     /// [offload-14] Discards proposals below `floor` and allows assignments below `limit`. Neither
     /// bound ever decreases.
-    pub fn raise_floor(&mut self, number: Number, floor: u64, limit: u64) -> Result<(), Reason> {
-        self.device.order.admit(number)?;
+    pub fn raise_floor(
+        &mut self,
+        number: CallNumber,
+        floor: u64,
+        limit: u64,
+    ) -> Result<(), Reason> {
+        self.device.call_order.accept_call(number)?;
         let start = self.started.as_mut().ok_or(Reason::Disarmed)?;
         // Slots from `next` on are unassigned, so they cannot be decided.
         if floor < self.device.floor || floor > self.next || limit < start.limit {
@@ -145,39 +151,47 @@ impl<'a> Coordinator<'a> {
     }
 
     /// [offload-12] Stops assigning slots and counting votes. `next` and the cells remain readable.
-    pub fn stop(&mut self, number: Number) -> Result<(), Reason> {
-        self.device.order.admit(number)?;
+    pub fn stop(&mut self, number: CallNumber) -> Result<(), Reason> {
+        self.device.call_order.accept_call(number)?;
         self.started = None;
         Ok(())
     }
 
-    pub fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
-        match arrive(&self.device.setup, from, frame) {
+    pub fn step(&mut self, from: Port, frame: &[u8], out: &mut OutputFrames<'_>) -> Verdict {
+        match parse_frame(&self.device.setup, from, frame) {
             Ok(asked) => self.on_arrival(&asked, out),
-            Err(reason) => self.device.turn_away(reason),
+            Err(reason) => self.device.count_rejected(reason),
         }
     }
 
-    /// Processes a frame that was checked by [`arrive`].
-    pub(crate) fn on_arrival(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
-        if let Err(reason) = accept(asked, takes) {
-            return self.device.turn_away(reason);
+    /// Processes a frame that was checked by [`parse_frame`].
+    pub(crate) fn on_arrival(
+        &mut self,
+        asked: &Admitted<'_>,
+        out: &mut OutputFrames<'_>,
+    ) -> Verdict {
+        if let Err(reason) = check_contents(asked, is_handled) {
+            return self.device.count_rejected(reason);
         }
         let done = match asked.header.kind {
             Type::Submit => self.on_submit(asked, out),
             Type::Phase2b => self.on_phase2b(asked, out),
             Type::Tick => self.on_tick(asked, out),
-            Type::Read => self.on_read(asked, out),
-            Type::Ask => return self.on_ask(asked, out),
+            Type::Read => self.on_read_cell(asked, out),
+            Type::Ask => return self.on_query(asked, out),
             _ => self.on_control(asked, out),
         };
         let reason = done.err().unwrap_or(Reason::None);
-        self.device.finish(asked, reason, &self.state(), out)
+        self.device.finish_step(asked, reason, &self.state(), out)
     }
 
     /// [offload-14] Assigns the next slot to a value: fills its cell, then advances `next`, in one
     /// step. Returns [`Reason::Full`] at the limit or if the ring is full.
-    fn on_submit(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
+    fn on_submit(
+        &mut self,
+        asked: &Admitted<'_>,
+        out: &mut OutputFrames<'_>,
+    ) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Disarmed)?;
         let slot = self.next;
         if slot >= start.limit || !self.device.cells.is_within(self.device.floor, slot) {
@@ -195,13 +209,17 @@ impl<'a> Coordinator<'a> {
         self.device.cells.put(cell, asked.room);
         self.next = slot + 1;
         let header = Header { slot, ..self.proposal_header(start, &asked.header) };
-        self.device.send_all(asked, &start.proposals, &header, None, out);
+        self.device.send_along_routes(asked, &start.proposals, &header, None, out);
         Ok(())
     }
 
     /// [offload-10] Counts a vote for an assigned slot. Each position is counted once, and only in
     /// the ballot of the start.
-    fn on_phase2b(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
+    fn on_phase2b(
+        &mut self,
+        asked: &Admitted<'_>,
+        out: &mut OutputFrames<'_>,
+    ) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Stale)?;
         let (slot, position) = (asked.header.slot, asked.header.position);
         // A slot below the first one may share its cell with an earlier start, so slots below the
@@ -209,7 +227,7 @@ impl<'a> Coordinator<'a> {
         let given_out = self.device.floor <= slot && slot < self.next;
         let cell = self.device.cells.at(slot);
         let counts = asked.header.ballot == start.ballot && position < start.members;
-        if !given_out || !counts || !cell.holds(start.ballot, slot) {
+        if !given_out || !counts || !cell.is_holding(start.ballot, slot) {
             return Err(Reason::Stale);
         }
         if cell.value != asked.header.value {
@@ -229,34 +247,34 @@ impl<'a> Coordinator<'a> {
             kind: Type::Decided,
             position: 0,
             flags: hint | COORDINATOR,
-            boot: self.device.order.boot(),
+            boot: self.device.call_order.boot(),
             ..asked.header
         };
-        let (header, room) = self.device.shown(header);
-        self.device.send_all(asked, &start.decisions, &header, Some(room), out);
+        let (header, room) = self.device.with_cell_contents(header);
+        self.device.send_along_routes(asked, &start.decisions, &header, Some(room), out);
         let owner = &self.device.setup.owner;
-        self.device.send(asked, Port::Owner, owner, &header, Some(room), out);
+        self.device.send_rewritten(asked, Port::Owner, owner, &header, Some(room), out);
         Ok(())
     }
 
     /// [offload-19] Sends the proposal of a slot again, unchanged. The owner requests this for the
     /// oldest undecided slots.
-    fn on_tick(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
+    fn on_tick(&self, asked: &Admitted<'_>, out: &mut OutputFrames<'_>) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Disarmed)?;
         let slot = asked.header.slot;
         let given_out = self.device.floor <= slot && slot < self.next;
-        if !given_out || !self.device.cells.at(slot).holds(start.ballot, slot) {
+        if !given_out || !self.device.cells.at(slot).is_holding(start.ballot, slot) {
             return Err(Reason::Stale);
         }
         let header = self.proposal_header(start, &asked.header);
-        let (header, room) = self.device.shown(header);
+        let (header, room) = self.device.with_cell_contents(header);
         let header = Header { voted: 0, flags: COORDINATOR | REPEAT, ..header };
-        self.device.send_all(asked, &start.proposals, &header, Some(room), out);
+        self.device.send_along_routes(asked, &start.proposals, &header, Some(room), out);
         Ok(())
     }
 
     /// Sends the contents of a slot's cell to the owner ([offload-7], [offload-12]).
-    fn on_read(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
+    fn on_read_cell(&self, asked: &Admitted<'_>, out: &mut OutputFrames<'_>) -> Result<(), Reason> {
         let state = self.state();
         let header = Header {
             kind: Type::Cell,
@@ -267,24 +285,28 @@ impl<'a> Coordinator<'a> {
             boot: state.boot,
             ..asked.header
         };
-        let (header, room) = self.device.shown(header);
+        let (header, room) = self.device.with_cell_contents(header);
         let owner = &self.device.setup.owner;
-        self.device.send(asked, Port::Owner, owner, &header, Some(room), out);
+        self.device.send_rewritten(asked, Port::Owner, owner, &header, Some(room), out);
         Ok(())
     }
 
-    fn on_ask(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
-        self.device.done(asked, &self.state(), out);
-        Verdict::Taken
+    fn on_query(&mut self, asked: &Admitted<'_>, out: &mut OutputFrames<'_>) -> Verdict {
+        self.device.send_state(asked, &self.state(), out);
+        Verdict::Consumed
     }
 
     /// [offload-17] Executes a control call of the owner.
-    fn on_control(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
+    fn on_control(
+        &mut self,
+        asked: &Admitted<'_>,
+        out: &mut OutputFrames<'_>,
+    ) -> Result<(), Reason> {
         let header = &asked.header;
-        let number = header.number();
+        let number = header.call_number();
         match header.kind {
             Type::Arm => {
-                let start = Start {
+                let start = StartParameters {
                     ballot: header.ballot,
                     first: header.slot,
                     limit: header.voted,
@@ -298,13 +320,13 @@ impl<'a> Coordinator<'a> {
             }
             Type::Floor => self.raise_floor(number, header.slot, header.voted)?,
             Type::Fence => self.stop(number)?,
-            _ => self.begin(header.boot)?,
+            _ => self.set_boot(header.boot)?,
         }
-        self.device.done(asked, &self.state(), out);
+        self.device.send_state(asked, &self.state(), out);
         Ok(())
     }
 
-    fn proposal_header(&self, start: &Start, asked: &Header) -> Header {
+    fn proposal_header(&self, start: &StartParameters, asked: &Header) -> Header {
         Header {
             kind: Type::Phase2a,
             position: 0,
@@ -312,13 +334,13 @@ impl<'a> Coordinator<'a> {
             voted: 0,
             reason: 0,
             flags: COORDINATOR,
-            boot: self.device.order.boot(),
+            boot: self.device.call_order.boot(),
             ..*asked
         }
     }
 }
 
-pub(crate) fn takes(header: &Header) -> bool {
+pub(crate) fn is_handled(header: &Header) -> bool {
     match header.kind {
         Type::Submit | Type::Phase2b | Type::Tick => true,
         Type::Read | Type::Arm | Type::Floor | Type::Fence | Type::Ask | Type::Boot => {

@@ -1,7 +1,7 @@
 //! The 62-byte header at the start of every device frame, big-endian. `docs/spec/offload.md` §3
 //! specifies the fields.
 
-use crate::{Number, PackedBallot, Reason};
+use crate::{CallNumber, PackedBallot, Reason};
 
 pub const HEADER_BYTES: usize = 62;
 /// Maximum size of the value area in bytes. With it, a frame just fits into an Ethernet frame of
@@ -78,7 +78,7 @@ impl Type {
         Self::Boot,
     ];
 
-    const fn of(nibble: u8) -> Self {
+    const fn from_nibble(nibble: u8) -> Self {
         Self::ALL[(nibble & 15) as usize]
     }
 }
@@ -104,7 +104,7 @@ impl Descriptor {
         Self { kind: 0, origin: 0, origin_boot: 0, counter: 0, length: 0, crc: 0 };
 
     /// Returns whether devices carry values of this kind ([offload-15]).
-    pub const fn is_carried(self) -> bool {
+    pub const fn is_offloadable(self) -> bool {
         matches!(self.kind, 1 | 2 | 4 | 5 | 6 | 8)
     }
 }
@@ -141,24 +141,24 @@ impl Header {
     /// Decodes a header. Returns `None` if the magic differs.
     pub fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         (bytes[0] == MAGIC).then(|| Self {
-            kind: Type::of(bytes[1] >> 4),
+            kind: Type::from_nibble(bytes[1] >> 4),
             position: bytes[1] & 15,
-            group: u32::from_be_bytes(part(bytes, 2)),
-            slot: u64::from_be_bytes(part(bytes, 6)),
-            ballot: PackedBallot(u64::from_be_bytes(part(bytes, 14))),
-            voted: u64::from_be_bytes(part(bytes, 22)),
+            group: u32::from_be_bytes(bytes_at(bytes, 2)),
+            slot: u64::from_be_bytes(bytes_at(bytes, 6)),
+            ballot: PackedBallot(u64::from_be_bytes(bytes_at(bytes, 14))),
+            voted: u64::from_be_bytes(bytes_at(bytes, 22)),
             reason: bytes[31],
-            flags: u16::from_be_bytes(part(bytes, 32)),
-            boot: u32::from_be_bytes(part(bytes, 34)),
+            flags: u16::from_be_bytes(bytes_at(bytes, 32)),
+            boot: u32::from_be_bytes(bytes_at(bytes, 34)),
             value: Descriptor {
                 kind: bytes[30],
-                origin: u32::from_be_bytes(part(bytes, 38)),
-                origin_boot: u32::from_be_bytes(part(bytes, 42)),
-                counter: u64::from_be_bytes(part(bytes, 46)),
-                length: u16::from_be_bytes(part(bytes, 54)),
-                crc: u32::from_be_bytes(part(bytes, 58)),
+                origin: u32::from_be_bytes(bytes_at(bytes, 38)),
+                origin_boot: u32::from_be_bytes(bytes_at(bytes, 42)),
+                counter: u64::from_be_bytes(bytes_at(bytes, 46)),
+                length: u16::from_be_bytes(bytes_at(bytes, 54)),
+                crc: u32::from_be_bytes(bytes_at(bytes, 58)),
             },
-            sum: u16::from_be_bytes(part(bytes, 56)),
+            sum: u16::from_be_bytes(bytes_at(bytes, 56)),
         })
     }
 
@@ -184,8 +184,8 @@ impl Header {
         bytes
     }
 
-    pub const fn number(&self) -> Number {
-        Number {
+    pub const fn call_number(&self) -> CallNumber {
+        CallNumber {
             device_boot: self.boot,
             owner_boot: self.value.origin_boot,
             counter: self.value.counter,
@@ -193,7 +193,7 @@ impl Header {
     }
 
     /// Creates the header that submits a value. `sum` is the checksum of the value area.
-    pub const fn submit(group: u32, value: Descriptor, sum: u16) -> Self {
+    pub const fn new_submit(group: u32, value: Descriptor, sum: u16) -> Self {
         Self {
             kind: Type::Submit,
             position: 0,
@@ -210,7 +210,7 @@ impl Header {
     }
 }
 
-fn part<const N: usize>(bytes: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
+fn bytes_at<const N: usize>(bytes: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
     core::array::from_fn(|offset| bytes[at + offset])
 }
 
@@ -249,7 +249,7 @@ mod tests {
     fn content_and_reconfiguration_are_not_carried() {
         let carried = (0..=u8::MAX).filter(|kind| {
             let value = Descriptor { kind: *kind, ..Descriptor::NONE };
-            value.is_carried()
+            value.is_offloadable()
         });
         assert!(carried.eq([1, 2, 4, 5, 6, 8]));
     }

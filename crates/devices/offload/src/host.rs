@@ -9,8 +9,8 @@
 //! decision, a heartbeat informs the other nodes, as after a lost frame ([offload-19]).
 
 use crate::{
-    Acceptor, Coordinator, Out, Port, Setup, Verdict, acceptor,
-    admit::{Admitted, arrive},
+    Acceptor, Coordinator, OutputFrames, Port, Setup, Verdict, acceptor,
+    admit::{Admitted, parse_frame},
     coordinator,
     port::Program,
 };
@@ -52,9 +52,9 @@ impl<'a> Host<'a> {
     }
 
     /// Clears the state of both programs, as a power cycle does ([offload-9]).
-    pub fn forget(&mut self) {
-        self.coordinator.forget();
-        self.acceptor.forget();
+    pub fn clear_state(&mut self) {
+        self.coordinator.clear_state();
+        self.acceptor.clear_state();
     }
 
     /// Processes one frame. `asked` and `answered` are scratch buffers for internal messages, as
@@ -63,24 +63,29 @@ impl<'a> Host<'a> {
         &mut self,
         from: Port,
         frame: &[u8],
-        out: &mut Out<'_>,
-        asked: &mut Out<'_>,
-        answered: &mut Out<'_>,
+        out: &mut OutputFrames<'_>,
+        asked: &mut OutputFrames<'_>,
+        answered: &mut OutputFrames<'_>,
     ) -> Verdict {
-        let arrived = match arrive(&self.setup, from, frame) {
+        let arrived = match parse_frame(&self.setup, from, frame) {
             Ok(arrived) => arrived,
-            Err(reason) => return self.acceptor.turn_away(reason),
+            Err(reason) => return self.acceptor.count_rejected(reason),
         };
         let first = handler_of(&arrived).unwrap_or(Program::Acceptor);
-        let verdict = self.one(first, &arrived, out);
-        self.hear_inside(out, asked);
-        self.hear_inside(asked, answered);
-        out.take_over(asked);
-        out.take_over(answered);
+        let verdict = self.step_program(first, &arrived, out);
+        self.deliver_to_other_program(out, asked);
+        self.deliver_to_other_program(asked, answered);
+        out.append_owner_frames(asked);
+        out.append_owner_frames(answered);
         verdict
     }
 
-    fn one(&mut self, program: Program, arrived: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
+    fn step_program(
+        &mut self,
+        program: Program,
+        arrived: &Admitted<'_>,
+        out: &mut OutputFrames<'_>,
+    ) -> Verdict {
         match program {
             Program::Acceptor => self.acceptor.on_arrival(arrived, out),
             Program::Coordinator => self.coordinator.on_arrival(arrived, out),
@@ -89,24 +94,24 @@ impl<'a> Host<'a> {
 
     /// Delivers a program's message to the group to the program of this host that handles it, if
     /// there is one.
-    fn hear_inside(&mut self, said: &Out<'_>, out: &mut Out<'_>) {
+    fn deliver_to_other_program(&mut self, said: &OutputFrames<'_>, out: &mut OutputFrames<'_>) {
         out.clear();
-        let Some(frame) = said.left_for(self.setup.heard) else {
+        let Some(frame) = said.first_to_group(self.setup.heard_group) else {
             return;
         };
-        if let Ok(arrived) = arrive(&self.setup, Port::Network, frame)
+        if let Ok(arrived) = parse_frame(&self.setup, Port::Network, frame)
             && let Some(program) = handler_of(&arrived)
         {
-            self.one(program, &arrived, out);
+            self.step_program(program, &arrived, out);
         }
     }
 }
 
 /// Returns the program that handles a frame, if there is one. No frame is handled by both.
 fn handler_of(arrived: &Admitted<'_>) -> Option<Program> {
-    if coordinator::takes(&arrived.header) {
+    if coordinator::is_handled(&arrived.header) {
         Some(Program::Coordinator)
-    } else if acceptor::takes(&arrived.header) {
+    } else if acceptor::is_handled(&arrived.header) {
         Some(Program::Acceptor)
     } else {
         None

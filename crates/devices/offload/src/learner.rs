@@ -6,9 +6,9 @@
 //! acceptor or from a peer over TCP.
 
 use crate::{
-    Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Setup, State, Type,
-    Verdict,
-    admit::{Admitted, admit},
+    CallNumber, Cell, Cells, Counters, Header, OutputFrames, PackedBallot, Port, Reason, Setup,
+    State, Type, Verdict,
+    admit::{Admitted, parse_and_check},
     checksum::crc32c,
     device::Device,
     header::HINT,
@@ -16,7 +16,7 @@ use crate::{
 
 /// Parameters by which a learner counts. A new record replaces all of them ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count {
+pub struct CountParameters {
     /// The only ballot whose votes count.
     pub ballot: PackedBallot,
     /// Lowest slot to count.
@@ -33,24 +33,24 @@ pub struct Count {
 #[derive(Debug)]
 pub struct Learner<'a> {
     device: Device<'a>,
-    counting: Option<Count>,
+    counted_ballot: Option<CountParameters>,
 }
 
 /// Value of `voters` once the slot's value has been reported. A full set of 16 members has the same
 /// value, but then the slot's value has been reported as well.
-const HANDED_ON: u16 = u16::MAX;
+const VOTERS_REPORTED: u16 = u16::MAX;
 
 impl<'a> Learner<'a> {
     /// Creates a learner that does not count yet. Panics if the size of the value area is not a
     /// multiple of 8, or is above 1408 bytes.
     pub fn new(setup: Setup, cells: Cells<'a>) -> Self {
-        Self { device: Device::new(setup, 0, cells), counting: None }
+        Self { device: Device::new(setup, 0, cells), counted_ballot: None }
     }
 
     pub fn state(&self) -> State {
-        let counting = self.counting.as_ref();
+        let counting = self.counted_ballot.as_ref();
         State {
-            boot: self.device.order.boot(),
+            boot: self.device.call_order.boot(),
             ballot: counting.map_or(PackedBallot::NONE, |count| count.ballot),
             position: 0,
             floor: self.device.floor,
@@ -64,19 +64,23 @@ impl<'a> Learner<'a> {
     }
 
     /// Returns the stored state of a slot, decided or not.
-    pub fn seen(&self, slot: u64) -> Option<(&Cell, &[u8])> {
-        self.device.held(slot)
+    pub fn stored_slot(&self, slot: u64) -> Option<(&Cell, &[u8])> {
+        self.device.cell_of_slot(slot)
     }
 
     /// Sets the learner's boot if it is not set yet.
-    pub fn begin(&mut self, boot: u32) -> Result<(), Reason> {
-        self.device.order.begin(boot)
+    pub fn set_boot(&mut self, boot: u32) -> Result<(), Reason> {
+        self.device.call_order.set_boot(boot)
     }
 
     /// [offload-11] Starts counting votes in the ballot of `count`. Votes of other ballots are
     /// discarded.
-    pub fn count(&mut self, number: Number, count: Count) -> Result<(), Reason> {
-        self.device.order.admit(number)?;
+    pub fn start_counting(
+        &mut self,
+        number: CallNumber,
+        count: CountParameters,
+    ) -> Result<(), Reason> {
+        self.device.call_order.accept_call(number)?;
         let counts = 1 <= count.quorum && count.quorum <= count.members && count.members <= 16;
         if count.ballot == PackedBallot::NONE || !counts {
             return Err(Reason::Range);
@@ -85,14 +89,14 @@ impl<'a> Learner<'a> {
             return Err(Reason::Floor);
         }
         self.device.floor = count.floor;
-        self.counting = Some(count);
+        self.counted_ballot = Some(count);
         Ok(())
     }
 
     /// [offload-14] Discards the slots below `floor`, whose values the owner has from other
     /// sources.
-    pub fn raise_floor(&mut self, number: Number, floor: u64) -> Result<(), Reason> {
-        self.device.order.admit(number)?;
+    pub fn raise_floor(&mut self, number: CallNumber, floor: u64) -> Result<(), Reason> {
+        self.device.call_order.accept_call(number)?;
         if floor < self.device.floor {
             return Err(Reason::Floor);
         }
@@ -102,31 +106,35 @@ impl<'a> Learner<'a> {
 
     /// [offload-8] Stops reporting values. Any further votes are for a ballot below the owner's
     /// promise.
-    pub fn stop(&mut self, number: Number) -> Result<(), Reason> {
-        self.device.order.admit(number)?;
-        self.counting = None;
+    pub fn stop(&mut self, number: CallNumber) -> Result<(), Reason> {
+        self.device.call_order.accept_call(number)?;
+        self.counted_ballot = None;
         Ok(())
     }
 
-    pub fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
-        let asked = match admit(&self.device.setup, from, frame, takes) {
+    pub fn step(&mut self, from: Port, frame: &[u8], out: &mut OutputFrames<'_>) -> Verdict {
+        let asked = match parse_and_check(&self.device.setup, from, frame, is_handled) {
             Ok(asked) => asked,
-            Err(reason) => return self.device.turn_away(reason),
+            Err(reason) => return self.device.count_rejected(reason),
         };
         let done = match asked.header.kind {
             Type::Phase2b => self.on_phase2b(&asked, out),
             _ => self.on_decided(&asked, out),
         };
         self.device.counters.count(done.err().unwrap_or(Reason::None));
-        Verdict::Taken
+        Verdict::Consumed
     }
 
-    fn on_phase2b(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
-        let count = self.counting.ok_or(Reason::Disarmed)?;
+    fn on_phase2b(
+        &mut self,
+        asked: &Admitted<'_>,
+        out: &mut OutputFrames<'_>,
+    ) -> Result<(), Reason> {
+        let count = self.counted_ballot.ok_or(Reason::Disarmed)?;
         if asked.header.position >= count.members {
             return Err(Reason::Stale);
         }
-        self.hear(&count, asked)?;
+        self.check_and_store(&count, asked)?;
         let bit = 1_u16 << asked.header.position;
         let cell = self.device.cells.at_mut(asked.header.slot);
         if cell.voters & bit != 0 {
@@ -134,37 +142,45 @@ impl<'a> Learner<'a> {
         }
         cell.voters |= bit;
         if cell.voters.count_ones() >= u32::from(count.quorum) {
-            self.hand_on(asked, count.hint, out);
+            self.report_value(asked, count.hint, out);
         }
         Ok(())
     }
 
     /// [offload-11] Handles a decision that another program counted. Hints are ignored.
-    fn on_decided(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
-        let count = self.counting.ok_or(Reason::Disarmed)?;
+    fn on_decided(
+        &mut self,
+        asked: &Admitted<'_>,
+        out: &mut OutputFrames<'_>,
+    ) -> Result<(), Reason> {
+        let count = self.counted_ballot.ok_or(Reason::Disarmed)?;
         if count.hint || asked.header.flags & HINT != 0 {
             return Err(Reason::Hint);
         }
-        self.hear(&count, asked)?;
-        self.hand_on(asked, false, out);
+        self.check_and_store(&count, asked)?;
+        self.report_value(asked, false, out);
         Ok(())
     }
 
     /// Checks that a frame belongs to the current count. Stores the first frame for a slot if its
     /// bytes match its descriptor, because those bytes are reported later.
-    fn hear(&mut self, count: &Count, asked: &Admitted<'_>) -> Result<(), Reason> {
+    fn check_and_store(
+        &mut self,
+        count: &CountParameters,
+        asked: &Admitted<'_>,
+    ) -> Result<(), Reason> {
         let (slot, value) = (asked.header.slot, asked.header.value);
         let within = self.device.cells.is_within(self.device.floor, slot);
         if asked.header.ballot != count.ballot || !within {
             return Err(Reason::Stale);
         }
         let cell = self.device.cells.at(slot);
-        if cell.holds(count.ballot, slot) {
+        if cell.is_holding(count.ballot, slot) {
             // [count-1] The conflicting vote is not counted, and the conflict is reported.
             if cell.value != value {
                 return Err(Reason::Conflict);
             }
-            if cell.voters == HANDED_ON {
+            if cell.voters == VOTERS_REPORTED {
                 return Err(Reason::Stale);
             }
             return Ok(());
@@ -179,21 +195,21 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    fn hand_on(&mut self, asked: &Admitted<'_>, hint: bool, out: &mut Out<'_>) {
-        self.device.cells.at_mut(asked.header.slot).voters = HANDED_ON;
+    fn report_value(&mut self, asked: &Admitted<'_>, hint: bool, out: &mut OutputFrames<'_>) {
+        self.device.cells.at_mut(asked.header.slot).voters = VOTERS_REPORTED;
         let header = Header {
             kind: Type::Decided,
             position: 0,
             flags: if hint { HINT } else { 0 },
-            boot: self.device.order.boot(),
+            boot: self.device.call_order.boot(),
             ..asked.header
         };
-        let (header, room) = self.device.shown(header);
+        let (header, room) = self.device.with_cell_contents(header);
         let owner = &self.device.setup.owner;
-        self.device.send(asked, Port::Owner, owner, &header, Some(room), out);
+        self.device.send_rewritten(asked, Port::Owner, owner, &header, Some(room), out);
     }
 }
 
-fn takes(header: &Header) -> bool {
+fn is_handled(header: &Header) -> bool {
     matches!(header.kind, Type::Phase2b | Type::Decided)
 }

@@ -39,13 +39,13 @@ pub mod setup;
 pub use acceptor::Acceptor;
 pub use ballot::PackedBallot;
 pub use cells::{Cell, Cells};
-pub use control::{Number, State};
+pub use control::{CallNumber, State};
 pub use coordinator::Coordinator;
 pub use header::{Descriptor, Header, Type};
 pub use host::Host;
 pub use learner::Learner;
-pub use link::{Address, Form};
-pub use out::{Out, Port};
+pub use link::{Address, Encapsulation};
+pub use out::{OutputFrames, Port};
 pub use reason::{Counters, Reason};
 pub use setup::{Routes, Setup};
 
@@ -54,7 +54,7 @@ pub use setup::{Routes, Setup};
 pub enum Verdict {
     /// The frame is not addressed to this program. The caller must pass it on, unchanged, to the
     /// other port.
-    Pass,
+    PassOn,
     /// The program consumed the frame. [`Out`] contains any responses.
-    Taken,
+    Consumed,
 }

@@ -12,7 +12,7 @@ pub enum Port {
 }
 
 impl Port {
-    pub const fn other(self) -> Self {
+    pub const fn opposite(self) -> Self {
         match self {
             Self::Network => Self::Owner,
             Self::Owner => Self::Network,
@@ -26,24 +26,30 @@ pub const FRAMES_MAX: usize = Routes::MAX + 2;
 
 /// List of at most [`FRAMES_MAX`] frames, stored back to back.
 #[derive(Debug)]
-pub struct Out<'a> {
+pub struct OutputFrames<'a> {
     bytes: &'a mut [u8],
-    used: usize,
+    used_bytes: usize,
     frames: [(Port, usize); FRAMES_MAX],
     count: usize,
     /// Number of leading frames that were caused by the arriving frame rather than by the host's
     /// other program.
-    outside: usize,
+    caused_by_arrival: usize,
 }
 
-impl<'a> Out<'a> {
+impl<'a> OutputFrames<'a> {
     /// Creates an empty list. The buffer must have space for [`FRAMES_MAX`] frames of the group.
     pub const fn new(bytes: &'a mut [u8]) -> Self {
-        Self { bytes, used: 0, frames: [(Port::Network, 0); FRAMES_MAX], count: 0, outside: 0 }
+        Self {
+            bytes,
+            used_bytes: 0,
+            frames: [(Port::Network, 0); FRAMES_MAX],
+            count: 0,
+            caused_by_arrival: 0,
+        }
     }
 
     pub const fn clear(&mut self) {
-        (self.used, self.count, self.outside) = (0, 0, 0);
+        (self.used_bytes, self.count, self.caused_by_arrival) = (0, 0, 0);
     }
 
     /// Returns each frame with the port to send it to.
@@ -60,8 +66,8 @@ impl<'a> Out<'a> {
     /// step's input frame arrived.
     pub fn frames_for_owner(&self, from: Port) -> impl Iterator<Item = (FrameOrigin, &[u8])> {
         let came = move |at| match from {
-            Port::Network if at < self.outside => FrameOrigin::Asked,
-            Port::Network | Port::Owner => FrameOrigin::Inside,
+            Port::Network if at < self.caused_by_arrival => FrameOrigin::NetworkResponse,
+            Port::Network | Port::Owner => FrameOrigin::LocalResponse,
         };
         let all = self.frames().enumerate();
         let ours = all.filter(|(_, (port, _))| *port == Port::Owner);
@@ -69,7 +75,7 @@ impl<'a> Out<'a> {
     }
 
     /// Returns the first frame addressed to the group `group`.
-    pub(crate) fn left_for(&self, group: [u8; 6]) -> Option<&[u8]> {
+    pub(crate) fn first_to_group(&self, group: [u8; 6]) -> Option<&[u8]> {
         let mut left = self.frames().filter(|(port, frame)| {
             *port == Port::Network && frame.first_chunk::<6>() == Some(&group)
         });
@@ -77,11 +83,11 @@ impl<'a> Out<'a> {
     }
 
     /// Appends the frames for the owner from another step.
-    pub(crate) fn take_over(&mut self, other: &Out<'_>) {
+    pub(crate) fn append_owner_frames(&mut self, other: &OutputFrames<'_>) {
         for (port, frame) in other.frames() {
             if port == Port::Owner {
                 self.push(port, frame.len()).copy_from_slice(frame);
-                self.outside -= 1;
+                self.caused_by_arrival -= 1;
             }
         }
     }
@@ -89,7 +95,7 @@ impl<'a> Out<'a> {
     /// Appends a frame of `length` bytes and returns them. Panics if the caller's buffer is too
     /// small.
     pub(crate) fn push(&mut self, port: Port, length: usize) -> &mut [u8] {
-        let from = self.used;
+        let from = self.used_bytes;
         assert!(
             self.bytes.len() - from >= length && self.count < FRAMES_MAX,
             "a buffer of {} bytes is too small for {FRAMES_MAX} frames of {length}",
@@ -97,8 +103,8 @@ impl<'a> Out<'a> {
         );
         self.frames[self.count] = (port, length);
         self.count += 1;
-        self.outside += 1;
-        self.used += length;
+        self.caused_by_arrival += 1;
+        self.used_bytes += length;
         &mut self.bytes[from..from + length]
     }
 }

@@ -33,8 +33,8 @@ pub mod value;
 mod voting;
 mod waiting;
 
-pub use event::{Event, Loss, SlotValue, Start};
-pub use owning::{Counts, Owner};
-pub use settings::{Pace, Settings};
-pub use value::NotCarried;
+pub use event::{Event, LossReason, SlotValue, Start};
+pub use owning::{Owner, OwnerCounters};
+pub use settings::{Settings, Timeouts};
+pub use value::NotOffloadable;
 pub use waiting::NotSubmitted;

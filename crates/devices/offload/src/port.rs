@@ -8,7 +8,7 @@
 
 use alloc::string::String;
 
-use crate::{Form, reason::COUNTERS};
+use crate::{Encapsulation, reason::COUNTERS};
 
 /// The two programs of a device. Every device in this crate has both; in one that only votes, the
 /// coordinator is never started.
@@ -28,14 +28,14 @@ pub enum FrameOrigin {
     /// The network. The device passed the frame on unchanged, so its sender is unauthenticated.
     Network,
     /// One of the programs, responding to a frame from the network.
-    Asked,
+    NetworkResponse,
     /// One of the programs, responding to its owner or to the other program.
-    Inside,
+    LocalResponse,
 }
 
 /// Fixed capacity and addresses of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct DeviceShape {
     /// Hash of the cluster, generation and number of the group.
     pub group: u32,
     /// Number of cells of each program, a power of two.
@@ -43,11 +43,11 @@ pub struct Shape {
     /// Size of the value area in bytes: a multiple of 8, at most [`crate::header::ROOM_BYTES_MAX`].
     pub room: usize,
     /// Encapsulation of frames at the owner's port.
-    pub form: Form,
+    pub form: Encapsulation,
     /// Device address used by the owner.
-    pub own: crate::Address,
+    pub device_address: crate::Address,
     /// Owner address used by the device.
-    pub owner: crate::Address,
+    pub owner_address: crate::Address,
     /// Multicast address of all devices of the group.
     pub all_hosts: crate::Address,
 }
@@ -55,9 +55,9 @@ pub struct Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// A step that began before the drain may still run.
-    NotYet,
+    InProgress,
     /// All steps that began before the drain have ended.
-    Over,
+    Complete,
     /// The progress cannot be determined. The device must be treated as lost.
     Unknown,
 }
@@ -66,54 +66,54 @@ pub enum Drained {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Connectivity {
     /// Connected, to the device's knowledge.
-    Well,
+    Connected,
     /// Interrupted, but expected to recover without intervention. Contains the reason, for
     /// operators.
-    Paused(String),
+    Interrupted(String),
     /// Permanently lost, because the device was detached from its interface. Its owner can still
     /// query it and read it out. Contains the reason, for operators.
-    Over(String),
+    Detached(String),
 }
 
 /// A device as its owner sees it. No call blocks.
 pub trait Device {
-    fn shape(&self) -> Shape;
+    fn shape(&self) -> DeviceShape;
 
     /// Delivers a frame to the owner's port of a program. The frame may be lost.
-    fn put(&mut self, program: Program, frame: &[u8]);
+    fn put_frame(&mut self, program: Program, frame: &[u8]);
 
     /// Sends a frame to the other devices, bypassing this device's programs. The frame may be lost.
-    fn send(&mut self, frame: &[u8]);
+    fn send_to_devices(&mut self, frame: &[u8]);
 
     /// Removes the oldest frame for the owner and writes it to `frame`, replacing its contents.
     /// Returns the program that sent it and its origin.
-    fn take(&mut self, frame: &mut alloc::vec::Vec<u8>) -> Option<(Program, FrameOrigin)>;
+    fn take_frame(&mut self, frame: &mut alloc::vec::Vec<u8>) -> Option<(Program, FrameOrigin)>;
 
     /// [offload-8] Starts waiting until all steps that are running now have ended.
     ///
     /// Once the drain is over, the responses of those steps are either lost or among the frames
     /// that [`Device::take`] returns before its next `None`. This matters because cell reports have
     /// no number: a cell read before a vote but received after it would hide the vote.
-    fn drain(&mut self);
+    fn begin_drain(&mut self);
 
     /// Returns the progress of the latest drain.
-    fn drained(&mut self) -> Drained;
+    fn drain_progress(&mut self) -> Drained;
 
     /// Returns the number of frames for the owner that were lost for lack of space ([offload-14]).
     /// Never decreases.
-    fn lost(&self) -> u64;
+    fn lost_frame_count(&self) -> u64;
 
     /// Returns how often the device has reported the loss of its memory since the port was opened
     /// ([offload-9]). Never decreases. Most devices cannot detect a loss; their owners notice it in
     /// the responses, or not at all.
-    fn memory_losses(&self) -> u64 {
+    fn memory_loss_count(&self) -> u64 {
         0
     }
 
     /// Returns the state of the device's network connection, which most devices cannot determine.
     /// Takes some system calls, so it should be called only occasionally.
     fn connectivity(&mut self) -> Connectivity {
-        Connectivity::Well
+        Connectivity::Connected
     }
 
     /// Returns the current name of the device's interface if it was renamed after it was opened.
@@ -124,7 +124,7 @@ pub trait Device {
     /// Returns the number of frames for each [`crate::Reason`], summed over both programs
     /// ([offload-16]). Takes some system calls, so it should be called only occasionally. Counters
     /// that a device lacks are zero.
-    fn refused(&mut self) -> [u64; COUNTERS] {
+    fn reason_counts(&mut self) -> [u64; COUNTERS] {
         [0; COUNTERS]
     }
 }

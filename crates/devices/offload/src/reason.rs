@@ -123,12 +123,12 @@ impl Reason {
     }
 
     /// Returns whether a frame with this outcome is passed on to the other port ([offload-16]).
-    pub const fn passes(self) -> bool {
+    pub const fn is_passed_on(self) -> bool {
         (self as u8) >= Self::Foreign as u8 && (self as u8) <= Self::Other as u8
     }
 
     /// Returns whether a frame with this outcome is answered with a refusal.
-    pub const fn answers(self) -> bool {
+    pub const fn is_answered(self) -> bool {
         (self as u8) >= Self::Busy as u8
     }
 }
@@ -146,12 +146,12 @@ impl Counters {
         self.0[reason as usize] += 1;
     }
 
-    pub const fn of(&self, reason: Reason) -> u64 {
+    pub const fn count_of(&self, reason: Reason) -> u64 {
         self.0[reason as usize]
     }
 
     /// Returns the counter that frames query by `number`, or `None` if there is no such counter.
-    pub fn at(&self, number: u32) -> Option<u64> {
+    pub fn count_numbered(&self, number: u32) -> Option<u64> {
         self.0.get(usize::try_from(number).ok()?).copied()
     }
 }
@@ -164,7 +164,7 @@ mod tests {
     fn reasons_match_their_numbers_and_have_one_effect() {
         for (number, reason) in (0..).zip(Reason::ALL) {
             assert_eq!(reason as u8, number, "{}", reason.name());
-            assert!(!(reason.passes() && reason.answers()));
+            assert!(!(reason.is_passed_on() && reason.is_answered()));
         }
         assert!(Reason::ALL.len() <= COUNTERS);
     }

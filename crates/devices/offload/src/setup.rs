@@ -6,7 +6,7 @@ use crate::{Address, header::ROOM_BYTES_MAX};
 /// for those of refusals (§3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Routes {
-    list: [Address; Self::MAX],
+    addresses: [Address; Self::MAX],
     count: usize,
 }
 
@@ -20,11 +20,11 @@ impl Routes {
         let mut list = [Address::default(); Self::MAX];
         list.get_mut(..addresses.len())?.copy_from_slice(addresses);
         let count = addresses.len();
-        Some(Self { list, count })
+        Some(Self { addresses: list, count })
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Address> {
-        self.list[..self.count].iter()
+        self.addresses[..self.count].iter()
     }
 }
 
@@ -38,15 +38,15 @@ pub struct Setup {
     pub room: usize,
     /// Source address of the frames that the device sends. The device also receives on the port of
     /// this address.
-    pub own: Address,
+    pub own_address: Address,
     /// MAC address of a group of stations whose frames the device also accepts.
-    pub heard: [u8; 6],
+    pub heard_group: [u8; 6],
     pub owner: Address,
 }
 
 impl Setup {
     /// Returns whether the value area is at most 1408 bytes long and a multiple of 8.
-    pub(crate) const fn is_sound(&self) -> bool {
+    pub(crate) const fn has_valid_room(&self) -> bool {
         self.room.is_multiple_of(8) && self.room <= ROOM_BYTES_MAX
     }
 }

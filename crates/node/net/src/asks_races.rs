@@ -28,13 +28,13 @@ use sync::{
 
 /// Number of random schedules that are run for each model.
 const RUNS: usize = 2000;
-const ASKERS: usize = 3;
+const SENDER_COUNT: usize = 3;
 
 type Question = SyncSender<u32>;
 
 /// All threads get their own answers, although there are more threads than places in the queue.
 fn check_all_requests_are_answered(turn: impl Fn(&RequestReceiver<Question>) -> Vec<Question>) {
-    let (program, reactor) = request_queue::<Question>(ASKERS - 1).unwrap();
+    let (program, reactor) = request_queue::<Question>(SENDER_COUNT - 1).unwrap();
     let program = Arc::new(program);
     let ask = |_| {
         let program = Arc::clone(&program);
@@ -44,9 +44,9 @@ fn check_all_requests_are_answered(turn: impl Fn(&RequestReceiver<Question>) -> 
             assert_eq!(answer.recv(), Ok(7));
         })
     };
-    let askers: Vec<_> = (0..ASKERS).map(ask).collect();
+    let askers: Vec<_> = (0..SENDER_COUNT).map(ask).collect();
     let mut answered = 0;
-    while answered < ASKERS {
+    while answered < SENDER_COUNT {
         reactor.wake().wait();
         for question in turn(&reactor) {
             question.send(7).unwrap();
@@ -59,25 +59,25 @@ fn check_all_requests_are_answered(turn: impl Fn(&RequestReceiver<Question>) -> 
 }
 
 /// Takes all queued requests, as the production front does.
-fn takes(asked: &RequestReceiver<Question>) -> Vec<Question> {
+fn take_all_requests(asked: &RequestReceiver<Question>) -> Vec<Question> {
     asked.clear_signal();
     std::iter::from_fn(|| asked.next_request()).collect()
 }
 
 /// Clears the signal after taking the requests, and so sleeps through any that arrive in between.
-fn drains_late(asked: &RequestReceiver<Question>) -> Vec<Question> {
+fn clear_signal_after_taking(asked: &RequestReceiver<Question>) -> Vec<Question> {
     let all = std::iter::from_fn(|| asked.next_request()).collect();
     asked.clear_signal();
     all
 }
 
 /// Takes only one request, then waits for the next signal.
-fn takes_one(asked: &RequestReceiver<Question>) -> Vec<Question> {
+fn take_one_request(asked: &RequestReceiver<Question>) -> Vec<Question> {
     asked.clear_signal();
     asked.next_request().into_iter().collect()
 }
 
-fn fails(turn: fn(&RequestReceiver<Question>) -> Vec<Question>) -> bool {
+fn fails_in_some_schedule(turn: fn(&RequestReceiver<Question>) -> Vec<Question>) -> bool {
     let model = move || check_all_requests_are_answered(turn);
     let explore = AssertUnwindSafe(|| shuttle::check_random(model, RUNS));
     panic::catch_unwind(explore).is_err()
@@ -85,9 +85,9 @@ fn fails(turn: fn(&RequestReceiver<Question>) -> Vec<Question>) -> bool {
 
 #[test]
 fn no_request_is_missed_by_a_sleeping_reactor() {
-    shuttle::check_random(|| check_all_requests_are_answered(takes), RUNS);
-    assert!(fails(drains_late));
-    assert!(fails(takes_one));
+    shuttle::check_random(|| check_all_requests_are_answered(take_all_requests), RUNS);
+    assert!(fails_in_some_schedule(clear_signal_after_taking));
+    assert!(fails_in_some_schedule(take_one_request));
 }
 
 /// A caller that arrives after the reactor has ended gets an error and does not wait.

@@ -10,13 +10,13 @@ use super::{
 
 #[derive(Debug)]
 pub(crate) struct Bell {
-    asleep: AtomicBool,
+    is_asleep: AtomicBool,
     wake: Wake,
 }
 
 impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { asleep: AtomicBool::new(false), wake: Wake::new()? })
+        Ok(Self { is_asleep: AtomicBool::new(false), wake: Wake::new()? })
     }
 
     /// Returns the descriptor to sleep on, readable once the bell has rung.
@@ -29,7 +29,7 @@ impl Bell {
         // Either this load sees that the consumer is about to sleep, or the consumer's last check
         // sees the work: both sides have a fence between their store and their load.
         fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
+        if self.is_asleep.load(Ordering::Relaxed) && self.is_asleep.swap(false, Ordering::Relaxed) {
             self.wake.signal();
         }
     }
@@ -37,35 +37,35 @@ impl Bell {
     /// Announces that the consumer will sleep. If `has_work` finds work now, retracts the
     /// announcement and returns `false`.
     pub(crate) fn may_sleep(&self, has_work: impl FnOnce() -> bool) -> bool {
-        self.asleep.store(true, Ordering::Relaxed);
+        self.is_asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let may = !has_work();
         if !may {
-            self.awake();
+            self.mark_awake();
         }
         may
     }
 
     /// Records that the consumer is awake, for whatever reason.
-    pub(crate) fn awake(&self) {
-        self.asleep.store(false, Ordering::Relaxed);
+    pub(crate) fn mark_awake(&self) {
+        self.is_asleep.store(false, Ordering::Relaxed);
     }
 }
 
 /// Request of a producer for space in a full ring.
 #[derive(Debug, Default)]
-pub(crate) struct Room(AtomicBool);
+pub(crate) struct SpaceRequest(AtomicBool);
 
-impl Room {
+impl SpaceRequest {
     /// Requests the consumer to ring once there is space. The producer must check the ring again
     /// before it sleeps.
-    pub(crate) fn request_ring(&self) {
+    pub(crate) fn request_space(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether to ring because `has_room` fulfils a request. The caller must have freed
     /// space before.
-    pub(crate) fn is_met(&self, has_room: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn should_ring(&self, has_room: impl FnOnce() -> bool) -> bool {
         fence(Ordering::SeqCst);
         // The request is taken before the check of the ring: if the producer fills the space
         // meanwhile and makes another request, that one must not be lost.
@@ -74,7 +74,7 @@ impl Room {
         }
         let is_met = has_room();
         if !is_met {
-            self.request_ring();
+            self.request_space();
         }
         is_met
     }

@@ -26,20 +26,20 @@ use shuttle::{
     thread,
 };
 
-use bell::{Bell, Room};
+use bell::{Bell, SpaceRequest};
 
 /// Number of random schedules that are run for each model.
 const RUNS: usize = 2000;
-const RECORDS: u32 = 6;
+const RECORD_COUNT: u32 = 6;
 /// Capacity of the ring, which rings for space once half of it is free.
 const CAPACITY: usize = 2;
 
 /// A ring between two threads, with a bell for each.
 struct Shared {
     ring: Mutex<VecDeque<u32>>,
-    room: Room,
-    producer: Bell,
-    consumer: Bell,
+    space_request: SpaceRequest,
+    producer_bell: Bell,
+    consumer_bell: Bell,
 }
 
 impl Shared {
@@ -62,32 +62,32 @@ fn sleep(bell: &Bell, has_work: impl FnOnce() -> bool) {
         bell.wake().wait();
         bell.wake().drain();
     }
-    bell.awake();
+    bell.mark_awake();
 }
 
 fn produce(shared: &Shared, looks_again: bool) {
-    for record in 0..RECORDS {
+    for record in 0..RECORD_COUNT {
         while !shared.push(record) {
-            shared.room.request_ring();
-            sleep(&shared.producer, || looks_again && shared.length() <= CAPACITY / 2);
+            shared.space_request.request_space();
+            sleep(&shared.producer_bell, || looks_again && shared.length() <= CAPACITY / 2);
         }
-        shared.consumer.wake_consumer();
+        shared.consumer_bell.wake_consumer();
     }
 }
 
 fn consume(shared: &Shared, looks_again: bool) {
     let mut next = 0;
-    while next < RECORDS {
+    while next < RECORD_COUNT {
         let taken = shared.ring.lock().unwrap().pop_front();
         match taken {
             Some(record) => {
                 assert_eq!(record, next);
                 next += 1;
-                if shared.room.is_met(|| shared.length() <= CAPACITY / 2) {
-                    shared.producer.wake_consumer();
+                if shared.space_request.should_ring(|| shared.length() <= CAPACITY / 2) {
+                    shared.producer_bell.wake_consumer();
                 }
             }
-            None => sleep(&shared.consumer, || looks_again && shared.length() > 0),
+            None => sleep(&shared.consumer_bell, || looks_again && shared.length() > 0),
         }
     }
 }
@@ -96,9 +96,9 @@ fn consume(shared: &Shared, looks_again: bool) {
 fn run(producer_looks: bool, consumer_looks: bool) {
     let shared = Arc::new(Shared {
         ring: Mutex::new(VecDeque::new()),
-        room: Room::default(),
-        producer: Bell::new().unwrap(),
-        consumer: Bell::new().unwrap(),
+        space_request: SpaceRequest::default(),
+        producer_bell: Bell::new().unwrap(),
+        consumer_bell: Bell::new().unwrap(),
     });
     let far = Arc::clone(&shared);
     let thread = thread::spawn(move || produce(&far, producer_looks));
@@ -106,7 +106,7 @@ fn run(producer_looks: bool, consumer_looks: bool) {
     thread.join().unwrap();
 }
 
-fn fails(producer_looks: bool, consumer_looks: bool) -> bool {
+fn fails_in_some_schedule(producer_looks: bool, consumer_looks: bool) -> bool {
     let model = move || run(producer_looks, consumer_looks);
     panic::catch_unwind(AssertUnwindSafe(|| shuttle::check_random(model, RUNS))).is_err()
 }
@@ -119,6 +119,6 @@ fn no_wake_up_is_lost() {
 
 #[test]
 fn sleeping_without_rechecking_loses_wake_ups() {
-    assert!(fails(true, false), "the consumer misses a record");
-    assert!(fails(false, true), "the producer misses the room");
+    assert!(fails_in_some_schedule(true, false), "the consumer misses a record");
+    assert!(fails_in_some_schedule(false, true), "the producer misses the room");
 }

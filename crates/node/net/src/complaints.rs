@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 /// Maximum number of remembered problems. Remote peers control the number of problems.
-const COMPLAINTS_MAX: usize = 256;
+const LOGGED_PROBLEMS_MAX: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct LoggedProblems {
@@ -14,11 +14,11 @@ impl LoggedProblems {
     /// Returns whether a problem has not been logged yet and should be logged now. Once the limit
     /// is reached, no problem counts as new.
     pub(crate) fn is_new(&mut self, about: &str, what: &str) -> bool {
-        if self.logged.len() >= COMPLAINTS_MAX {
+        if self.logged.len() >= LOGGED_PROBLEMS_MAX {
             return false;
         }
         let new = self.logged.insert((about.to_owned(), what.to_owned()));
-        if self.logged.len() == COMPLAINTS_MAX {
+        if self.logged.len() == LOGGED_PROBLEMS_MAX {
             tracing::warn!(
                 "too many different complaints about peers; further ones are counted but not logged"
             );
@@ -52,6 +52,6 @@ mod tests {
     fn number_of_remembered_problems_is_bounded() {
         let mut complaints = LoggedProblems::default();
         let new = (0..10_000).filter(|n| complaints.is_new(&n.to_string(), "noise")).count();
-        assert_eq!((new, complaints.logged.len()), (COMPLAINTS_MAX, COMPLAINTS_MAX));
+        assert_eq!((new, complaints.logged.len()), (LOGGED_PROBLEMS_MAX, LOGGED_PROBLEMS_MAX));
     }
 }

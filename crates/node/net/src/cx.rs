@@ -1,7 +1,7 @@
 //! Context that the reactor passes to each of its components.
 
 use crate::{
-    host::{PeerSide, TurnTimes},
+    host::{PeerHost, TurnTimes},
     sources::Sources,
 };
 
@@ -13,4 +13,4 @@ pub(crate) struct Cx<'a, H: ?Sized + 'a> {
 }
 
 /// Context for the components that serve peers.
-pub(crate) type PeerCx<'a> = Cx<'a, dyn PeerSide + 'a>;
+pub(crate) type PeerCx<'a> = Cx<'a, dyn PeerHost + 'a>;

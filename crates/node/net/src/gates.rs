@@ -12,31 +12,31 @@ use crate::{
 
 /// Outcome of accepting the connections that wait at a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Accepted {
+pub(crate) enum AcceptOutcome {
     /// All waiting connections were accepted.
-    All,
+    AcceptedAll,
     /// The connection limit is reached.
-    Full,
+    LimitReached,
 }
 
 /// All listeners of a node, with their gates.
 #[derive(Debug)]
 pub(crate) struct Gates {
     listeners: Listeners,
-    peers: Gate,
-    peer: Token,
-    clients: Gate,
-    client: Option<Token>,
-    socket: Option<Token>,
-    stream: Option<Token>,
-    raw: Option<Token>,
+    peer_gate: Gate,
+    peer_token: Token,
+    client_gate: Gate,
+    client_token: Option<Token>,
+    socket_token: Option<Token>,
+    stream_token: Option<Token>,
+    raw_token: Option<Token>,
     limits: Limits,
 }
 
 #[derive(Debug, Default)]
 struct Gate {
     state: GateState,
-    complained: bool,
+    has_logged_failure: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ enum GateState {
     /// The connection limit is reached.
     Full,
     /// Permanently closed.
-    Shut,
+    Closed,
 }
 
 impl Gates {
@@ -70,59 +70,59 @@ impl Gates {
             .map(|stream| sources.add(stream, Source::StreamListener, Interest::READ));
         let raw = raw.as_ref().map(|raw| sources.add(raw, Source::RawListener, Interest::READ));
         Ok(Self {
-            peer,
-            client: client.transpose()?,
-            socket: socket.transpose()?,
-            stream: stream.transpose()?,
-            raw: raw.transpose()?,
+            peer_token: peer,
+            client_token: client.transpose()?,
+            socket_token: socket.transpose()?,
+            stream_token: stream.transpose()?,
+            raw_token: raw.transpose()?,
             listeners,
-            peers: Gate::default(),
-            clients: Gate::default(),
+            peer_gate: Gate::default(),
+            client_gate: Gate::default(),
             limits,
         })
     }
 
-    pub(crate) const fn peers(&self) -> &TcpListener {
+    pub(crate) const fn peer_listener(&self) -> &TcpListener {
         &self.listeners.peer
     }
 
-    pub(crate) fn clients(&self) -> Option<Listener<'_>> {
+    pub(crate) fn client_listener(&self) -> Option<Listener<'_>> {
         self.listeners.client.as_ref().map(Listener::Tcp)
     }
 
-    pub(crate) fn socket(&self) -> Option<Listener<'_>> {
+    pub(crate) fn socket_listener(&self) -> Option<Listener<'_>> {
         let socket = self.listeners.socket.as_ref();
         socket.map(|file| Listener::Unix(&file.listener))
     }
 
-    pub(crate) fn streams(&self) -> Option<Listener<'_>> {
+    pub(crate) fn stream_listener(&self) -> Option<Listener<'_>> {
         self.listeners.stream.as_ref().map(Listener::Tcp)
     }
 
-    pub(crate) fn raw_streams(&self) -> Option<Listener<'_>> {
+    pub(crate) fn raw_stream_listener(&self) -> Option<Listener<'_>> {
         self.listeners.raw.as_ref().map(Listener::Tcp)
     }
 
     /// Handles the result of accepting peers. Returns whether this closed the gate.
-    pub(crate) fn on_peers(
+    pub(crate) fn on_peers_accepted(
         &mut self,
-        accepted: io::Result<Accepted>,
+        accepted: io::Result<AcceptOutcome>,
         now: Time,
         sources: &Sources,
     ) -> io::Result<bool> {
-        let open = self.peers.handle_accepted("peers", accepted, now, &self.limits);
-        self.watch(!open, sources)
+        let open = self.peer_gate.handle_accepted("peers", accepted, now, &self.limits);
+        self.update_watched(!open, sources)
     }
 
     /// Handles the result of accepting clients. Returns whether this closed the gate.
-    pub(crate) fn on_clients(
+    pub(crate) fn on_clients_accepted(
         &mut self,
-        accepted: io::Result<Accepted>,
+        accepted: io::Result<AcceptOutcome>,
         now: Time,
         sources: &Sources,
     ) -> io::Result<bool> {
-        let open = self.clients.handle_accepted("clients", accepted, now, &self.limits);
-        self.watch(!open, sources)
+        let open = self.client_gate.handle_accepted("clients", accepted, now, &self.limits);
+        self.update_watched(!open, sources)
     }
 
     /// Opens the gates that need no longer be closed. Returns whether there were any.
@@ -132,51 +132,51 @@ impl Gates {
         clients_full: bool,
         sources: &Sources,
     ) -> io::Result<bool> {
-        let peers = self.peers.reopen(now, false);
-        let clients = self.clients.reopen(now, clients_full);
-        self.watch(peers || clients, sources)
+        let peers = self.peer_gate.reopen(now, false);
+        let clients = self.client_gate.reopen(now, clients_full);
+        self.update_watched(peers || clients, sources)
     }
 
     /// Returns whether new clients must wait until others disconnect.
-    pub(crate) fn waits_for_room(&self) -> bool {
-        self.clients.state == GateState::Full
+    pub(crate) fn are_clients_full(&self) -> bool {
+        self.client_gate.state == GateState::Full
     }
 
     /// Returns the next time at which [`Self::reopen`] has work.
-    pub(crate) fn next_time(&self) -> Option<Time> {
-        let times = [self.peers.next_time(), self.clients.next_time()];
+    pub(crate) fn next_reopen_at(&self) -> Option<Time> {
+        let times = [self.peer_gate.next_reopen_at(), self.client_gate.next_reopen_at()];
         times.into_iter().flatten().min()
     }
 
     /// Stops accepting clients. Removes the client socket's file, which shows that the node is
     /// stopping.
     pub(crate) fn shut_clients(&mut self, sources: &mut Sources) -> io::Result<bool> {
-        self.clients.state = GateState::Shut;
-        if let Some(token) = self.socket.take() {
+        self.client_gate.state = GateState::Closed;
+        if let Some(token) = self.socket_token.take() {
             sources.remove(token);
         }
         self.listeners.socket = None;
-        self.watch(true, sources)
+        self.update_watched(true, sources)
     }
 
     /// Updates the poller to the open gates if `changed`, and returns `changed`.
-    fn watch(&self, changed: bool, sources: &Sources) -> io::Result<bool> {
+    fn update_watched(&self, changed: bool, sources: &Sources) -> io::Result<bool> {
         if !changed {
             return Ok(false);
         }
         let Listeners { peer, client, socket, stream, raw, .. } = &self.listeners;
-        sources.change(peer, self.peer, self.peers.interest())?;
-        let interest = self.clients.interest();
-        if let (Some(client), Some(token)) = (client, self.client) {
+        sources.change(peer, self.peer_token, self.peer_gate.interest())?;
+        let interest = self.client_gate.interest();
+        if let (Some(client), Some(token)) = (client, self.client_token) {
             sources.change(client, token, interest)?;
         }
-        if let (Some(stream), Some(token)) = (stream, self.stream) {
+        if let (Some(stream), Some(token)) = (stream, self.stream_token) {
             sources.change(stream, token, interest)?;
         }
-        if let (Some(raw), Some(token)) = (raw, self.raw) {
+        if let (Some(raw), Some(token)) = (raw, self.raw_token) {
             sources.change(raw, token, interest)?;
         }
-        if let (Some(file), Some(token)) = (socket, self.socket) {
+        if let (Some(file), Some(token)) = (socket, self.socket_token) {
             sources.change(&file.listener, token, interest)?;
         }
         Ok(true)
@@ -188,10 +188,10 @@ impl Gate {
         if self.state == GateState::Open { Interest::READ } else { Interest::NOTHING }
     }
 
-    const fn next_time(&self) -> Option<Time> {
+    const fn next_reopen_at(&self) -> Option<Time> {
         match self.state {
             GateState::Paused(until) => Some(until),
-            GateState::Open | GateState::Full | GateState::Shut => None,
+            GateState::Open | GateState::Full | GateState::Closed => None,
         }
     }
 
@@ -199,18 +199,18 @@ impl Gate {
     fn handle_accepted(
         &mut self,
         whom: &str,
-        accepted: io::Result<Accepted>,
+        accepted: io::Result<AcceptOutcome>,
         now: Time,
         limits: &Limits,
     ) -> bool {
         match accepted {
-            Ok(Accepted::All) => {
-                self.complained = false;
+            Ok(AcceptOutcome::AcceptedAll) => {
+                self.has_logged_failure = false;
                 true
             }
-            Ok(Accepted::Full) => {
+            Ok(AcceptOutcome::LimitReached) => {
                 self.close_gate(GateState::Full);
-                if !std::mem::replace(&mut self.complained, true) {
+                if !std::mem::replace(&mut self.has_logged_failure, true) {
                     let max = limits.clients_max;
                     tracing::warn!(
                         "connection limit reached: {max} {whom} are connected; further ones wait"
@@ -220,7 +220,7 @@ impl Gate {
             }
             Err(error) => {
                 self.close_gate(GateState::Paused(now.plus_ms(limits.accept_pause_ms)));
-                if !std::mem::replace(&mut self.complained, true) {
+                if !std::mem::replace(&mut self.has_logged_failure, true) {
                     tracing::warn!(
                         "cannot accept {whom}, retrying every {} ms: {error}",
                         limits.accept_pause_ms
@@ -232,7 +232,7 @@ impl Gate {
     }
 
     fn close_gate(&mut self, state: GateState) {
-        if self.state != GateState::Shut {
+        if self.state != GateState::Closed {
             self.state = state;
         }
     }
@@ -242,7 +242,7 @@ impl Gate {
         let open = match self.state {
             GateState::Paused(until) => until <= now,
             GateState::Full => !full,
-            GateState::Open | GateState::Shut => false,
+            GateState::Open | GateState::Closed => false,
         };
         if open {
             self.state = GateState::Open;

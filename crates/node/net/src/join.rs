@@ -19,8 +19,8 @@ use quorate_core::{
     node_id::{Member, NodeId},
     witness::Memory,
 };
-use quorate_node::terms::Terms;
-use quorate_tls::{Trust, session::Session, stream::Stream};
+use quorate_node::terms::FoundingTerms;
+use quorate_tls::{NodeTrust, session::Session, stream::Stream};
 use quorate_wire::{
     Decoded, Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, Join, Lane, NO_CLUSTER, RefusalCode, decode,
     encode,
@@ -29,9 +29,9 @@ use quorate_wire::{
 use crate::host::Founded;
 
 /// Timeout for one connection attempt with its request.
-const ATTEMPT_MAX: Duration = Duration::from_secs(2);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Delay between attempts, and the maximum interval between checks of `stop`.
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Reason why no founding record was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,10 +55,10 @@ impl std::error::Error for JoinError {}
 
 /// Requests the founding record until the founder answers or `stop` returns `true`. Reports delays
 /// to `progress`.
-pub fn join(
+pub fn request_founding(
     founder: &str,
     request: Join,
-    trust: Option<&Trust>,
+    trust: Option<&NodeTrust>,
     stop: &dyn Fn() -> bool,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Founded, JoinError> {
@@ -73,32 +73,32 @@ pub fn join(
                 return Err(JoinError::Refused(code, reason));
             }
             Ok(Answer::Refused(_, reason)) => reason,
-            Ok(Answer::Recalled(_)) => "it sent something that is no answer".to_owned(),
+            Ok(Answer::Memory(_)) => "it sent something that is no answer".to_owned(),
             Err(error) => error.to_string(),
         };
         if why != last {
             progress(&format!("waiting for the founder at {founder}: {why}"));
             last = why;
         }
-        thread::sleep(PAUSE);
+        thread::sleep(RETRY_INTERVAL);
     }
 }
 
 /// Returns whether a refusal with code `code` is permanent, so that a retry is pointless.
 const fn is_final(code: RefusalCode) -> bool {
     // The founder may itself be about to found the cluster, or to learn its identity.
-    !matches!(code, RefusalCode::NotFounded | RefusalCode::Starting | RefusalCode::Other(_))
+    !matches!(code, RefusalCode::NotFounded | RefusalCode::NotServingYet | RefusalCode::Other(_))
 }
 
 /// Timeout for a founder's query of the listed nodes.
-pub const FOUNDER_PATIENCE: Duration = ATTEMPT_MAX;
+pub const FOUNDER_QUERY_TIMEOUT: Duration = ATTEMPT_TIMEOUT;
 
 /// Queries the listed nodes concurrently, and returns those that belong to a cluster. Nodes that
 /// are down or do not answer in time are left out.
-pub fn members_among(
+pub fn find_cluster_members(
     nodes: &[(NodeId, String)],
     me: NodeId,
-    trust: Option<&Trust>,
+    trust: Option<&NodeTrust>,
     patience: Duration,
 ) -> Vec<NodeId> {
     let trust = trust.cloned();
@@ -111,7 +111,7 @@ pub fn members_among(
 
 /// Returns whether a member of a cluster listens at `address`. Only a node without a cluster states
 /// that it has none; any other answer comes from a running node.
-fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> bool {
+fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&NodeTrust>) -> bool {
     let hello = Hello {
         levels: Levels::SUPPORTED,
         cluster: NO_CLUSTER,
@@ -123,33 +123,36 @@ fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> 
         admin: "",
         stream: "",
     };
-    let link = dial(address, trust.map(|trust| trust.peer_out(Some(node.0))));
-    match link.and_then(|link| exchange(link, me, &Frame::Hello(hello), &|| false)) {
+    let link =
+        connect_secured(address, trust.map(|trust| trust.outgoing_peer_session(Some(node.0))));
+    match link.and_then(|link| send_and_receive(link, me, &Frame::Hello(hello), &|| false)) {
         Ok(Answer::Refused(RefusalCode::NotFounded, _)) | Err(_) => false,
-        Ok(Answer::Refused(..) | Answer::Founded(_) | Answer::Recalled(_)) => true,
+        Ok(Answer::Refused(..) | Answer::Founded(_) | Answer::Memory(_)) => true,
     }
 }
 
 /// Checks that the folder with nonce `nonce` is starting at `address` and waiting for an id;
 /// otherwise returns the problem. A node that cannot be dialled now would become an unreachable
 /// member.
-pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), String> {
+pub fn check_waiting_at(
+    address: &str,
+    nonce: u64,
+    trust: Option<&NodeTrust>,
+) -> Result<(), String> {
     let no_node = NodeId(0);
     let question = Frame::Join(Join { node: no_node, nonce, list_hash: 0 });
-    let link = dial(address, trust.map(|trust| trust.peer_out(None)));
-    match link.and_then(|link| exchange(link, no_node, &question, &|| false)) {
+    let link = connect_secured(address, trust.map(|trust| trust.outgoing_peer_session(None)));
+    match link.and_then(|link| send_and_receive(link, no_node, &question, &|| false)) {
         Ok(Answer::Refused(RefusalCode::NotFounded, _)) => Ok(()),
         Ok(Answer::Refused(_, reason)) => Err(format!("another node listens there: {reason}")),
-        Ok(Answer::Founded(_) | Answer::Recalled(_)) => {
-            Err("another node listens there".to_owned())
-        }
+        Ok(Answer::Founded(_) | Answer::Memory(_)) => Err("another node listens there".to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }
 
 /// Timeout for a starting node's request for its peers' memory of its log. Running nodes answer at
 /// once; the limit covers machines that disappeared without closing their connections.
-pub const RECALL_PATIENCE: Duration = Duration::from_millis(500);
+pub const RECALL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// [lie-3] Requests the memory of this node's log from `nodes` concurrently, and returns the
 /// answers. Nodes that are down, slow or starting do not answer, nor do releases without this
@@ -158,16 +161,16 @@ pub fn request_memories(
     nodes: &[(NodeId, String)],
     cluster: u128,
     me: NodeId,
-    trust: Option<&Trust>,
+    trust: Option<&NodeTrust>,
     patience: Duration,
 ) -> Vec<(NodeId, Memory)> {
     let trust = trust.cloned();
     ask_all(nodes, patience, move |node, address| {
         let question = Frame::Recall { cluster, node: me };
-        let session = trust.as_ref().map(|trust| trust.peer_out(Some(node.0)));
-        let link = dial(address, session).ok()?;
-        match exchange(link, me, &question, &|| false) {
-            Ok(Answer::Recalled(memory)) => Some((node, memory)),
+        let session = trust.as_ref().map(|trust| trust.outgoing_peer_session(Some(node.0)));
+        let link = connect_secured(address, session).ok()?;
+        match send_and_receive(link, me, &question, &|| false) {
+            Ok(Answer::Memory(memory)) => Some((node, memory)),
             _ => None,
         }
     })
@@ -202,33 +205,33 @@ fn ask_all<T: Send + 'static>(
 
 enum Answer {
     Founded(Founded),
-    Recalled(Memory),
+    Memory(Memory),
     Refused(RefusalCode, String),
 }
 
 fn attempt(
     founder: &str,
     request: Join,
-    trust: Option<&Trust>,
+    trust: Option<&NodeTrust>,
     stop: &dyn Fn() -> bool,
 ) -> io::Result<Answer> {
     // Any node of this cluster at that address may act as the founder.
-    let link = dial(founder, trust.map(|trust| trust.peer_out(None)))?;
-    exchange(link, request.node, &Frame::Join(request), stop)
+    let link = connect_secured(founder, trust.map(|trust| trust.outgoing_peer_session(None)))?;
+    send_and_receive(link, request.node, &Frame::Join(request), stop)
 }
 
 /// Sends one request and returns the answer.
-fn exchange(
+fn send_and_receive(
     link: Stream,
     from: NodeId,
     question: &Frame<'_>,
     stop: &dyn Fn() -> bool,
 ) -> io::Result<Answer> {
-    let deadline = Instant::now() + ATTEMPT_MAX;
+    let deadline = Instant::now() + ATTEMPT_TIMEOUT;
     let mut out = Vec::new();
     encode(Member::first(from.0), question, &mut out).map_err(io::Error::other)?;
     while let Err(error) = link.handshake() {
-        if !is_pause(&error) || stop() || Instant::now() >= deadline {
+        if !is_read_timeout(&error) || stop() || Instant::now() >= deadline {
             return Err(error);
         }
     }
@@ -247,31 +250,31 @@ fn exchange(
                 return Err(io::Error::other("the connection was closed without an answer"));
             }
             Ok(count) => bytes.extend_from_slice(&chunk[..count]),
-            Err(error) if is_pause(&error) => {}
+            Err(error) if is_read_timeout(&error) => {}
             Err(error) => return Err(error),
         }
     }
 }
 
 /// Returns whether the error only means that no data arrived before the socket's read timeout.
-fn is_pause(error: &io::Error) -> bool {
+fn is_read_timeout(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
     )
 }
 
-fn dial(address: &str, session: Option<Session>) -> io::Result<Stream> {
+fn connect_secured(address: &str, session: Option<Session>) -> io::Result<Stream> {
     let socket = connect(address)?;
-    socket.set_write_timeout(Some(ATTEMPT_MAX))?;
-    socket.set_read_timeout(Some(PAUSE))?;
+    socket.set_write_timeout(Some(ATTEMPT_TIMEOUT))?;
+    socket.set_read_timeout(Some(RETRY_INTERVAL))?;
     Ok(Stream::new(socket, session))
 }
 
 fn connect(founder: &str) -> io::Result<TcpStream> {
     let mut last = io::Error::other("the name has no address");
     for address in founder.to_socket_addrs()?.collect::<Vec<SocketAddr>>() {
-        match TcpStream::connect_timeout(&address, ATTEMPT_MAX) {
+        match TcpStream::connect_timeout(&address, ATTEMPT_TIMEOUT) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
@@ -291,10 +294,10 @@ fn read_answer(bytes: &[u8]) -> io::Result<Option<Answer>> {
                 store: founding.store.to_owned(),
                 members: members.map(|(node, address)| (*node, (*address).to_owned())).collect(),
                 // The terms are not sent: the hash in the request shows that they are equal.
-                terms: Terms::default(),
+                terms: FoundingTerms::default(),
             })))
         }
-        Decoded::Frame { frame: Frame::Recalled(memory), .. } => Ok(Some(Answer::Recalled(memory))),
+        Decoded::Frame { frame: Frame::Recalled(memory), .. } => Ok(Some(Answer::Memory(memory))),
         Decoded::Frame { frame: Frame::Refused(code, reason), .. } => {
             Ok(Some(Answer::Refused(code, reason.to_owned())))
         }

@@ -43,22 +43,23 @@ mod wake;
 
 pub use asks::{NotQueued, RequestReceiver, RequestSender, request_queue};
 pub use handle::{
-    GroupError, Handle, HeldError, Metrics, SnapshotError, TransferError, Unanswered,
+    GroupError, Handle, HeldReadError, Metrics, SnapshotError, TransferError, Unanswered,
 };
 pub use identity::{Identity, PeerAddress};
 pub use join::{
-    FOUNDER_PATIENCE, JoinError, RECALL_PATIENCE, join, members_among, request_memories, waits_at,
+    FOUNDER_QUERY_TIMEOUT, JoinError, RECALL_TIMEOUT, check_waiting_at, find_cluster_members,
+    request_founding, request_memories,
 };
 pub use limiter::Limiter;
 pub use limits::Limits;
 pub use listen::{BindError, BindReason, Listeners};
 pub use quorate_node::host::{
-    self, Backup, Charter, ClientSide, Founded, Host, OperatorSide, Order, Outcome, PeerSide,
-    PeerUp, Refused, TurnTimes,
+    self, Backup, ClientHost, Founded, Host, JoinData, JoinRefusal, OperatorHost, OperatorOutcome,
+    OperatorRequest, PeerHost, PeerUp, TurnTimes,
 };
 pub use reactor::{Reactor, Settings};
 pub use spin::Spin;
-pub use starting::Starting;
+pub use starting::StartupResponder;
 pub use stats::Stats;
-pub use threads::{IoThreads, Spread};
+pub use threads::{IoSpread, IoThreads};
 pub use wake::Wake;

@@ -2,11 +2,11 @@
 
 use crate::{
     spin::Spin,
-    threads::{IoThreads, Spread},
+    threads::{IoSpread, IoThreads},
 };
 
 /// Usual duration of a handshake on a healthy network, in milliseconds.
-const HANDSHAKE_USUAL_MS: u64 = 250;
+const TYPICAL_HANDSHAKE_MS: u64 = 250;
 
 /// Capacities and timeouts of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +17,12 @@ pub struct Limits {
     /// Maximum number of bytes queued for one peer on the bulk lane.
     pub peer_bulk_bytes_max: usize,
     /// Maximum number of bytes read from one socket in one turn.
-    pub read_turn_bytes: usize,
+    pub read_bytes_per_turn: usize,
     /// Maximum number of incoming peer connections without a greeting. A further one closes the
     /// oldest.
     pub strangers_max: usize,
     /// Timeout in milliseconds for a handshake, and for the farewell after a refusal.
-    pub handshake_ms: u64,
+    pub handshake_timeout_ms: u64,
     /// Approximate delay in milliseconds before the first redial. The delay doubles with each
     /// further failure.
     pub dial_retry_min_ms: u64,
@@ -30,19 +30,19 @@ pub struct Limits {
     pub dial_retry_max_ms: u64,
     /// Interval in milliseconds at which a node contacts a peer that should dial it, to learn why
     /// the peer does not.
-    pub knock_ms: u64,
+    pub reminder_interval_ms: u64,
     /// Grace period in milliseconds during which a removed node may stay connected to learn the
     /// latest decisions.
-    pub parting_ms: u64,
+    pub removed_grace_ms: u64,
     /// Time in milliseconds after which a peer that acknowledges nothing, not even keep-alives, is
     /// considered dead. TCP doubles its delay before each retransmission, so a connection that
     /// survives a partition takes about as long again to recover after it heals. A new connection
     /// takes one round trip.
     pub peer_silence_ms: u32,
     /// Maximum number of unauthenticated client connections. A further one closes the oldest.
-    pub unproved_max: usize,
+    pub unauthenticated_max: usize,
     /// Time in milliseconds within which a client must authenticate.
-    pub prove_ms: u64,
+    pub authentication_timeout_ms: u64,
     /// Maximum number of clients, each of which uses a descriptor. Others wait in the kernel's
     /// queue.
     pub clients_max: usize,
@@ -54,26 +54,26 @@ pub struct Limits {
     pub clients_bytes_max: usize,
     /// Time in milliseconds for which a closing client's input is discarded, so that it can read
     /// the last error.
-    pub farewell_ms: u64,
+    pub close_timeout_ms: u64,
     /// Pause in milliseconds in accepting after descriptors or memory ran out.
     pub accept_pause_ms: u64,
     /// Maximum time in milliseconds for accepted work to finish once a stop has been requested.
-    pub stop_ms: u64,
+    pub stop_timeout_ms: u64,
     /// Maximum number of requests from other threads that wait for the reactor.
-    pub commands_max: usize,
+    pub waiting_requests_max: usize,
     /// Setting for busy polling before the reactor sleeps.
     pub spin: Spin,
     /// Number of threads that own sockets of clients.
     pub io_threads: IoThreads,
     /// Condition under which connections are handed over to the I/O threads.
-    pub spread: Spread,
+    pub io_spread: IoSpread,
 }
 
 impl Limits {
     /// Returns the time in milliseconds within which every running node that can connect to this
     /// one does so: an unanswered dial, the maximum delay after it, and the handshake.
-    pub const fn dialled_ms(&self) -> u64 {
-        self.handshake_ms + self.dial_retry_max_ms * 3 / 2 + HANDSHAKE_USUAL_MS
+    pub const fn dialled_within_ms(&self) -> u64 {
+        self.handshake_timeout_ms + self.dial_retry_max_ms * 3 / 2 + TYPICAL_HANDSHAKE_MS
     }
 }
 
@@ -83,26 +83,26 @@ impl Default for Limits {
         Self {
             peer_control_bytes_max: 32 * MIB,
             peer_bulk_bytes_max: 16 * MIB,
-            read_turn_bytes: 256 << 10,
+            read_bytes_per_turn: 256 << 10,
             strangers_max: 64,
-            handshake_ms: 1_000,
+            handshake_timeout_ms: 1_000,
             dial_retry_min_ms: 20,
             dial_retry_max_ms: 500,
-            knock_ms: 5_000,
-            parting_ms: 10_000,
+            reminder_interval_ms: 5_000,
+            removed_grace_ms: 10_000,
             peer_silence_ms: 1_500,
-            unproved_max: 256,
-            prove_ms: 5_000,
+            unauthenticated_max: 256,
+            authentication_timeout_ms: 5_000,
             clients_max: 10_000,
             client_backlog_bytes_max: 64 * MIB,
             clients_bytes_max: 1024 * MIB,
-            farewell_ms: 1_000,
+            close_timeout_ms: 1_000,
             accept_pause_ms: 100,
-            stop_ms: 5_000,
-            commands_max: 64,
+            stop_timeout_ms: 5_000,
+            waiting_requests_max: 64,
             spin: Spin::Auto,
             io_threads: IoThreads::Fixed(0),
-            spread: Spread::ByLoad,
+            io_spread: IoSpread::ByLoad,
         }
     }
 }

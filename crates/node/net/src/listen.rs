@@ -16,18 +16,18 @@ use std::{
 };
 
 use quorate_core::node_id::NodeId;
-use quorate_replica::status::Way;
-use quorate_tls::{Protection, Trust};
+use quorate_replica::status::PlaneKind;
+use quorate_tls::{NodeTrust, Protection};
 use thiserror::Error;
 
 use crate::{
     device,
-    plane::{Refused, Sockets, Wanted},
-    starting::Starting,
+    plane::{PlaneRefusal, PlaneSettings, Sockets},
+    starting::StartupResponder,
 };
 
 /// Maximum number of connections waiting for `accept`; the kernel caps it at `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
+const LISTEN_BACKLOG: i32 = 4096;
 
 /// Failure to listen on an address, with the flag that set the address.
 #[derive(Debug, Error)]
@@ -53,10 +53,10 @@ pub enum BindReason {
     SocketInUse,
     /// No interface of this machine has the address.
     #[error("this machine has no such address")]
-    NotHere(#[source] io::Error),
+    NotLocal(#[source] io::Error),
     /// The operating system denies access.
     #[error("permission denied")]
-    Denied(#[source] io::Error),
+    PermissionDenied(#[source] io::Error),
     /// The text is not a valid address.
     #[error("{0}")]
     Malformed(io::Error),
@@ -77,8 +77,10 @@ impl BindReason {
         match self {
             Self::AddressInUse(_) => "stop that process, or choose another address",
             Self::SocketInUse => "stop that process, or choose another path",
-            Self::NotHere(_) => "use an address of this machine, or 0.0.0.0 for all of them",
-            Self::Denied(_) => "ports below 1024 and other users' folders need more rights",
+            Self::NotLocal(_) => "use an address of this machine, or 0.0.0.0 for all of them",
+            Self::PermissionDenied(_) => {
+                "ports below 1024 and other users' folders need more rights"
+            }
             Self::Malformed(_) => "write it as HOST:PORT",
             Self::NotASocket => "choose another path",
             Self::Unprotected => {
@@ -97,8 +99,8 @@ impl From<io::Error> for BindReason {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             ErrorKind::AddrInUse => Self::AddressInUse(error),
-            ErrorKind::AddrNotAvailable => Self::NotHere(error),
-            ErrorKind::PermissionDenied => Self::Denied(error),
+            ErrorKind::AddrNotAvailable => Self::NotLocal(error),
+            ErrorKind::PermissionDenied => Self::PermissionDenied(error),
             ErrorKind::InvalidInput => Self::Malformed(error),
             _ => Self::Other(error),
         }
@@ -197,13 +199,13 @@ impl Listeners {
     }
 
     /// Returns the trust settings for certificates, if certificates are required.
-    pub const fn trust(&self) -> Option<&Trust> {
+    pub const fn trust(&self) -> Option<&NodeTrust> {
         self.protection.trust()
     }
 
     /// Opens the datagram sockets that `wanted` configures, or the best available ones, at the
     /// address of the peer listener.
-    pub fn bind_datagrams(&mut self, wanted: &Wanted) -> Result<(), Refused> {
+    pub fn bind_datagrams(&mut self, wanted: &PlaneSettings) -> Result<(), PlaneRefusal> {
         self.datagrams = Sockets::open(wanted, self.peer_address)?;
         Ok(())
     }
@@ -213,8 +215,8 @@ impl Listeners {
     pub fn bind_device(
         &mut self,
         kind: &device::Kind,
-        wanted: &Wanted,
-    ) -> Result<(), device::Refused> {
+        wanted: &PlaneSettings,
+    ) -> Result<(), device::DeviceRefusal> {
         self.device = device::BoundCandidates::open(kind, wanted, self.peer_address)?;
         let is_used = self.device.is_some() || self.datagrams.is_some();
         if wanted.trusted && is_used && !self.peer_address.ip().is_loopback() {
@@ -231,8 +233,8 @@ impl Listeners {
     }
 
     /// Returns this node's transport for frames, used with peers that support it.
-    pub fn plane(&self) -> Way {
-        self.datagrams.as_ref().map_or(Way::Tcp, Sockets::way)
+    pub fn plane_kind(&self) -> PlaneKind {
+        self.datagrams.as_ref().map_or(PlaneKind::Tcp, Sockets::plane_kind)
     }
 
     pub(crate) const fn take_datagrams(&mut self) -> Option<Sockets> {
@@ -246,8 +248,8 @@ impl Listeners {
         &self,
         node: impl Into<Option<NodeId>>,
         cluster: Option<u128>,
-    ) -> io::Result<Starting> {
-        Starting::answer(&self.peer, node.into(), cluster, self.trust().cloned())
+    ) -> io::Result<StartupResponder> {
+        StartupResponder::start_responder(&self.peer, node.into(), cluster, self.trust().cloned())
     }
 
     pub const fn peer_address(&self) -> SocketAddr {
@@ -300,7 +302,7 @@ fn bind_tcp(
     let bound = TcpListener::bind(address).and_then(|listener| {
         // The standard library's 128 is too small: if the queue overflows, a client waits for a
         // second.
-        rustix::net::listen(&listener, BACKLOG)?;
+        rustix::net::listen(&listener, LISTEN_BACKLOG)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         Ok((listener, address))
@@ -319,7 +321,7 @@ pub(crate) struct SocketFile {
     path: PathBuf,
     /// Device and inode of the file, so that a later file of another process at the same path is
     /// not removed.
-    identity: Option<(u64, u64)>,
+    file_identity: Option<(u64, u64)>,
 }
 
 impl SocketFile {
@@ -327,15 +329,15 @@ impl SocketFile {
 
     fn bind(path: &Path) -> Result<Self, BindError> {
         let refuse = |reason| BindError::new(Self::FLAG, path.display(), reason);
-        Self::make_room(path).map_err(refuse)?;
+        Self::remove_stale_file(path).map_err(refuse)?;
         let listener = UnixListener::bind(path).map_err(|error| refuse(error.into()))?;
         let blocking = listener.set_nonblocking(true);
         blocking.map_err(|error| refuse(error.into()))?;
-        Ok(Self { listener, path: path.to_owned(), identity: identity(path) })
+        Ok(Self { listener, path: path.to_owned(), file_identity: file_identity(path) })
     }
 
     /// Removes a socket file left by a killed process, at which no process accepts connections.
-    fn make_room(path: &Path) -> Result<(), BindReason> {
+    fn remove_stale_file(path: &Path) -> Result<(), BindReason> {
         let Ok(found) = fs::symlink_metadata(path) else {
             return Ok(());
         };
@@ -355,13 +357,13 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if self.identity.is_some() && identity(&self.path) == self.identity {
+        if self.file_identity.is_some() && file_identity(&self.path) == self.file_identity {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
+fn file_identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 

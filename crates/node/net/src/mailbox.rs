@@ -45,7 +45,7 @@ pub(crate) struct Mailbox<Q, N> {
 #[derive(Debug)]
 struct State<Q, N> {
     questions: VecDeque<Q>,
-    news: Vec<N>,
+    notifications: Vec<N>,
     stop: bool,
     ended: bool,
 }
@@ -53,14 +53,18 @@ struct State<Q, N> {
 /// All messages taken from the mailbox at once.
 pub(crate) struct Mail<Q, N> {
     pub(crate) questions: VecDeque<Q>,
-    pub(crate) news: Vec<N>,
+    pub(crate) notifications: Vec<N>,
     pub(crate) stop: bool,
 }
 
 impl<Q, N> Mailbox<Q, N> {
     pub(crate) fn new(questions_max: usize) -> io::Result<Arc<Self>> {
-        let state =
-            State { questions: VecDeque::new(), news: Vec::new(), stop: false, ended: false };
+        let state = State {
+            questions: VecDeque::new(),
+            notifications: Vec::new(),
+            stop: false,
+            ended: false,
+        };
         Ok(Arc::new(Self { wake: Wake::new()?, questions_max, state: Mutex::new(state) }))
     }
 
@@ -71,17 +75,17 @@ impl<Q, N> Mailbox<Q, N> {
 
     /// Locks the state. A panic elsewhere leaves it consistent, because each change is one
     /// assignment.
-    fn state(&self) -> MutexGuard<'_, State<Q, N>> {
+    fn lock_state(&self) -> MutexGuard<'_, State<Q, N>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes all mail. Clears the signal first, so that mail arriving meanwhile signals again.
     pub(crate) fn take_mail(&self) -> Mail<Q, N> {
         self.wake.drain();
-        let mut state = self.state();
+        let mut state = self.lock_state();
         Mail {
             questions: std::mem::take(&mut state.questions),
-            news: std::mem::take(&mut state.news),
+            notifications: std::mem::take(&mut state.notifications),
             stop: state.stop,
         }
     }
@@ -93,7 +97,7 @@ impl<Q, N> Mailbox<Q, N> {
     ) -> Result<T, Unanswered> {
         // The channel has capacity for the answer, so that the reactor never blocks on a caller.
         let (reply, answer) = sync_channel(1);
-        let mut state = self.state();
+        let mut state = self.lock_state();
         if state.ended {
             return Err(Unanswered::Stopped);
         }
@@ -111,24 +115,24 @@ impl<Q, N> Mailbox<Q, N> {
 
     /// Sends a notification to the reactor. Callers must bound the number of notifications.
     pub(crate) fn send_notification(&self, news: N) {
-        let mut state = self.state();
+        let mut state = self.lock_state();
         if !state.ended {
-            state.news.push(news);
+            state.notifications.push(news);
         }
         drop(state);
         self.wake.signal();
     }
 
     pub(crate) fn stop(&self) {
-        self.state().stop = true;
+        self.lock_state().stop = true;
         self.wake.signal();
     }
 
     /// Closes the mailbox without answers. Waiting callers return, as their channels are dropped.
     pub(crate) fn close_mailbox(&self) {
-        let mut state = self.state();
+        let mut state = self.lock_state();
         state.ended = true;
         state.questions.clear();
-        state.news.clear();
+        state.notifications.clear();
     }
 }

@@ -30,18 +30,18 @@ use sync::Arc;
 
 /// Number of random schedules that are run for each model.
 const RUNS: usize = 2000;
-const NOT_USED: Duration = Duration::from_secs(3600);
+const UNUSED_TIMEOUT: Duration = Duration::from_secs(3600);
 
-type Box = Mailbox<SyncSender<u32>, u32>;
+type TestMailbox = Mailbox<SyncSender<u32>, u32>;
 
 /// Returns whether a model fails in some schedule.
-fn fails(model: impl Fn() + Send + Sync + 'static) -> bool {
+fn fails_in_some_schedule(model: impl Fn() + Send + Sync + 'static) -> bool {
     let explore = AssertUnwindSafe(|| shuttle::check_random(model, RUNS));
     panic::catch_unwind(explore).is_err()
 }
 
 /// A reactor that answers 7 to every question until both notification and stop have arrived.
-fn react(mailbox: &Box, late: impl Fn(&Box)) {
+fn run_reactor(mailbox: &TestMailbox, late: impl Fn(&TestMailbox)) {
     let (mut stop, mut heard) = (false, 0);
     while !stop || heard == 0 {
         mailbox.wake().wait();
@@ -50,20 +50,20 @@ fn react(mailbox: &Box, late: impl Fn(&Box)) {
         for question in mail.questions {
             let _ = question.try_send(7);
         }
-        heard += mail.news.iter().sum::<u32>();
+        heard += mail.notifications.iter().sum::<u32>();
         stop |= mail.stop;
     }
 }
 
 /// Two threads ask, one sends a look-up result and one stops, in any order; all of them finish.
-fn check_every_caller_is_answered(reactor: impl Fn(&Box)) {
+fn check_every_caller_is_answered(reactor: impl Fn(&TestMailbox)) {
     let mailbox = Mailbox::new(1).unwrap();
-    let start = |work: fn(&Box)| {
+    let start = |work: fn(&TestMailbox)| {
         let mailbox = Arc::clone(&mailbox);
         thread::spawn(move || work(&mailbox))
     };
-    let ask: fn(&Box) = |mailbox| {
-        let answer = mailbox.send_question(NOT_USED, |reply| reply);
+    let ask: fn(&TestMailbox) = |mailbox| {
+        let answer = mailbox.send_question(UNUSED_TIMEOUT, |reply| reply);
         let known = [Ok(7), Err(Unanswered::Stopped), Err(Unanswered::Busy)];
         assert!(known.contains(&answer), "{answer:?}");
     };
@@ -77,7 +77,7 @@ fn check_every_caller_is_answered(reactor: impl Fn(&Box)) {
     for thread in threads {
         thread.join().unwrap();
     }
-    assert_eq!(mailbox.send_question(NOT_USED, |reply| reply), Err(Unanswered::Stopped));
+    assert_eq!(mailbox.send_question(UNUSED_TIMEOUT, |reply| reply), Err(Unanswered::Stopped));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn every_caller_gets_an_answer_or_an_error() {
     shuttle::check_random(
         || {
             check_every_caller_is_answered(|mailbox| {
-                react(mailbox, |_| ());
+                run_reactor(mailbox, |_| ());
                 mailbox.close_mailbox();
             });
         },
@@ -96,9 +96,9 @@ fn every_caller_gets_an_answer_or_an_error() {
 /// Detects a reactor that clears the signal after taking the mail, and so misses mail in between.
 #[test]
 fn clearing_the_signal_too_late_is_detected() {
-    assert!(fails(|| {
+    assert!(fails_in_some_schedule(|| {
         check_every_caller_is_answered(|mailbox| {
-            react(mailbox, |mailbox| mailbox.wake().drain());
+            run_reactor(mailbox, |mailbox| mailbox.wake().drain());
             mailbox.close_mailbox();
         });
     }));
@@ -107,5 +107,8 @@ fn clearing_the_signal_too_late_is_detected() {
 /// Detects a reactor that ends without closing the mailbox: a caller waits forever.
 #[test]
 fn ending_without_closing_the_mailbox_is_detected() {
-    assert!(fails(|| check_every_caller_is_answered(|mailbox| react(mailbox, |_| ()))));
+    assert!(fails_in_some_schedule(|| check_every_caller_is_answered(|mailbox| run_reactor(
+        mailbox,
+        |_| ()
+    ))));
 }

@@ -17,14 +17,14 @@ use crate::{
     desk::WaitingCallers,
     device::{self, MemberFeed},
     gates::Gates,
-    handle::{Handle, Metrics, Notification, Shared},
+    handle::{Handle, Metrics, Notification, ReactorMailbox},
     host::{Host, TurnTimes},
     identity::{Identity, PeerAddress},
     limits::Limits,
     listen::Listeners,
     plane::packets::PacketPlane,
     sources::{Events, Interest, Ready, Source, Sources},
-    spin::Spinning,
+    spin::SpinHistory,
     stats::Stats,
     tcp::peers::Peers,
     threads::Threads,
@@ -49,24 +49,24 @@ pub struct Reactor<H> {
     gates: Gates,
     peers: Peers,
     clients: Clients,
-    desk: WaitingCallers,
-    shared: Arc<Shared>,
+    waiting_callers: WaitingCallers,
+    mailbox: Arc<ReactorMailbox>,
     stats: Stats,
     started_at: StartTime,
-    spinning: Spinning,
+    spin_history: SpinHistory,
     /// Latest time at which the host must be polled again.
-    host_wake: Option<Time>,
+    host_wake_at: Option<Time>,
     device: Option<MemberFeed>,
     /// Maximum time in milliseconds for accepted work to finish once a stop has been requested.
     stop_ms: u64,
     /// Time at which the reactor stops even with unfinished work, once a stop has been requested.
-    stop_by: Option<Time>,
+    stop_deadline: Option<Time>,
     _end: EndGuard,
 }
 
 /// Guard that fails the requests of waiting threads when dropped, however the reactor ends.
 #[derive(Debug)]
-struct EndGuard(Arc<Shared>);
+struct EndGuard(Arc<ReactorMailbox>);
 
 impl Drop for EndGuard {
     fn drop(&mut self) {
@@ -83,20 +83,20 @@ impl<H: Host> Reactor<H> {
     ) -> io::Result<(Self, Handle)> {
         let Settings { identity, peers, limits, seed } = settings;
         let started = StartTime::now();
-        host.lend_clock(Clock::new(move || started.elapsed()));
+        host.set_clock(Clock::new(move || started.elapsed()));
         let mut sources = Sources::new()?;
-        let shared = Shared::new(limits.commands_max)?;
+        let shared = ReactorMailbox::new(limits.waiting_requests_max)?;
         sources.add(shared.wake(), Source::Mail, Interest::READ)?;
         for fd in host.wake_fds() {
             sources.add(fd, Source::Host, Interest::READ)?;
         }
-        device::end_orphans(identity.cluster);
+        device::remove_orphaned_devices(identity.cluster);
         let device = match listeners.take_device() {
             Some(bound) => {
                 let started = bound.start(&identity, shared.clone())?;
                 sources.add(&*started.wakeup, Source::Host, Interest::READ)?;
-                host.lend_device(started.ladder);
-                Some(started.following)
+                host.set_device_source(started.fallback_source);
+                Some(started.member_feed)
             }
             None => None,
         };
@@ -120,18 +120,18 @@ impl<H: Host> Reactor<H> {
                 trust.clone(),
                 seed,
             ),
-            desk: WaitingCallers::new(limits.commands_max),
-            spinning: Spinning::new(limits.spin),
+            waiting_callers: WaitingCallers::new(limits.waiting_requests_max),
+            spin_history: SpinHistory::new(limits.spin),
             device,
-            stop_ms: limits.stop_ms,
+            stop_ms: limits.stop_timeout_ms,
             clients: Clients::new(limits, trust, threads),
             sources,
             stats: Stats::default(),
             started_at: started,
-            host_wake: Some(Time(0)),
-            stop_by: None,
+            host_wake_at: Some(Time(0)),
+            stop_deadline: None,
             _end: EndGuard(shared.clone()),
-            shared: shared.clone(),
+            mailbox: shared.clone(),
         };
         Ok((reactor, Handle::new(shared)))
     }
@@ -146,19 +146,19 @@ impl<H: Host> Reactor<H> {
     /// Runs one turn. Returns `false` after the last one. The order follows the design (§5):
     /// received data, the protocol, sends, the log write, output to clients.
     fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
-        let began = self.wait(events)?;
+        let began = self.wait_for_events(events)?;
         let now = self.clock();
         self.clients.record_turn(now.time, now.time.since_us(began));
         if let Some(hops) = self.host.hops() {
-            hops.stamp(Hop::Woke, None);
+            hops.stamp(Hop::Wakeup, None);
         }
         self.stats.turns += 1;
         for event in &events.ready {
             self.on_ready(*event, now)?;
         }
         self.with_clients(now, Clients::on_threads);
-        self.with_peers(now, Peers::on_time);
-        self.with_clients(now, Clients::on_time);
+        self.with_peers(now, Peers::run_timers);
+        self.with_clients(now, Clients::run_timers);
         self.gates.reopen(now.time, self.clients.is_full(), &self.sources)?;
         self.with_clients(now, Clients::feed_clients);
         self.host.poll(&mut now.turn(&mut self.peers));
@@ -170,24 +170,29 @@ impl<H: Host> Reactor<H> {
             let stats = &reactor.peers.stats;
             stats.peer_bytes_out + stats.datagrams_out
         };
-        self.stamping(Hop::Sending, sent, |reactor| {
+        self.stamp_if_increased(Hop::Sending, sent, |reactor| {
             reactor.with_peers(now, Peers::flush);
         });
-        self.host.submit(now);
+        self.host.submit_records(now);
         self.stats.submits += 1;
         let replied = |reactor: &Self| reactor.clients.stats.client_bytes_out;
-        self.stamping(Hop::Replying, replied, |reactor| {
+        self.stamp_if_increased(Hop::Replying, replied, |reactor| {
             reactor.with_clients(now, Clients::flush);
         });
         self.with_clients(now, Clients::close_largest);
-        self.host_wake = self.host.end_turn(self.time());
+        self.host_wake_at = self.host.end_turn(self.time());
         self.answer_questions();
         Ok(!self.is_finished(now))
     }
 
     /// Calls `run`. If this increased `counted`, stamps the trace point with the time before the
     /// call, because the data left before the call ended.
-    fn stamping(&mut self, hop: Hop, counted: impl Fn(&Self) -> u64, run: impl FnOnce(&mut Self)) {
+    fn stamp_if_increased(
+        &mut self,
+        hop: Hop,
+        counted: impl Fn(&Self) -> u64,
+        run: impl FnOnce(&mut Self),
+    ) {
         let (began, before) = (self.host.hops().map(|hops| hops.now_ns()), counted(self));
         run(self);
         if let Some(at_ns) = began
@@ -200,24 +205,24 @@ impl<H: Host> Reactor<H> {
 
     /// Waits for events, and returns the time at which the wait began. Polls as long as polling is
     /// likely to pay off, then sleeps.
-    fn wait(&mut self, events: &mut Events) -> io::Result<Time> {
+    fn wait_for_events(&mut self, events: &mut Events) -> io::Result<Time> {
         let began = self.time();
-        let patience_us = self.patience_us(began);
-        let spin_us = self.spinning.for_us(began);
+        let patience_us = self.wait_limit_us(began);
+        let spin_us = self.spin_history.spin_time_us(began);
         let spin_us = patience_us.map_or(spin_us, |us| us.min(spin_us));
         self.stats.spins += u64::from(spin_us > 0);
         let mut now = began;
         while now.since_us(began) < spin_us {
             self.stats.calls_wait += 1;
             self.sources.wait(Some(0), events)?;
-            if !events.ready.is_empty() || self.clients.threads.has_news() {
+            if !events.ready.is_empty() || self.clients.threads.has_work() {
                 self.stats.spins_ended += 1;
-                self.spinning.waited(began, now, false);
+                self.spin_history.record_wait(began, now, false);
                 return Ok(began);
             }
             rustix::thread::sched_yield();
             let before = std::mem::replace(&mut now, self.time());
-            if self.spinning.was_away(now, now.since_us(before)) {
+            if self.spin_history.record_yield(now, now.since_us(before)) {
                 break;
             }
         }
@@ -227,9 +232,9 @@ impl<H: Host> Reactor<H> {
         }
         self.stats.calls_wait += 1;
         self.sources.wait(left_us, events)?;
-        self.clients.threads.awake();
+        self.clients.threads.mark_awake();
         if patience_us != Some(0) {
-            self.spinning.waited(began, self.time(), true);
+            self.spin_history.record_wait(began, self.time(), true);
         }
         Ok(began)
     }
@@ -265,18 +270,18 @@ impl<H: Host> Reactor<H> {
     }
 
     /// Returns the maximum time to wait for events, in microseconds; `None` for no limit.
-    fn patience_us(&self, now: Time) -> Option<u64> {
+    fn wait_limit_us(&self, now: Time) -> Option<u64> {
         // The end of this turn may have created work for the next.
-        let place_free = self.gates.waits_for_room() && !self.clients.is_full();
-        if place_free || self.peers.has_unsent() || self.clients.can_resume(&self.host) {
+        let place_free = self.gates.are_clients_full() && !self.clients.is_full();
+        if place_free || self.peers.has_unsent() || self.clients.has_resumable_clients(&self.host) {
             return Some(0);
         }
         let times = [
-            self.host_wake,
-            self.peers.next_time(),
-            self.clients.next_time(),
-            self.gates.next_time(),
-            self.stop_by,
+            self.host_wake_at,
+            self.peers.next_timer_at(),
+            self.clients.next_timer_at(),
+            self.gates.next_reopen_at(),
+            self.stop_deadline,
         ];
         let next = times.into_iter().flatten().min()?;
         Some(next.since_us(now))
@@ -284,7 +289,7 @@ impl<H: Host> Reactor<H> {
 
     fn on_ready(&mut self, ready: Ready, now: TurnTimes) -> io::Result<()> {
         // The source may have been removed by an earlier event of this turn.
-        let Some(source) = self.sources.of(ready) else {
+        let Some(source) = self.sources.source_of(ready) else {
             return Ok(());
         };
         match source {
@@ -299,47 +304,51 @@ impl<H: Host> Reactor<H> {
             | Source::RawListener => return self.accept_clients(source, now),
             Source::Link(link) => self.with_peers(now, |peers, cx| peers.on_ready(link, ready, cx)),
             Source::Datagrams(hears) => {
-                let read_write = (ready.read || ready.is_broken, ready.write);
+                let read_write = (ready.is_readable || ready.is_broken, ready.is_writable);
                 self.with_peers(now, |peers, cx| peers.on_datagrams(hears, read_write, cx));
             }
             Source::Client(id) => {
                 self.with_clients(now, |clients, cx| clients.on_ready(id, ready, cx));
             }
-            Source::Unproved(id) => {
-                self.with_clients(now, |clients, cx| clients.on_unproved(id, ready, cx));
+            Source::UnauthenticatedClient(id) => {
+                self.with_clients(now, |clients, cx| {
+                    clients.on_unauthenticated_ready(id, ready, cx)
+                });
             }
         }
         Ok(())
     }
 
     fn on_mail(&mut self, now: TurnTimes) {
-        let mail = self.shared.take_mail();
-        for news in mail.news {
+        let mail = self.mailbox.take_mail();
+        for news in mail.notifications {
             match news {
                 Notification::Resolved(resolved) => self.peers.on_resolved(resolved, now),
-                Notification::Keys(file) => self.peers.rekey(&file, now),
+                Notification::Keys(file) => self.peers.adopt_key_file(&file, now),
             }
         }
         for command in mail.questions {
-            self.desk.pass_command(command, now, &mut self.host);
+            self.waiting_callers.handle_command(command, now, &mut self.host);
         }
-        if mail.stop && self.stop_by.is_none() {
+        if mail.stop && self.stop_deadline.is_none() {
             self.begin_stop(now);
         }
     }
 
     fn answer_questions(&mut self) {
         let time = self.time();
-        let Self { desk, host, peers, stats, clients, spinning, .. } = self;
+        let Self {
+            waiting_callers: desk, host, peers, stats, clients, spin_history: spinning, ..
+        } = self;
         desk.answer_questions(
             host,
             |mut status| {
                 status.notices.extend(peers.notices(time));
-                status.choices.extend(peers.choice());
-                status.choices.extend(spinning.why(time));
-                status.choices.extend(clients.choice());
+                status.choices.extend(peers.why_plane());
+                status.choices.extend(spinning.describe_choice(time));
+                status.choices.extend(clients.describe_use());
                 for peer in &mut status.peers {
-                    peer.plane = peers.plane_of(peer.member.node);
+                    peer.plane = peers.peer_plane(peer.member.node);
                 }
                 status
             },
@@ -354,8 +363,8 @@ impl<H: Host> Reactor<H> {
 
     fn accept_peers(&mut self, now: TurnTimes) -> io::Result<()> {
         let Self { gates, peers, host, sources, stats, .. } = self;
-        let accepted = peers.accept(gates.peers(), &mut Cx { now, host, sources });
-        if gates.on_peers(accepted, now.time, sources)? {
+        let accepted = peers.accept(gates.peer_listener(), &mut Cx { now, host, sources });
+        if gates.on_peers_accepted(accepted, now.time, sources)? {
             stats.accept_pauses += 1;
         }
         Ok(())
@@ -364,16 +373,16 @@ impl<H: Host> Reactor<H> {
     fn accept_clients(&mut self, which: Source, now: TurnTimes) -> io::Result<()> {
         let Self { gates, clients, host, sources, stats, .. } = self;
         let (listener, door) = match which {
-            Source::ClientSocket => (gates.socket(), ListenerKind::Commands),
-            Source::StreamListener => (gates.streams(), ListenerKind::Streams),
-            Source::RawListener => (gates.raw_streams(), ListenerKind::StreamsRaw),
-            _ => (gates.clients(), ListenerKind::Commands),
+            Source::ClientSocket => (gates.socket_listener(), ListenerKind::Commands),
+            Source::StreamListener => (gates.stream_listener(), ListenerKind::Streams),
+            Source::RawListener => (gates.raw_stream_listener(), ListenerKind::StreamsRaw),
+            _ => (gates.client_listener(), ListenerKind::Commands),
         };
         let Some(listener) = listener else {
             return Ok(());
         };
         let accepted = clients.accept_connections(listener, door, &mut Cx { now, host, sources });
-        if gates.on_clients(accepted, now.time, sources)? {
+        if gates.on_clients_accepted(accepted, now.time, sources)? {
             stats.accept_pauses += 1;
         }
         Ok(())
@@ -383,7 +392,7 @@ impl<H: Host> Reactor<H> {
 
     fn begin_stop(&mut self, now: TurnTimes) {
         tracing::info!("stopping: finishing accepted requests");
-        self.stop_by = Some(now.time.plus_ms(self.stop_ms));
+        self.stop_deadline = Some(now.time.plus_ms(self.stop_ms));
         if let Err(error) = self.gates.shut_clients(&mut self.sources) {
             tracing::warn!(%error, "cannot close the listeners");
         }
@@ -392,8 +401,10 @@ impl<H: Host> Reactor<H> {
     }
 
     fn is_finished(&mut self, now: TurnTimes) -> bool {
-        let Some(by) = self.stop_by else { return false };
-        if self.host.stopped() && !self.peers.has_unsent() && self.clients.all_sent(&mut self.host)
+        let Some(by) = self.stop_deadline else { return false };
+        if self.host.is_stopped()
+            && !self.peers.has_unsent()
+            && self.clients.is_all_output_sent(&mut self.host)
         {
             return true;
         }

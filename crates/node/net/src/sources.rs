@@ -40,8 +40,8 @@ impl Interest {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready {
     pub(crate) token: u64,
-    pub(crate) read: bool,
-    pub(crate) write: bool,
+    pub(crate) is_readable: bool,
+    pub(crate) is_writable: bool,
     /// The connection is closed in both directions. A read or write returns the reason.
     pub(crate) is_broken: bool,
 }
@@ -77,7 +77,7 @@ new_key_type! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DatagramSocket {
     /// The socket that receives datagrams addressed to this node.
-    One,
+    Unicast,
     /// The socket that receives from the multicast group.
     Group,
 }
@@ -104,7 +104,7 @@ pub(crate) enum Source {
     /// The bell of the I/O threads.
     Threads,
     /// An unauthenticated client connection.
-    Unproved(ConnectionId),
+    UnauthenticatedClient(ConnectionId),
 }
 
 /// The table of sources, and the poller.
@@ -152,14 +152,14 @@ impl Sources {
     }
 
     /// Stops watching a descriptor that stays open.
-    pub(crate) fn release(&mut self, fd: impl AsFd, token: Token) {
+    pub(crate) fn stop_watching(&mut self, fd: impl AsFd, token: Token) {
         // This fails only for a descriptor that is not watched.
         let _ = epoll::delete(&self.poller.epoll, fd);
         self.table.remove(token);
     }
 
     /// Returns the source of an event, unless it was removed after the event was reported.
-    pub(crate) fn of(&self, ready: Ready) -> Option<Source> {
+    pub(crate) fn source_of(&self, ready: Ready) -> Option<Source> {
         self.table.get(KeyData::from_ffi(ready.token).into()).copied()
     }
 
@@ -207,8 +207,8 @@ impl Poller {
             let flags = event.flags;
             Ready {
                 token: event.data.u64(),
-                read: flags.contains(EventFlags::IN),
-                write: flags.contains(EventFlags::OUT),
+                is_readable: flags.contains(EventFlags::IN),
+                is_writable: flags.contains(EventFlags::OUT),
                 is_broken: flags.intersects(EventFlags::HUP | EventFlags::ERR),
             }
         }));
@@ -244,7 +244,8 @@ mod tests {
         let mut events = Events::new();
         sources.wait(Some(0), &mut events).unwrap();
         let seen = |sources: &Sources, events: &Events| {
-            let mut seen: Vec<_> = events.ready.iter().map(|ready| sources.of(*ready)).collect();
+            let mut seen: Vec<_> =
+                events.ready.iter().map(|ready| sources.source_of(*ready)).collect();
             seen.sort_by_key(|source| format!("{source:?}"));
             seen
         };

@@ -13,8 +13,8 @@ use std::{
 };
 
 use quorate_core::node_id::{Member, NodeId};
-use quorate_replica::plane::Body;
-use quorate_tls::Trust;
+use quorate_replica::plane::FrameBody;
+use quorate_tls::NodeTrust;
 use quorate_wire::{Frame, HANDSHAKE_BODY_BYTES_MAX, Hello, Join, RefusalCode, encode_parts};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -35,7 +35,7 @@ const READ_BYTES: usize = 4 << 10;
 /// Thread that answers at the peer address. Dropping the value ends the thread. Connections still
 /// waiting at the listener are left for its next user.
 #[derive(Debug)]
-pub struct Starting {
+pub struct StartupResponder {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -44,7 +44,7 @@ pub struct Starting {
 struct Shared {
     facts: Mutex<NodeFacts>,
     /// Descriptor that becomes readable when the thread has to end.
-    end: OwnedFd,
+    stop_fd: OwnedFd,
 }
 
 /// Facts about this node that the answers contain.
@@ -58,20 +58,20 @@ struct NodeFacts {
     nonce: Option<u64>,
 }
 
-impl Starting {
-    pub(crate) fn answer(
+impl StartupResponder {
+    pub(crate) fn start_responder(
         listener: &TcpListener,
         node: Option<NodeId>,
         cluster: Option<u128>,
-        trust: Option<Trust>,
+        trust: Option<NodeTrust>,
     ) -> io::Result<Self> {
         let listener = listener.try_clone()?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let shared = Arc::new(Shared {
             facts: Mutex::new(NodeFacts { node, cluster, nonce: None }),
-            end: eventfd(0, flags)?,
+            stop_fd: eventfd(0, flags)?,
         });
-        let mut room = Answering {
+        let mut room = ResponderThread {
             listener,
             shared: Arc::clone(&shared),
             trust,
@@ -88,21 +88,21 @@ impl Starting {
     }
 
     /// Sets the nonce with which the folder requests an id. A node that dials back can then verify
-    /// that it reached this one ([`crate::waits_at`]).
-    pub fn waits_with(&self, nonce: u64) {
+    /// that it reached this one ([`crate::check_waiting_at`]).
+    pub fn set_join_nonce(&self, nonce: u64) {
         self.shared.facts().nonce = Some(nonce);
     }
 
-    pub fn is(&self, node: NodeId) {
+    pub fn set_node(&self, node: NodeId) {
         self.shared.facts().node = Some(node);
     }
 }
 
-impl Drop for Starting {
+impl Drop for StartupResponder {
     fn drop(&mut self) {
         // The write fails only if the counter is full, in which case the descriptor is readable
         // anyway.
-        let _ = rustix::io::write(&self.shared.end, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.shared.stop_fd, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was already reported, and nothing depends on it.
             let _ = thread.join();
@@ -111,10 +111,10 @@ impl Drop for Starting {
 }
 
 /// State of the answering thread.
-struct Answering {
+struct ResponderThread {
     listener: TcpListener,
     shared: Arc<Shared>,
-    trust: Option<Trust>,
+    trust: Option<NodeTrust>,
     connections: VecDeque<Connection>,
     paused_until: Option<Instant>,
 }
@@ -127,7 +127,7 @@ struct Connection {
     is_answered: bool,
 }
 
-impl Answering {
+impl ResponderThread {
     fn run(&mut self) {
         loop {
             let now = Instant::now();
@@ -146,7 +146,7 @@ impl Answering {
         let deadlines = self.connections.iter().map(|connection| connection.deadline);
         let next = deadlines.chain(self.paused_until).min();
         let patience = next.map(|at| timespec(at.saturating_duration_since(now)));
-        let end = self.shared.end.as_fd();
+        let end = self.shared.stop_fd.as_fd();
         let mut fds = vec![PollFd::new(&end, PollFlags::IN)];
         let readable = |connection| PollFd::new(connection, PollFlags::IN);
         fds.extend(self.connections.iter().map(|c| &c.socket).map(readable));
@@ -178,7 +178,8 @@ impl Answering {
         loop {
             match socket::accept(&self.listener) {
                 Ok(Some(socket)) => self.connections.push_back(Connection {
-                    socket: socket.secured(self.trust.as_ref().map(Trust::peer_in)),
+                    socket: socket
+                        .with_session(self.trust.as_ref().map(NodeTrust::incoming_peer_session)),
                     inbox: Inbox::default(),
                     outbox: Outbox::default(),
                     deadline: Instant::now() + LIFETIME_MAX,
@@ -201,29 +202,30 @@ impl Answering {
 impl Connection {
     /// Reads, and answers a complete request. Returns whether to keep the connection.
     fn read_and_answer(&mut self, shared: &Shared) -> bool {
-        let mut goes_on = self.go_on_once(shared);
-        while goes_on && self.socket.holds_more() {
-            goes_on = self.go_on_once(shared);
+        let mut goes_on = self.advance_connection(shared);
+        while goes_on && self.socket.has_buffered_input() {
+            goes_on = self.advance_connection(shared);
         }
         goes_on
     }
 
-    fn go_on_once(&mut self, shared: &Shared) -> bool {
+    fn advance_connection(&mut self, shared: &Shared) -> bool {
         match self.inbox.read(&mut self.socket, READ_BYTES) {
-            TransferOutcome::Some(_) => {}
+            TransferOutcome::Transferred(_) => {}
             TransferOutcome::Blocked => return true,
             TransferOutcome::Ended(_) => return false,
         }
         if self.is_answered {
             // The peer has until the deadline to read the answer and close.
-            self.inbox.discard();
+            self.inbox.discard_all();
             return true;
         }
-        let received = match self.inbox.next_frame(HANDSHAKE_BODY_BYTES_MAX, &inbox::pool()) {
-            Ok(None) => return true,
-            Ok(Some(received)) => received,
-            Err(_) => return false,
-        };
+        let received =
+            match self.inbox.next_frame(HANDSHAKE_BODY_BYTES_MAX, &inbox::new_block_pool()) {
+                Ok(None) => return true,
+                Ok(Some(received)) => received,
+                Err(_) => return false,
+            };
         let (code, reason) = match &received.frame {
             Frame::Hello(hello) => shared.refusal(Some(hello)),
             Frame::Join(join) => shared.refusal_of_join(*join),
@@ -235,10 +237,12 @@ impl Connection {
         let Ok(encoded) = encode_parts(Member::first(speaker.0), &refusal) else {
             return false;
         };
-        self.outbox.push(&encoded.header, Body::Bytes(&encoded.body));
+        self.outbox.push(&encoded.header, FrameBody::Borrowed(&encoded.body));
         // The answer always fits: it is short, and the first data on this socket.
-        let sent =
-            matches!(self.outbox.write(&mut self.socket, usize::MAX), TransferOutcome::Some(_));
+        let sent = matches!(
+            self.outbox.write(&mut self.socket, usize::MAX),
+            TransferOutcome::Transferred(_)
+        );
         self.socket.finish_writing();
         sent
     }
@@ -269,7 +273,7 @@ impl Shared {
                 RefusalCode::ForeignCluster,
                 format!("node {} does not belong to the cluster of {node}", hello.from.node),
             ),
-            (Some(_), _) => (RefusalCode::Starting, format!("{node} is starting")),
+            (Some(_), _) => (RefusalCode::NotServingYet, format!("{node} is starting")),
         }
     }
 }

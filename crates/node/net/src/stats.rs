@@ -110,7 +110,7 @@ stats! {
     io_thread_records,
     /// Number of times that an I/O thread took over a client's connection.
     io_thread_moves,
-    /// Number of calls of the host's `submit`.
+    /// Number of calls of the host's `submit_records`.
     submits,
 }
 

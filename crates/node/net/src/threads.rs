@@ -11,8 +11,8 @@ mod ring;
 mod worker;
 
 pub(crate) use self::{
-    far::{Return, ThreadRecord, Threads},
-    load::{Change, Load, Work},
+    far::{ReturnReason, ThreadRecord, Threads},
+    load::{ClientWork, HandoverDecision, ReactorLoad},
 };
 
 /// Number of I/O threads, as passed with `--io-threads`.
@@ -29,7 +29,7 @@ impl IoThreads {
     const AUTO_MAX: usize = 8;
 
     /// Parses the value of `--io-threads`: `auto`, or a number up to [`Self::MAX`].
-    pub fn named(text: &str) -> Option<Self> {
+    pub fn from_name(text: &str) -> Option<Self> {
         match text {
             "auto" => Some(Self::Auto),
             number => number.parse().ok().filter(|n| *n <= Self::MAX).map(Self::Fixed),
@@ -48,7 +48,7 @@ impl IoThreads {
 
 /// Condition under which connections are handed over to the I/O threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Spread {
+pub enum IoSpread {
     /// The reactor is busy ([io-3]).
     #[default]
     ByLoad,
@@ -56,9 +56,9 @@ pub enum Spread {
     Always,
 }
 
-impl Spread {
-    /// Parses the value of `--io-spread`.
-    pub fn named(text: &str) -> Option<Self> {
+impl IoSpread {
+    /// Parses the value of `--io-io_spread`.
+    pub fn from_name(text: &str) -> Option<Self> {
         match text {
             "load" => Some(Self::ByLoad),
             "always" => Some(Self::Always),
@@ -73,12 +73,12 @@ mod tests {
 
     #[test]
     fn thread_count_is_parsed_or_chosen() {
-        let read = ["auto", "0", "2", "64"].map(IoThreads::named);
+        let read = ["auto", "0", "2", "64"].map(IoThreads::from_name);
         let wished = [IoThreads::Auto, IoThreads::Fixed(0), IoThreads::Fixed(2)];
         assert_eq!(read[..3], wished.map(Some));
         assert_eq!(read[3], Some(IoThreads::Fixed(64)));
         for text in ["", "65", "-1", "on", "2 "] {
-            assert_eq!(IoThreads::named(text), None, "{text}");
+            assert_eq!(IoThreads::from_name(text), None, "{text}");
         }
         let auto = [1, 2, 3, 4, 8, 16, 128].map(|cpus| IoThreads::Auto.thread_count(cpus));
         assert_eq!(auto, [0, 0, 1, 1, 2, 4, 8]);

@@ -3,14 +3,14 @@
 use quorate_wire::{Join, RefusalCode};
 
 use crate::{
-    founding::list_hash,
+    founding::hash_members,
     home::Home,
-    host::{Founded, Refused},
+    host::{Founded, JoinRefusal},
     identity::{Founding, Identity, IdentityError},
 };
 
 /// Returns the founding record as sent to every node of the group.
-pub(crate) fn founded(founding: &Founding) -> Founded {
+pub(crate) fn founding_record(founding: &Founding) -> Founded {
     let members = founding.members.iter();
     Founded {
         cluster: founding.cluster,
@@ -22,8 +22,11 @@ pub(crate) fn founded(founding: &Founding) -> Founded {
 }
 
 /// Answers, as the founder, a node without a cluster. An admission is durable when this returns.
-pub(crate) fn admit<H: Home>(identity: &mut Identity<H>, join: Join) -> Result<Founded, Refused> {
-    let refused = |code, reason: String| Err(Refused { code, reason });
+pub(crate) fn admit_join<H: Home>(
+    identity: &mut Identity<H>,
+    join: Join,
+) -> Result<Founded, JoinRefusal> {
+    let refused = |code, reason: String| Err(JoinRefusal { code, reason });
     let founding = identity.founding();
     let members = &founding.members;
     if members.keys().next() != Some(&founding.node) {
@@ -38,11 +41,11 @@ pub(crate) fn admit<H: Home>(identity: &mut Identity<H>, join: Join) -> Result<F
         let reason = format!("node {} is the founder itself", join.node);
         return refused(RefusalCode::DuplicateNode, reason);
     }
-    if join.list_hash != list_hash(members, &founding.terms) {
+    if join.list_hash != hash_members(members, &founding.terms) {
         let reason = "its --cluster, --auxiliary or --quorum differs from the founder's".to_owned();
         return refused(RefusalCode::ListDiffers, reason);
     }
-    let founded = founded(founding);
+    let founded = founding_record(founding);
     match identity.admit_node(join.node, join.nonce) {
         Ok(()) => Ok(founded),
         Err(error @ IdentityError::AlreadyAdmitted { .. }) => {

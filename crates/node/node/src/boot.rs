@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use quorate_core::{
-    configuration::Invalid,
+    configuration::InvalidConfiguration,
     node_id::{Incarnation, NodeId},
     record::Class,
     slot::Slot,
@@ -24,7 +24,7 @@ use quorate_replica::{
 use crate::{
     home::Home,
     identity::{Founding, Identity, IdentityError, LastStop},
-    listener::Listener,
+    listener::EventListener,
     node_host::NodeHost,
 };
 
@@ -32,17 +32,17 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub enum BootStep<'a> {
     /// The log's disk is open. The text names the driver and the reason for its choice.
-    Disk(&'a str),
+    DiskOpened(&'a str),
     /// The log is being read.
-    Reading(ReadProgress),
+    ReadingLog(ReadProgress),
     /// Votes may be forgotten after an unclean stop, so the node starts in this new incarnation.
-    Forgot(Incarnation),
+    MayHaveForgotten(Incarnation),
     /// The log lost votes, at the given places.
-    Lost(&'a [String]),
+    LostVotes(&'a [String]),
     /// Because votes were lost, the node continues in this new incarnation.
-    Replaced(Incarnation),
+    NewIncarnation(Incarnation),
     /// The log is open, and recovery had these findings.
-    Recovered(&'a Recovery),
+    LogRecovered(&'a Recovery),
 }
 
 /// Settings and callbacks of the program that starts a node.
@@ -57,7 +57,7 @@ pub trait Starter {
     fn report_step(&mut self, step: BootStep<'_>);
 
     /// [lie-3] Requests the peers' memory of this node, without waiting for slow ones.
-    fn request_memories(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)>;
+    fn request_memories(&mut self, question: &MemoryRequest<'_>) -> Vec<(NodeId, Memory)>;
 
     /// Waits for free disk space after `error`, which reported a lack of it. Returns `true` to
     /// retry and `false` to abort the start.
@@ -66,7 +66,7 @@ pub trait Starter {
 
 /// A starting node's request for its peers' memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub struct MemoryRequest<'a> {
     pub cluster: u128,
     pub node: NodeId,
     /// Known addresses of the cluster's nodes.
@@ -74,13 +74,13 @@ pub struct Question<'a> {
 }
 
 /// Components of a node other than its home.
-pub struct Parts<S, F> {
+pub struct NodeParts<S, F> {
     pub service: S,
     /// Returns the slot below which the service has durably stored everything. A log that ends
     /// earlier has lost its end. Called only if services never get ahead of the log.
     pub stored_to: fn(&mut S) -> Slot,
     pub front: F,
-    pub listener: Box<dyn Listener>,
+    pub listener: Box<dyn EventListener>,
 }
 
 /// Reason why a node did not start.
@@ -91,17 +91,17 @@ pub enum BootError {
     /// The log cannot be opened or read.
     Log(LogError),
     /// The members in the identity are not a valid configuration.
-    Members(Invalid),
+    InvalidMembers(InvalidConfiguration),
     /// The replica cannot continue from the recovered state.
     Replica(OpenError),
     /// A peer remembers a state of this node that is too far ahead of the folder ([lie-4]).
     FarBehind {
         /// Peer that remembers the later state.
-        by: NodeId,
+        reported_by: NodeId,
         /// State of this node that the peer remembers.
         remembered: Memory,
         /// State that the folder records.
-        own: Memory,
+        recorded: Memory,
     },
     /// The disk is full, and the starter chose not to wait.
     NoRoom,
@@ -112,7 +112,9 @@ impl BootError {
         match self {
             Self::Identity(error) => error.is_full(),
             Self::Log(error) => error.is_full(),
-            Self::Members(_) | Self::Replica(_) | Self::FarBehind { .. } | Self::NoRoom => false,
+            Self::InvalidMembers(_) | Self::Replica(_) | Self::FarBehind { .. } | Self::NoRoom => {
+                false
+            }
         }
     }
 }
@@ -122,11 +124,11 @@ impl fmt::Display for BootError {
         match self {
             Self::Identity(error) => error.fmt(f),
             Self::Log(error) => error.fmt(f),
-            Self::Members(invalid) => {
+            Self::InvalidMembers(invalid) => {
                 write!(f, "the founding members do not form a valid configuration: {invalid:?}")
             }
             Self::Replica(error) => error.fmt(f),
-            Self::FarBehind { by, remembered, own } => write!(
+            Self::FarBehind { reported_by: by, remembered, recorded: own } => write!(
                 f,
                 "node {by} remembers {remembered} of this node, and this folder ends with {own}: that is more than \
                  {STEPS_MAX} starts or incarnations away, so one of the two is wrong"
@@ -157,24 +159,25 @@ impl From<LogError> for BootError {
 /// in a new incarnation, any other in its present one ([volatile-3]). The clock starts at zero.
 pub fn boot<H: Home, S: StateMachine, F: Front>(
     mut identity: Identity<H>,
-    parts: Parts<S, F>,
+    parts: NodeParts<S, F>,
     starter: &mut dyn Starter,
 ) -> Result<NodeHost<H, S, F>, BootError> {
-    let Parts { mut service, stored_to, front, listener } = parts;
-    let last = for_room(starter, |_| Ok(identity.begin_boot()?))?;
+    let NodeParts { mut service, stored_to, front, listener } = parts;
+    let last = retry_while_full(starter, |_| Ok(identity.begin_boot()?))?;
     take_incarnation(&mut identity, last, starter)?;
     let stored_to = match identity.founding().class {
         Class::Durable => stored_to(&mut service),
         Class::Volatile => Slot(0),
     };
     let (log, recovery) = open_log(&mut identity, last, stored_to, starter)?;
-    starter.report_step(BootStep::Recovered(&recovery));
+    starter.report_step(BootStep::LogRecovered(&recovery));
     let mut options = replica_options(&identity, starter)?;
     let leased_us = options.leases.map_or(0, |leases| leases.duration_us);
-    options.silent_us = for_room(starter, |_| Ok(identity.may_grant(leased_us)?))?;
-    if identity.is_made_here() {
+    options.earlier_lease_us =
+        retry_while_full(starter, |_| Ok(identity.permit_leases(leased_us)?))?;
+    if identity.is_newly_created() {
         // [lie-6] No other node can know this group yet, or this node as its member.
-        options.alone_us = 0;
+        options.lead_alone_after_us = 0;
     }
     let replica =
         Replica::open(options, log, recovery, service, Time(0)).map_err(BootError::Replica)?;
@@ -183,7 +186,7 @@ pub fn boot<H: Home, S: StateMachine, F: Front>(
 
 /// State of a node that continues without its peers ([era-10]).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alone {
+pub struct StandaloneState {
     /// Slot below which everything is known to be decided.
     pub decided_to: Slot,
     /// First slot without a vote of this node. The node's votes below it count as decided.
@@ -191,7 +194,7 @@ pub struct Alone {
     /// End of the node's votes. Votes after the first slot without one do not count.
     pub voted_to: Slot,
     /// Damaged places of the node's log, with the findings.
-    pub damaged: Vec<String>,
+    pub damaged_places: Vec<String>,
 }
 
 /// Like [`boot`], but for a node that will never communicate with its peers again. Its own votes
@@ -199,11 +202,11 @@ pub struct Alone {
 /// it may apply values that were never decided.
 pub fn boot_alone<H: Home, S: StateMachine, F: Front>(
     mut identity: Identity<H>,
-    parts: Parts<S, F>,
+    parts: NodeParts<S, F>,
     starter: &mut dyn Starter,
-) -> Result<(NodeHost<H, S, F>, Alone), BootError> {
-    let Parts { mut service, stored_to, front, listener } = parts;
-    let last = for_room(starter, |_| Ok(identity.begin_boot()?))?;
+) -> Result<(NodeHost<H, S, F>, StandaloneState), BootError> {
+    let NodeParts { mut service, stored_to, front, listener } = parts;
+    let last = retry_while_full(starter, |_| Ok(identity.begin_boot()?))?;
     let stored_to = match identity.founding().class {
         Class::Durable => stored_to(&mut service),
         Class::Volatile => Slot(0),
@@ -218,8 +221,8 @@ pub fn boot_alone<H: Home, S: StateMachine, F: Front>(
 }
 
 /// [era-10] Counts this node's votes above `decided_to`, up to the first gap, as decided.
-fn count_own_votes(recovery: &mut Recovery) -> Alone {
-    let decided_to = recovery.hard.decided_to;
+fn count_own_votes(recovery: &mut Recovery) -> StandaloneState {
+    let decided_to = recovery.hard_state.decided_to;
     let mut to = decided_to;
     for vote in &recovery.votes {
         if vote.range.from > to {
@@ -230,20 +233,20 @@ fn count_own_votes(recovery: &mut Recovery) -> Alone {
             recovery.reconfigurations.push((vote.range.from, vote.value));
         }
     }
-    recovery.hard.decided_to = to;
+    recovery.hard_state.decided_to = to;
     recovery.votes.clear();
     let damage = recovery.damage.as_ref();
-    Alone {
+    StandaloneState {
         decided_to,
         counted_to: to,
-        voted_to: recovery.hard.voted_to.max(to),
-        damaged: damage.map_or_else(Vec::new, |damage| damage.places.clone()),
+        voted_to: recovery.hard_state.voted_to.max(to),
+        damaged_places: damage.map_or_else(Vec::new, |damage| damage.descriptions.clone()),
     }
 }
 
 /// Repeats an attempt while disk space is lacking. A node with a full disk must not give up,
 /// because the cluster may be waiting for its votes.
-fn for_room<T>(
+fn retry_while_full<T>(
     starter: &mut dyn Starter,
     mut attempt: impl FnMut(&mut dyn Starter) -> Result<T, BootError>,
 ) -> Result<T, BootError> {
@@ -265,9 +268,9 @@ fn take_incarnation<H: Home>(
     last: LastStop,
     starter: &mut dyn Starter,
 ) -> Result<(), BootError> {
-    if last.forgets(identity.founding().class) {
-        let incarnation = for_room(starter, |_| Ok(identity.new_incarnation()?))?;
-        starter.report_step(BootStep::Forgot(incarnation));
+    if last.may_have_forgotten(identity.founding().class) {
+        let incarnation = retry_while_full(starter, |_| Ok(identity.new_incarnation()?))?;
+        starter.report_step(BootStep::MayHaveForgotten(incarnation));
     }
     Ok(())
 }
@@ -283,12 +286,13 @@ fn open_log<H: Home>(
     let Founding { cluster, node, class, .. } = *identity.founding();
     let mut options = LogOptions::new(cluster, node, identity.incarnation());
     starter.choose_log(&mut options, class);
-    options.used = last != LastStop::Never;
-    options.stored_to = stored_to;
-    let (log, recovery) = for_room(starter, |starter| open_once(identity, options, starter))?;
-    let damage = recovery.damage.as_ref().filter(|damage| damage.forgotten);
-    let mut places = damage.map_or_else(Vec::new, |damage| damage.places.clone());
-    let written = LogEnd { incarnation: identity.incarnation(), last_write: recovery.whole_to };
+    options.has_run_before = last != LastStop::Never;
+    options.store_has_to = stored_to;
+    let (log, recovery) =
+        retry_while_full(starter, |starter| try_open_log(identity, options, starter))?;
+    let damage = recovery.damage.as_ref().filter(|damage| damage.votes_lost);
+    let mut places = damage.map_or_else(Vec::new, |damage| damage.descriptions.clone());
+    let written = LogEnd { incarnation: identity.incarnation(), last_write: recovery.intact_to };
     // The current start is excluded, because nothing was sent in it.
     let own = Memory { log_end: written, boot: identity.boot() - 1 };
     let mut heard = own;
@@ -297,8 +301,8 @@ fn open_log<H: Home>(
         if !own.fell_behind(remembered) {
             continue;
         }
-        if !own.may_pass(remembered) {
-            return Err(BootError::FarBehind { by, remembered, own });
+        if !own.may_skip_to(remembered) {
+            return Err(BootError::FarBehind { reported_by: by, remembered, recorded: own });
         }
         // [lie-4] Everything that is no longer on its disk counts as forgotten.
         heard = heard.max(remembered);
@@ -310,12 +314,12 @@ fn open_log<H: Home>(
     if places.is_empty() {
         return Ok((log, recovery));
     }
-    starter.report_step(BootStep::Lost(&places));
+    starter.report_step(BootStep::LostVotes(&places));
     drop(log);
-    options.incarnation = for_room(starter, |_| Ok(identity.rise_above(heard)?))?;
+    options.incarnation = retry_while_full(starter, |_| Ok(identity.renew_above(heard)?))?;
     options.is_loss_known = true;
-    starter.report_step(BootStep::Replaced(options.incarnation));
-    for_room(starter, |starter| open_once(identity, options, starter))
+    starter.report_step(BootStep::NewIncarnation(options.incarnation));
+    retry_while_full(starter, |starter| try_open_log(identity, options, starter))
 }
 
 fn request_memories<H: Home>(
@@ -323,22 +327,22 @@ fn request_memories<H: Home>(
     starter: &mut dyn Starter,
 ) -> Vec<(NodeId, Memory)> {
     let founding = identity.founding();
-    starter.request_memories(&Question {
+    starter.request_memories(&MemoryRequest {
         cluster: founding.cluster,
         node: founding.node,
-        peers: &identity.book().peers,
+        peers: &identity.address_book().peers,
     })
 }
 
-fn open_once<H: Home>(
+fn try_open_log<H: Home>(
     identity: &mut Identity<H>,
     options: LogOptions,
     starter: &mut dyn Starter,
 ) -> Result<(Log<H::Disk>, Recovery), BootError> {
-    let tell = &mut |reason: &str| starter.report_step(BootStep::Disk(reason));
+    let tell = &mut |reason: &str| starter.report_step(BootStep::DiskOpened(reason));
     let disk = identity.home_mut().open_disk(tell);
     let disk = disk.map_err(LogError::Disk)?;
-    let tell = &mut |reading| starter.report_step(BootStep::Reading(reading));
+    let tell = &mut |reading| starter.report_step(BootStep::ReadingLog(reading));
     Ok(Log::open_with_progress(disk, options, tell)?)
 }
 
@@ -350,16 +354,16 @@ fn replica_options<H: Home>(
     let configuration = founding
         .terms
         .configuration(founding.members.keys(), founding.class)
-        .map_err(BootError::Members)?;
+        .map_err(BootError::InvalidMembers)?;
     let mut options =
         ReplicaOptions::new(founding.cluster, identity.member(), identity.boot(), configuration);
     options.seed = identity.seed();
-    options.marked = identity.level();
+    options.marked_level = identity.level();
     let of = |(node, peer): (&NodeId, &String)| {
         let elsewhere = Addresses { peer: peer.clone(), ..Addresses::default() };
         (*node, elsewhere)
     };
-    options.addresses = identity.book().peers.iter().map(of).collect();
+    options.addresses = identity.address_book().peers.iter().map(of).collect();
     options.founding_peers.clone_from(&founding.members);
     starter.choose_replica(&mut options);
     Ok(options)
@@ -381,7 +385,7 @@ mod tests {
         };
         Recovery {
             base: Base::default(),
-            hard: HardState {
+            hard_state: HardState {
                 decided_to: Slot(decided_to),
                 voted_to: votes.last().map_or(Slot(decided_to), |vote| Slot(vote.1)),
                 ..HardState::default()
@@ -391,9 +395,9 @@ mod tests {
             placed_values: Vec::new(),
             torn_tail_bytes: 0,
             damage: None,
-            records: 0,
+            record_count: 0,
             next_seq: 1,
-            whole_to: 0,
+            intact_to: 0,
             incarnation: None,
         }
     }
@@ -412,7 +416,7 @@ mod tests {
             assert_eq!((alone.decided_to, alone.counted_to), (Slot(10), Slot(counted)));
             let voted = votes.last().map_or(10, |vote| vote.1);
             assert_eq!(alone.voted_to, Slot(voted));
-            assert_eq!(recovery.hard.decided_to, Slot(counted));
+            assert_eq!(recovery.hard_state.decided_to, Slot(counted));
             assert!(recovery.votes.is_empty());
         }
     }

@@ -7,32 +7,32 @@
 use std::{collections::BTreeMap, fmt};
 
 use quorate_core::{node_id::NodeId, record::Class};
-use quorate_replica::group::As;
+use quorate_replica::group::MemberRole;
 use quorate_wire::{Join, NO_CLUSTER};
 
 use crate::{
     home::Home,
     host::Founded,
-    identity::{AddressBook, Expected, Founding, Identity, IdentityError},
-    terms::Terms,
+    identity::{AddressBook, ExpectedIdentity, Founding, Identity, IdentityError},
+    terms::FoundingTerms,
 };
 
 /// The operator's settings for the first start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoundingSettings {
     /// Node id, durability class and store; each is `None` unless the operator specified it.
-    pub expected: Expected,
+    pub expected: ExpectedIdentity,
     /// All members with their peer addresses; empty if not given.
     pub cluster: BTreeMap<NodeId, String>,
     /// Store of a new cluster if the operator did not choose one.
     pub store_default: String,
     /// Auxiliaries and quorum rule. They must be the same on all nodes.
-    pub terms: Terms,
+    pub terms: FoundingTerms,
 }
 
 /// Role of a node without an identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum FirstStartRole {
     /// The node founds the cluster.
     Founder { node: NodeId },
     /// The node joins the cluster of the node whose peer address is `founder`.
@@ -42,18 +42,18 @@ pub enum Role {
 impl FoundingSettings {
     /// Returns the role of this node; `None` if the list does not show which entry is this node.
     /// The node with the lowest id in the list is the founder.
-    pub fn role(&self) -> Option<Role> {
+    pub fn role(&self) -> Option<FirstStartRole> {
         let Some((first, address)) = self.cluster.first_key_value() else {
             let node = self.expected.node.unwrap_or(NodeId(1));
-            return Some(Role::Founder { node });
+            return Some(FirstStartRole::Founder { node });
         };
         let alone = (self.cluster.len() == 1).then_some(*first);
         let node = self.expected.node.or(alone)?;
         Some(if node == *first {
-            Role::Founder { node }
+            FirstStartRole::Founder { node }
         } else {
             let founder = address.clone();
-            Role::Joiner { node, founder }
+            FirstStartRole::Joiner { node, founder }
         })
     }
 }
@@ -89,13 +89,13 @@ pub fn found_cluster<H: Home>(
 /// A node that is ready to join through its founder. Its nonce is durable ([join-2]), so that after
 /// a crash the founder recognizes the same folder.
 #[derive(Debug)]
-pub struct Joining<H> {
+pub struct JoiningNode<H> {
     home: H,
     node: NodeId,
     nonce: u64,
 }
 
-impl<H: Home> Joining<H> {
+impl<H: Home> JoiningNode<H> {
     /// Prepares a join with the nonce of an earlier attempt, or else the random number `fresh`.
     pub fn prepare(mut home: H, node: NodeId, fresh: u64) -> Result<Self, IdentityError> {
         let nonce = durable_nonce(&mut home, fresh)?;
@@ -107,7 +107,7 @@ impl<H: Home> Joining<H> {
         Join {
             node: self.node,
             nonce: self.nonce,
-            list_hash: list_hash(&wanted.cluster, &wanted.terms),
+            list_hash: hash_members(&wanted.cluster, &wanted.terms),
         }
     }
 
@@ -117,10 +117,10 @@ impl<H: Home> Joining<H> {
         wanted: &FoundingSettings,
         founded: Founded,
     ) -> Result<Identity<H>, JoiningError> {
-        compare(&wanted.expected, &founded)?;
+        check_settings(&wanted.expected, &founded)?;
         // These are equal to the founder's terms, because the founder compared the hash.
         let terms = wanted.terms.clone();
-        let founding = founding_of(Founded { terms, ..founded }, self.node, self.nonce);
+        let founding = to_founding(Founded { terms, ..founded }, self.node, self.nonce);
         Ok(Identity::create(self.home, founding)?)
     }
 }
@@ -132,9 +132,9 @@ pub struct Joined {
     /// Founding record of the group, the same for every node.
     pub founded: Founded,
     /// Addresses of the group's current nodes.
-    pub book: AddressBook,
+    pub address_book: AddressBook,
     /// The id was assigned for a learner.
-    pub learns: bool,
+    pub is_learner: bool,
 }
 
 /// A node that is ready to request an id from a group. Its nonce is durable ([join-2]), so that
@@ -160,20 +160,20 @@ impl<H: Home> Newcomer<H> {
     pub fn finish(
         self,
         wanted: &FoundingSettings,
-        role: As,
+        role: MemberRole,
         joined: Joined,
     ) -> Result<Identity<H>, JoiningError> {
-        let Joined { node, founded, book, learns } = joined;
-        let role = if learns { As::Learner } else { role };
-        compare(&wanted.expected, &founded)?;
+        let Joined { node, founded, address_book: book, is_learner: learns } = joined;
+        let role = if learns { MemberRole::Learner } else { role };
+        check_settings(&wanted.expected, &founded)?;
         if let Some(asked) = wanted.expected.node.filter(|asked| *asked != node) {
-            return Err(JoiningError::Differs {
+            return Err(JoiningError::SettingDiffers {
                 setting: "node",
                 founder_value: node.to_string(),
                 own_value: asked.to_string(),
             });
         }
-        let founding = founding_of(founded, node, self.nonce);
+        let founding = to_founding(founded, node, self.nonce);
         Ok(Identity::join(self.home, founding, role, book)?)
     }
 }
@@ -186,17 +186,17 @@ fn durable_nonce(home: &mut impl Home, fresh: u64) -> Result<u64, IdentityError>
 }
 
 /// Checks that the group matches the operator's settings.
-fn compare(expected: &Expected, founded: &Founded) -> Result<(), JoiningError> {
-    let Expected { class, store, .. } = expected;
+fn check_settings(expected: &ExpectedIdentity, founded: &Founded) -> Result<(), JoiningError> {
+    let ExpectedIdentity { class, store, .. } = expected;
     if let Some(class) = class.filter(|class| *class != founded.class) {
-        return Err(JoiningError::Differs {
+        return Err(JoiningError::SettingDiffers {
             setting: "durability",
             founder_value: founded.class.name().to_owned(),
             own_value: class.name().to_owned(),
         });
     }
     if let Some(store) = store.as_ref().filter(|store| **store != founded.store) {
-        return Err(JoiningError::Differs {
+        return Err(JoiningError::SettingDiffers {
             setting: "store",
             founder_value: founded.store.clone(),
             own_value: store.clone(),
@@ -205,7 +205,7 @@ fn compare(expected: &Expected, founded: &Founded) -> Result<(), JoiningError> {
     Ok(())
 }
 
-fn founding_of(founded: Founded, node: NodeId, nonce: u64) -> Founding {
+fn to_founding(founded: Founded, node: NodeId, nonce: u64) -> Founding {
     Founding {
         cluster: founded.cluster,
         node,
@@ -221,7 +221,7 @@ fn founding_of(founded: Founded, node: NodeId, nonce: u64) -> Founding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoiningError {
     /// The cluster was founded with another value of `setting`, a setting on the command line.
-    Differs {
+    SettingDiffers {
         setting: &'static str,
         founder_value: String,
         own_value: String,
@@ -232,7 +232,7 @@ pub enum JoiningError {
 impl fmt::Display for JoiningError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Differs { setting: what, founder_value: theirs, own_value: ours } => {
+            Self::SettingDiffers { setting: what, founder_value: theirs, own_value: ours } => {
                 write!(f, "the cluster has {what} {theirs}, not {ours}")
             }
             Self::Identity(error) => error.fmt(f),
@@ -249,15 +249,15 @@ impl From<IdentityError> for JoiningError {
 }
 
 /// Formats the members in the syntax of `--cluster`.
-pub fn list_text(members: &BTreeMap<NodeId, String>) -> String {
+pub fn format_members(members: &BTreeMap<NodeId, String>) -> String {
     let entry = |(node, address): (&NodeId, &String)| format!("{node}={address}");
     members.iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
 /// Returns the FNV-1a hash of members and terms, which detects accidental differences.
-pub fn list_hash(members: &BTreeMap<NodeId, String>, terms: &Terms) -> u64 {
+pub fn hash_members(members: &BTreeMap<NodeId, String>, terms: &FoundingTerms) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let text = list_text(members) + &terms.to_string();
+    let text = format_members(members) + &terms.to_string();
     text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
@@ -271,12 +271,12 @@ mod tests {
             let entries = text.split(',').map(|entry| entry.split_once('=').unwrap());
             let nodes =
                 entries.map(|(node, address)| (NodeId(node.parse().unwrap()), address.to_owned()));
-            list_hash(&nodes.collect(), &Terms::default())
+            hash_members(&nodes.collect(), &FoundingTerms::default())
         };
         assert_eq!(list("1=a:1,2=b:2"), list("2=b:2,1=a:1"));
         assert_ne!(list("1=a:1,2=b:2"), list("1=a:1,2=b:3"));
         let members = BTreeMap::from([(NodeId(1), "a:1".to_owned())]);
-        let terms = Terms { auxiliaries: [NodeId(1)].into(), ..Terms::default() };
-        assert_ne!(list_hash(&members, &terms), list("1=a:1"));
+        let terms = FoundingTerms { auxiliaries: [NodeId(1)].into(), ..FoundingTerms::default() };
+        assert_ne!(hash_members(&members, &terms), list("1=a:1"));
     }
 }

@@ -37,7 +37,7 @@ pub trait Home: SmallFiles {
 }
 
 /// Name of the small file that stores the nonce on a disk in memory.
-const NONCE: &str = "nonce";
+const NONCE_FILE: &str = "nonce";
 
 impl Home for MemoryDisk {
     type Disk = Self;
@@ -52,11 +52,11 @@ impl Home for MemoryDisk {
     }
 
     fn nonce(&self) -> Result<Option<u64>, DiskError> {
-        let bytes = self.read(NONCE)?;
+        let bytes = self.read(NONCE_FILE)?;
         Ok(bytes.and_then(|bytes| bytes.try_into().map(u64::from_le_bytes).ok()))
     }
 
     fn keep_nonce(&mut self, nonce: u64) -> Result<(), DiskError> {
-        self.replace(NONCE, &nonce.to_le_bytes())
+        self.replace(NONCE_FILE, &nonce.to_le_bytes())
     }
 }

@@ -4,17 +4,17 @@
 use std::{fs, io, path::Path};
 
 use quorate_log::disk::DiskError;
-use quorate_replica::{Hops, hops::Stamp};
+use quorate_replica::{HopRing, hops::Stamp};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::home::Home;
 
 /// Name of the file in a stopped node's folder that stores its stamps, if stamping was enabled.
-const FILE: &str = "hops";
+const HOPS_FILE: &str = "hops";
 
 /// Returns an empty ring whose clock is shared by all processes of the machine.
-pub fn new_ring() -> Hops {
-    Hops::new(monotonic_ns)
+pub fn new_hop_ring() -> HopRing {
+    HopRing::new(monotonic_ns)
 }
 
 /// Returns the time of the machine's monotonic clock, in nanoseconds.
@@ -25,13 +25,13 @@ pub fn monotonic_ns() -> u64 {
 }
 
 /// Saves the stamps in the node's folder.
-pub(crate) fn save_stamps(hops: &Hops, home: &mut impl Home) -> Result<(), DiskError> {
-    home.replace(FILE, hops.text().as_bytes())
+pub(crate) fn save_stamps(hops: &HopRing, home: &mut impl Home) -> Result<(), DiskError> {
+    home.replace(HOPS_FILE, hops.text().as_bytes())
 }
 
 /// Reads the stamps saved in a node's folder, ordered by time.
-pub fn left_in(folder: &Path) -> io::Result<Vec<Stamp>> {
-    let text = fs::read_to_string(folder.join(FILE))?;
+pub fn read_saved_stamps(folder: &Path) -> io::Result<Vec<Stamp>> {
+    let text = fs::read_to_string(folder.join(HOPS_FILE))?;
     let mut stamps: Vec<Stamp> = text.lines().filter_map(Stamp::parse).collect();
     stamps.sort_by_key(|stamp| stamp.at_ns);
     Ok(stamps)

@@ -23,11 +23,11 @@ use quorate_core::{
 };
 use quorate_log::disk::{FileId, Position};
 use quorate_replica::{
-    Clock, DeviceSource, Hops, NotRead, Probed, StreamHold,
-    backup::{Header, HeldSnapshot, Parts, Unreadable},
+    Clock, DeviceSource, HopRing, NotRead, ProbeOutcome, StreamHold,
+    backup::{BackupHeader, HeldSnapshot, PartReader, SnapshotUnreadable},
     front::{Front, Requests},
-    group::asking::{self, Answer, Ask, Members, PeerTable},
-    plane::{Plane, Received, Turn},
+    group::asking::{self, GroupAnswer, GroupRequest, MemberList, PeerTable},
+    plane::{Plane, ReceivedFrame, Turn},
     pressure::Pressure,
     status::{Addresses, Snapshot, Status, TuningReport},
     tuner::Setting,
@@ -35,7 +35,7 @@ use quorate_replica::{
 use quorate_stream::Table;
 use quorate_wire::{Join, Lane, RefusalCode};
 
-use crate::{identity::AddressBook, terms::Terms};
+use crate::{identity::AddressBook, terms::FoundingTerms};
 
 /// The times of one turn. Only the reactor reads them from the clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,23 +75,23 @@ pub struct Founded {
     /// The founding members with their peer addresses.
     pub members: Vec<(NodeId, String)>,
     /// Auxiliaries and quorum rule at the founding.
-    pub terms: Terms,
+    pub terms: FoundingTerms,
 }
 
 /// Data for a node that joins an existing group ([join-2]).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Charter {
+pub struct JoinData {
     /// The node that provides the data.
     pub node: NodeId,
     /// Founding record of the group, the same for every node.
     pub founded: Founded,
     /// Addresses of the group's current nodes.
-    pub book: AddressBook,
+    pub address_book: AddressBook,
 }
 
 /// Refusal of a node that requests to join.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct JoinRefusal {
     /// Code of the reason, for programs.
     pub code: RefusalCode,
     /// Description of the reason, for people.
@@ -99,7 +99,7 @@ pub struct Refused {
 }
 
 /// Host interface for the peer connections.
-pub trait PeerSide {
+pub trait PeerHost {
     /// Handles a connection of a peer's control lane, again for a reconnection after `peer_down`.
     fn peer_up(&mut self, now: TurnTimes, peer: &PeerUp);
 
@@ -107,13 +107,13 @@ pub trait PeerSide {
 
     /// Handles claims by more than half of the peers that this node was removed. It was absent at
     /// that time, and will not learn of the removal from the log ([member-1]).
-    fn told_removed(&mut self, now: TurnTimes);
+    fn on_removal_claimed(&mut self, now: TurnTimes);
 
     /// Handles a frame from a peer whose handshake is complete.
-    fn frame(&mut self, turn: &mut Turn<'_>, lane: Lane, received: Received<'_>);
+    fn handle_frame(&mut self, turn: &mut Turn<'_>, lane: Lane, received: ReceivedFrame<'_>);
 
     /// Answers a node without a cluster that requests the founding record.
-    fn admit(&mut self, join: Join) -> Result<Founded, Refused>;
+    fn answer_join(&mut self, join: Join) -> Result<Founded, JoinRefusal>;
 
     /// [lie-3] Returns this node's memory of a starting node's log.
     fn memory_of(&self, node: NodeId) -> Memory;
@@ -123,11 +123,11 @@ pub trait PeerSide {
     fn levels(&self) -> Levels;
 
     /// Returns the nodes with an id and their addresses, if changed. Called in each turn.
-    fn take_table(&mut self) -> Option<PeerTable>;
+    fn take_peer_table(&mut self) -> Option<PeerTable>;
 }
 
 /// Host interface for the client connections: the front end.
-pub trait ClientSide {
+pub trait ClientHost {
     type Front: Front;
 
     fn front(&self) -> &Self::Front;
@@ -143,61 +143,61 @@ pub trait ClientSide {
     fn pressure(&self) -> Pressure;
 }
 
-/// Operator request to this node, started with [`OperatorSide::start_request`].
+/// Operator request to this node, started with [`OperatorHost::start_request`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Order {
-    /// Check whether this node can serve a linearizable read now. Ends with [`Outcome::Probed`]. A
+pub enum OperatorRequest {
+    /// Check whether this node can serve a linearizable read now. Ends with [`OperatorOutcome::Probed`]. A
     /// repeated order joins the attempt in progress.
     Probe,
     /// Transfer leadership to this node or the most advanced follower. Ends with
-    /// [`Outcome::Transferred`].
+    /// [`OperatorOutcome::Transferred`].
     Transfer(Option<NodeId>),
     /// Take a snapshot at this slot or later, or at the applied slot. Ends with
-    /// [`Outcome::Snapshot`]. A repeated order joins the attempt in progress.
+    /// [`OperatorOutcome::Snapshot`]. A repeated order joins the attempt in progress.
     Snapshot(Option<Slot>),
     /// Read and verify all data of this node, limited to the given number of bytes per second, or
     /// change the rate of the scrub in progress. The result appears in the status.
     Scrub(Option<u64>),
     /// Pin batch size and window to the given values until a point in time, or unpin them.
-    Hold(Option<Setting>, Time),
-    /// Send a request to the group. Ends with [`Outcome::Group`].
+    FixSetting(Option<Setting>, Time),
+    /// Send a request to the group. Ends with [`OperatorOutcome::Group`].
     Group {
         /// Number by which the outcome names the request; never reused.
         request_number: u64,
-        ask: Ask,
+        request: GroupRequest,
         /// Only return the plan and change nothing.
         dry_run: bool,
     },
-    /// Read bytes of an inner stream that are retained for a backup. Ends with [`Outcome::Held`].
-    Held(StreamRange),
+    /// Read bytes of an inner stream that are retained for a backup. Ends with [`OperatorOutcome::Held`].
+    ReadHeldStream(HeldStreamRange),
 }
 
 /// Range of an inner stream to read for a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamRange {
+pub struct HeldStreamRange {
     /// Number by which the outcome names the request; never reused.
     pub request_number: u64,
     /// Number of the hold that retains the bytes.
-    pub hold: u64,
+    pub hold_number: u64,
     pub stream: StreamName,
     /// Position of the first byte to read.
     pub position: u64,
     pub bytes_max: usize,
 }
 
-/// Result of an [`Order`].
+/// Result of an [`OperatorRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Result of [`Order::Probe`].
-    Probed(Probed),
+pub enum OperatorOutcome {
+    /// Result of [`OperatorRequest::Probe`].
+    Probed(ProbeOutcome),
     /// The new leader, or why leadership was not transferred.
     Transferred(Result<NodeId, Refusal>),
     /// The snapshot, or why there is none.
     Snapshot(Result<Snapshot, String>),
-    /// Result of the [`Order::Group`] with this request number.
-    Group(u64, Result<Answer, asking::Refused>),
-    /// Result of the [`Order::Held`] with this request number.
-    Held(u64, Result<Vec<u8>, NotRead>),
+    /// Result of the [`OperatorRequest::Group`] with this request number.
+    Group(u64, Result<GroupAnswer, asking::GroupRefusal>),
+    /// Result of the [`OperatorRequest::Held`] with this request number.
+    HeldStreamRead(u64, Result<Vec<u8>, NotRead>),
 }
 
 /// A snapshot of this node with the metadata that a backup needs.
@@ -215,9 +215,9 @@ pub struct Backup {
 
 impl Backup {
     /// Returns the header of a backup without stream bytes, and a reader for its files.
-    pub fn header(&self) -> Result<(Header, PartFiles), Unreadable> {
+    pub fn header(&self) -> Result<(BackupHeader, PartFiles), SnapshotUnreadable> {
         let mut files = PartFiles { folder: self.folder.clone(), open: None };
-        let header = Header {
+        let header = BackupHeader {
             cluster: self.founded.cluster,
             slot: self.snapshot.slot(),
             era: self.snapshot.era(&mut files)?,
@@ -226,18 +226,21 @@ impl Backup {
             store: self.founded.store.clone(),
             bytes: self.snapshot.bytes(),
             digest: self.snapshot.digest(),
-            streams: None,
+            stream_bytes: None,
         };
         Ok((header, files))
     }
 
     /// Returns a backup's header with stream bytes, a reader for its files, and the streams' table.
-    pub fn header_with_streams(&self) -> Result<(Header, PartFiles, Table), Unreadable> {
+    pub fn header_with_streams(
+        &self,
+    ) -> Result<(BackupHeader, PartFiles, Table), SnapshotUnreadable> {
         let (mut header, mut files) = self.header()?;
-        let table = self.snapshot.streams(&mut files)?;
-        let bytes = table.kept_bytes();
-        let bytes = bytes.ok_or_else(|| Unreadable::Damaged("its streams are too long".into()))?;
-        header.streams = Some(bytes);
+        let table = self.snapshot.stream_table(&mut files)?;
+        let bytes = table.retained_bytes();
+        let bytes =
+            bytes.ok_or_else(|| SnapshotUnreadable::Damaged("its streams are too long".into()))?;
+        header.stream_bytes = Some(bytes);
         Ok((header, files, table))
     }
 }
@@ -249,7 +252,7 @@ pub struct PartFiles {
     open: Option<(FileId, File)>,
 }
 
-impl Parts for PartFiles {
+impl PartReader for PartFiles {
     fn read(&mut self, at: Position, buffer: &mut [u8]) -> io::Result<()> {
         let file = match self.open.take() {
             Some((id, file)) if id == at.file => file,
@@ -265,11 +268,11 @@ impl Parts for PartFiles {
 }
 
 /// Host interface for operators.
-pub trait OperatorSide {
+pub trait OperatorHost {
     fn status(&self) -> Status;
 
     /// Returns the data that a joining node needs.
-    fn charter(&self) -> Charter;
+    fn join_data(&self) -> JoinData;
 
     /// Returns this node's snapshot for another thread to read, if there is one.
     fn backup(&mut self) -> Option<Backup>;
@@ -287,10 +290,10 @@ pub trait OperatorSide {
     ) -> Result<StreamHold, String>;
 
     /// Returns the current batch size and window, with the reasons.
-    fn tuning(&self) -> TuningReport;
+    fn tuning_report(&self) -> TuningReport;
 
     /// Returns the group's member table as applied here.
-    fn members(&self) -> Members;
+    fn members(&self) -> MemberList;
 
     /// Returns the users and rights as applied here; `None` while not known ([access-4]).
     fn users(&self) -> Option<Users>;
@@ -299,40 +302,40 @@ pub trait OperatorSide {
     fn metrics(&self, out: &mut String);
 
     /// Starts an operator's request. [`Self::next_outcome`] returns its outcome later.
-    fn start_request(&mut self, now: TurnTimes, order: Order);
+    fn start_request(&mut self, now: TurnTimes, order: OperatorRequest);
 
     /// Returns the next outcome of an operator's request. Each outcome is returned once.
-    fn next_outcome(&mut self) -> Option<Outcome>;
+    fn next_outcome(&mut self) -> Option<OperatorOutcome>;
 }
 
 /// One replica with its front. All calls are made on the reactor's thread and do not block.
 ///
 /// A turn proceeds in this order: calls to the sides with input, `poll`, sending of the peers'
-/// queues, `submit`, sending of the clients' output, `end_turn`. Hence a leader's messages are in
+/// queues, `submit_records`, sending of the clients' output, `end_turn`. Hence a leader's messages are in
 /// flight before its own log write begins (design §5).
-pub trait Host: PeerSide + ClientSide + OperatorSide {
+pub trait Host: PeerHost + ClientHost + OperatorHost {
     /// Collects completed log writes, runs due work, and decides which messages to send.
     fn poll(&mut self, turn: &mut Turn<'_>);
 
     /// Submits the log records collected in this turn to the disk.
-    fn submit(&mut self, now: TurnTimes);
+    fn submit_records(&mut self, now: TurnTimes);
 
     /// Ends the turn that lasted until `now`. Returns the time by which `poll` must be called
     /// again. A past time means at once.
     fn end_turn(&mut self, now: Time) -> Option<Time>;
 
     /// Sets the clock to read within a turn. Called once, before the first turn.
-    fn lend_clock(&mut self, clock: Clock) {
+    fn set_clock(&mut self, clock: Clock) {
         let _ = clock;
     }
 
     /// Returns the recorder of the trace points of commands; `None` if stamping is disabled.
-    fn hops(&mut self) -> Option<&mut Hops> {
+    fn hops(&mut self) -> Option<&mut HopRing> {
         None
     }
 
     /// Attaches the source of the devices that this node owns from now on ([offload-5]).
-    fn lend_device(&mut self, devices: Box<dyn DeviceSource>) {
+    fn set_device_source(&mut self, devices: Box<dyn DeviceSource>) {
         let _ = devices;
     }
 
@@ -344,5 +347,5 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
     fn stop(&mut self, now: TurnTimes);
 
     /// Returns whether all accepted requests are finished and the log is marked as cleanly stopped.
-    fn stopped(&self) -> bool;
+    fn is_stopped(&self) -> bool;
 }

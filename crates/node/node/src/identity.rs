@@ -17,22 +17,22 @@ use quorate_core::{
     witness::Memory,
 };
 use quorate_log::disk::{Family, FileId, SmallFiles, made, sealed};
-use quorate_replica::group::As;
+use quorate_replica::group::MemberRole;
 
 pub use self::{book::AddressBook, error::IdentityError, record::Founding};
 use self::{
     book::Unreadable,
     error::NODES_MAX,
-    record::{State, check, decode, encode},
+    record::{IdentityState, check_founding, decode, encode},
 };
 use crate::home::Home;
 
-pub(crate) const FILE: &str = "identity";
-pub(crate) use self::book::FILE as BOOK_FILE;
+pub(crate) const IDENTITY_FILE: &str = "identity";
+pub(crate) use self::book::ADDRESS_BOOK_FILE as BOOK_FILE;
 
 /// Operator's settings to compare with the identity; `None` if not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Expected {
+pub struct ExpectedIdentity {
     /// Node id from `--node`.
     pub node: Option<NodeId>,
     /// Durability class from `--durability`.
@@ -40,7 +40,7 @@ pub struct Expected {
     /// Store name from `--store`.
     pub store: Option<String>,
     /// Newest supported level if not [`Level::NEWEST`], for tests that simulate earlier releases.
-    pub supports: Option<Level>,
+    pub supported_level: Option<Level>,
 }
 
 /// State in which the previous process ended.
@@ -57,7 +57,7 @@ pub enum LastStop {
 impl LastStop {
     /// Returns whether votes or promises may be forgotten, so that the node must become a new
     /// member. A volatile group writes them only at a clean stop ([volatile-1], [volatile-4]).
-    pub fn forgets(self, class: Class) -> bool {
+    pub fn may_have_forgotten(self, class: Class) -> bool {
         self == Self::Unclean && class == Class::Volatile
     }
 }
@@ -66,16 +66,16 @@ impl LastStop {
 #[derive(Debug)]
 pub struct Identity<H> {
     home: H,
-    state: State,
+    state: IdentityState,
     /// Minimum incarnation and boot number of the next process, if the folder was found to be set
     /// back.
-    minimum_next: Option<(Incarnation, u32)>,
+    next_process_minimum: Option<(Incarnation, u32)>,
     /// This process created the identity.
-    made_here: bool,
-    book: AddressBook,
-    book_unsaved: bool,
+    is_newly_created: bool,
+    address_book: AddressBook,
+    is_address_book_unsaved: bool,
     /// Error while reading the address book; `None` if it was read.
-    book_lost: Option<String>,
+    address_book_damage: Option<String>,
 }
 
 impl<H: Home> Identity<H> {
@@ -87,8 +87,8 @@ impl<H: Home> Identity<H> {
     /// Like `create`, but starts at feature level `level`, which the founding data already requires
     /// ([level-10]).
     pub fn create_at(home: H, founding: Founding, level: Level) -> Result<Self, IdentityError> {
-        let book = AddressBook::founded(&founding.members);
-        Self::make(home, founding, None, book, level)
+        let book = AddressBook::from_founding(&founding.members);
+        Self::create_with_book(home, founding, None, book, level)
     }
 
     /// Creates the identity of a node that joins a group founded by other nodes and is to take
@@ -96,27 +96,27 @@ impl<H: Home> Identity<H> {
     pub fn join(
         home: H,
         founding: Founding,
-        role: As,
+        role: MemberRole,
         book: AddressBook,
     ) -> Result<Self, IdentityError> {
-        Self::make(home, founding, Some(role), book, Level::BASE)
+        Self::create_with_book(home, founding, Some(role), book, Level::BASE)
     }
 
-    fn make(
+    fn create_with_book(
         mut home: H,
         founding: Founding,
-        joins: Option<As>,
+        joins: Option<MemberRole>,
         book: AddressBook,
         level: Level,
     ) -> Result<Self, IdentityError> {
-        let sound = check(&founding).and_then(|()| book.check());
+        let sound = check_founding(&founding).and_then(|()| book.check_limits());
         sound.map_err(|reason| IdentityError::Damaged {
-            file: home.path().join(FILE),
+            file: home.path().join(IDENTITY_FILE),
             reason: reason.to_owned(),
         })?;
-        if home.read(FILE)?.is_some() {
+        if home.read(IDENTITY_FILE)?.is_some() {
             let folder = home.path().to_owned();
-            return Err(IdentityError::Exists { folder });
+            return Err(IdentityError::AlreadyExists { folder });
         }
         // Because of these marks, a later start recognizes a log without segments as new.
         for family in Family::all() {
@@ -128,54 +128,55 @@ impl<H: Home> Identity<H> {
         }
         let mut identity = Self {
             home,
-            state: State {
+            state: IdentityState {
                 founding,
                 boot: 0,
                 incarnation: Incarnation(0),
-                clean: false,
-                leased_us: 0,
-                admitted: BTreeMap::new(),
-                joins,
-                removed: false,
+                is_clean_stop: false,
+                lease_us_max: 0,
+                admitted_nodes: BTreeMap::new(),
+                joining_role: joins,
+                is_removed: false,
                 level,
             },
-            minimum_next: None,
-            made_here: true,
-            book,
-            book_unsaved: false,
-            book_lost: None,
+            next_process_minimum: None,
+            is_newly_created: true,
+            address_book: book,
+            is_address_book_unsaved: false,
+            address_book_damage: None,
         };
         identity.write_file()?;
         Ok(identity)
     }
 
     /// Reads the identity from the home, and compares it with the operator's settings.
-    pub fn open(home: H, expected: &Expected) -> Result<Self, IdentityError> {
+    pub fn open(home: H, expected: &ExpectedIdentity) -> Result<Self, IdentityError> {
         let state = read(&home, home.path())?;
-        let supports = expected.supports.unwrap_or(Level::NEWEST);
+        let supports = expected.supported_level.unwrap_or(Level::NEWEST);
         if state.level > supports {
-            return Err(IdentityError::Level {
-                file: home.path().join(FILE),
+            return Err(IdentityError::LevelUnsupported {
+                file: home.path().join(IDENTITY_FILE),
                 level: state.level,
-                supports,
+                supported_level: supports,
             });
         }
         let (book, book_lost) = match AddressBook::read(&home) {
             Ok(book) => (book, None),
-            Err(Unreadable::Disk(error)) => return Err(error.into()),
-            Err(Unreadable::Text(why)) => (None, Some(why)),
+            Err(Unreadable::ReadFailed(error)) => return Err(error.into()),
+            Err(Unreadable::Malformed(why)) => (None, Some(why)),
         };
         let identity = Self {
             home,
-            book: book.unwrap_or_else(|| AddressBook::founded(&state.founding.members)),
-            book_unsaved: false,
-            book_lost,
+            address_book: book
+                .unwrap_or_else(|| AddressBook::from_founding(&state.founding.members)),
+            is_address_book_unsaved: false,
+            address_book_damage: book_lost,
             state,
-            minimum_next: None,
-            made_here: false,
+            next_process_minimum: None,
+            is_newly_created: false,
         };
-        identity.compare(expected)?;
-        if identity.state.removed {
+        identity.check_expected(expected)?;
+        if identity.state.is_removed {
             return Err(IdentityError::Removed {
                 folder: identity.home.path().to_owned(),
                 node: identity.state.founding.node,
@@ -184,10 +185,12 @@ impl<H: Home> Identity<H> {
         Ok(identity)
     }
 
-    fn compare(&self, expected: &Expected) -> Result<(), IdentityError> {
+    fn check_expected(&self, expected: &ExpectedIdentity) -> Result<(), IdentityError> {
         let stored = &self.state.founding;
         let differs = |what, stored: String, asked: Option<String>| match asked {
-            Some(asked) if asked != stored => Err(IdentityError::Mismatch { what, stored, asked }),
+            Some(asked) if asked != stored => {
+                Err(IdentityError::Mismatch { setting: what, stored, configured: asked })
+            }
             _ => Ok(()),
         };
         let node = expected.node.map(|node| node.to_string());
@@ -214,8 +217,8 @@ impl<H: Home> Identity<H> {
         Member { node: self.state.founding.node, incarnation: self.state.incarnation }
     }
 
-    pub fn is_made_here(&self) -> bool {
-        self.made_here
+    pub fn is_newly_created(&self) -> bool {
+        self.is_newly_created
     }
 
     /// Returns the boot number, a count of process starts ([volatile-1]).
@@ -236,57 +239,57 @@ impl<H: Home> Identity<H> {
     }
 
     /// Returns the nodes that this node admitted as the founder, with their nonces.
-    pub fn admitted(&self) -> &BTreeMap<NodeId, u64> {
-        &self.state.admitted
+    pub fn admitted_nodes(&self) -> &BTreeMap<NodeId, u64> {
+        &self.state.admitted_nodes
     }
 
     /// Returns the known addresses of the group's nodes.
-    pub fn book(&self) -> &AddressBook {
-        &self.book
+    pub fn address_book(&self) -> &AddressBook {
+        &self.address_book
     }
 
     /// Returns the damage because of which the founding addresses replaced the address book, if
     /// any.
-    pub fn book_lost(&self) -> Option<&str> {
-        self.book_lost.as_deref()
+    pub fn address_book_damage(&self) -> Option<&str> {
+        self.address_book_damage.as_deref()
     }
 
-    /// Sets the addresses of the group's nodes. [`Self::save_book`] makes them durable.
-    pub fn set_book(&mut self, book: AddressBook) {
-        self.book = book;
-        self.book_unsaved = true;
+    /// Sets the addresses of the group's nodes. [`Self::save_address_book`] makes them durable.
+    pub fn set_address_book(&mut self, book: AddressBook) {
+        self.address_book = book;
+        self.is_address_book_unsaved = true;
     }
 
     /// Writes the address book durably, if it changed.
-    pub fn save_book(&mut self) -> Result<(), IdentityError> {
-        if self.book_unsaved {
-            self.book.write(&mut self.home)?;
-            self.book_unsaved = false;
+    pub fn save_address_book(&mut self) -> Result<(), IdentityError> {
+        if self.is_address_book_unsaved {
+            self.address_book.write(&mut self.home)?;
+            self.is_address_book_unsaved = false;
         }
         Ok(())
     }
 
     /// Returns the role that this node is to take after joining; `None` once it has been taken.
-    pub fn joins(&self) -> Option<As> {
-        self.state.joins
+    pub fn joining_role(&self) -> Option<MemberRole> {
+        self.state.joining_role
     }
 
     /// Marks the joining role as taken. From then on, operators manage the node's role.
     pub fn mark_joined(&mut self) -> Result<(), IdentityError> {
-        self.change(|state| {
-            state.joins = None;
+        self.update_state(|state| {
+            state.joining_role = None;
             Ok(())
         })
     }
 
     pub fn is_removed(&self) -> bool {
-        self.state.removed
+        self.state.is_removed
     }
 
     /// Marks the node as removed, so that it never starts again from this home ([member-1]).
     pub fn mark_removed(&mut self) -> Result<(), IdentityError> {
-        self.change(|state| {
-            state.removed = true;
+        self.update_state(|state| {
+            state.is_removed = true;
             Ok(())
         })
     }
@@ -302,7 +305,7 @@ impl<H: Home> Identity<H> {
         if level <= self.state.level {
             return Ok(());
         }
-        self.change(|state| {
+        self.update_state(|state| {
             state.level = level;
             Ok(())
         })
@@ -311,14 +314,15 @@ impl<H: Home> Identity<H> {
     /// Counts this start and consumes the mark of a clean stop, both durably before the first
     /// message ([volatile-1], [volatile-4]). Returns how the previous process ended.
     pub fn begin_boot(&mut self) -> Result<LastStop, IdentityError> {
-        let last = match (self.state.boot, self.state.clean) {
+        let last = match (self.state.boot, self.state.is_clean_stop) {
             (0, _) => LastStop::Never,
             (_, true) => LastStop::Clean,
             (_, false) => LastStop::Unclean,
         };
-        self.change(|state| {
-            state.boot = state.boot.checked_add(1).ok_or(IdentityError::Exhausted("boot"))?;
-            state.clean = false;
+        self.update_state(|state| {
+            state.boot =
+                state.boot.checked_add(1).ok_or(IdentityError::CounterExhausted("boot"))?;
+            state.is_clean_stop = false;
             Ok(())
         })?;
         Ok(last)
@@ -326,15 +330,15 @@ impl<H: Home> Identity<H> {
 
     /// Makes the node a new member, because it may have forgotten votes or promises ([volatile-1]).
     pub fn new_incarnation(&mut self) -> Result<Incarnation, IdentityError> {
-        self.rise_above(Memory::default())
+        self.renew_above(Memory::default())
     }
 
     /// [lie-4] Makes the node a new member, with an incarnation and a boot number above those that
     /// its peers remember and the folder may have forgotten.
-    pub fn rise_above(&mut self, remembered: Memory) -> Result<Incarnation, IdentityError> {
+    pub fn renew_above(&mut self, remembered: Memory) -> Result<Incarnation, IdentityError> {
         let next = next_incarnation(self.state.incarnation.max(remembered.log_end.incarnation))?;
-        let boot = remembered.boot.checked_add(1).ok_or(IdentityError::Exhausted("boot"))?;
-        self.change(|state| {
+        let boot = remembered.boot.checked_add(1).ok_or(IdentityError::CounterExhausted("boot"))?;
+        self.update_state(|state| {
             (state.incarnation, state.boot) = (next, state.boot.max(boot));
             Ok(())
         })?;
@@ -344,14 +348,14 @@ impl<H: Home> Identity<H> {
     /// [lie-5] Reserves for the next process an incarnation and a boot number above the remembered
     /// ones. The reservation is durable when this returns. This process continues in its present
     /// incarnation, without a vote.
-    pub fn reserve_for_next(&mut self, remembered: Memory) -> Result<(), IdentityError> {
-        let before = self.minimum_next;
+    pub fn reserve_next_incarnation(&mut self, remembered: Memory) -> Result<(), IdentityError> {
+        let before = self.next_process_minimum;
         let next = next_incarnation(self.state.incarnation.max(remembered.log_end.incarnation))?;
         let (incarnation, boot) = before.unwrap_or_default();
-        self.minimum_next = Some((incarnation.max(next), boot.max(remembered.boot)));
+        self.next_process_minimum = Some((incarnation.max(next), boot.max(remembered.boot)));
         let saved = self.write_file();
         if saved.is_err() {
-            self.minimum_next = before;
+            self.next_process_minimum = before;
         }
         saved
     }
@@ -359,8 +363,8 @@ impl<H: Home> Identity<H> {
     /// Marks a clean stop. Call it only when all votes and promises are on stable storage and no
     /// more will follow ([volatile-4]).
     pub fn mark_clean(&mut self) -> Result<(), IdentityError> {
-        self.change(|state| {
-            state.clean = true;
+        self.update_state(|state| {
+            state.is_clean_stop = true;
             Ok(())
         })
     }
@@ -369,12 +373,14 @@ impl<H: Home> Identity<H> {
     /// same folder may ask again. Another folder with the same node id is refused, because the
     /// first one's votes count.
     pub fn admit_node(&mut self, node: NodeId, nonce: u64) -> Result<(), IdentityError> {
-        match self.state.admitted.get(&node) {
+        match self.state.admitted_nodes.get(&node) {
             Some(known) if *known == nonce => Ok(()),
             Some(_) => Err(IdentityError::AlreadyAdmitted { node }),
-            None if self.state.admitted.len() >= NODES_MAX => Err(IdentityError::TooManyNodes),
-            None => self.change(|state| {
-                state.admitted.insert(node, nonce);
+            None if self.state.admitted_nodes.len() >= NODES_MAX => {
+                Err(IdentityError::TooManyNodes)
+            }
+            None => self.update_state(|state| {
+                state.admitted_nodes.insert(node, nonce);
                 Ok(())
             }),
         }
@@ -383,11 +389,11 @@ impl<H: Home> Identity<H> {
     /// [read-4] Permits this process to grant leases of `us` microseconds, durably, so that a later
     /// process knows of them whatever its own settings. Returns the maximum length that earlier
     /// processes may have granted, in microseconds.
-    pub fn may_grant(&mut self, us: u64) -> Result<u64, IdentityError> {
-        let before = self.state.leased_us;
+    pub fn permit_leases(&mut self, us: u64) -> Result<u64, IdentityError> {
+        let before = self.state.lease_us_max;
         if us > before {
-            self.change(|state| {
-                state.leased_us = us;
+            self.update_state(|state| {
+                state.lease_us_max = us;
                 Ok(())
             })?;
         }
@@ -395,9 +401,9 @@ impl<H: Home> Identity<H> {
     }
 
     /// Changes the state and saves it. If saving fails, the previous state is restored.
-    fn change(
+    fn update_state(
         &mut self,
-        edit: impl FnOnce(&mut State) -> Result<(), IdentityError>,
+        edit: impl FnOnce(&mut IdentityState) -> Result<(), IdentityError>,
     ) -> Result<(), IdentityError> {
         let mut state = self.state.clone();
         edit(&mut state)?;
@@ -411,10 +417,10 @@ impl<H: Home> Identity<H> {
 
     /// Durably rewrites the file `name` from its copy in memory, because the disk does not return
     /// the bytes that were written. The copy equals the last saved version ([scrub-1]).
-    pub fn rewrite(&mut self, name: &str) -> Result<(), IdentityError> {
+    pub fn rewrite_file(&mut self, name: &str) -> Result<(), IdentityError> {
         match name {
-            FILE => self.write_file(),
-            BOOK_FILE => Ok(self.book.write(&mut self.home)?),
+            IDENTITY_FILE => self.write_file(),
+            BOOK_FILE => Ok(self.address_book.write(&mut self.home)?),
             _ => Ok(()),
         }
     }
@@ -422,28 +428,28 @@ impl<H: Home> Identity<H> {
     /// Writes the identity file durably, replacing it as a whole.
     fn write_file(&mut self) -> Result<(), IdentityError> {
         let mut state = self.state.clone();
-        if let Some((incarnation, boot)) = self.minimum_next {
+        if let Some((incarnation, boot)) = self.next_process_minimum {
             (state.incarnation, state.boot) = (incarnation, state.boot.max(boot));
         }
         let lines = encode(&state);
-        Ok(self.home.replace(FILE, sealed::seal(&lines).as_bytes())?)
+        Ok(self.home.replace(IDENTITY_FILE, sealed::append_checksum_line(&lines).as_bytes())?)
     }
 }
 
 fn next_incarnation(last: Incarnation) -> Result<Incarnation, IdentityError> {
     let next = last.0.checked_add(1).map(Incarnation);
-    next.ok_or(IdentityError::Exhausted("incarnation"))
+    next.ok_or(IdentityError::CounterExhausted("incarnation"))
 }
 
 /// Reads the founding record of a home for the offline tools, possibly while a process uses the
 /// home. `folder` names the home in errors.
-pub fn peek(files: &impl SmallFiles, folder: &Path) -> Result<Founding, IdentityError> {
+pub fn read_founding(files: &impl SmallFiles, folder: &Path) -> Result<Founding, IdentityError> {
     Ok(read(files, folder)?.founding)
 }
 
-fn read(files: &impl SmallFiles, folder: &Path) -> Result<State, IdentityError> {
-    let file = folder.join(FILE);
-    let Some(bytes) = files.read(FILE)? else {
+fn read(files: &impl SmallFiles, folder: &Path) -> Result<IdentityState, IdentityError> {
+    let file = folder.join(IDENTITY_FILE);
+    let Some(bytes) = files.read(IDENTITY_FILE)? else {
         let folder = folder.to_owned();
         return Err(IdentityError::Missing { folder });
     };
@@ -451,7 +457,7 @@ fn read(files: &impl SmallFiles, folder: &Path) -> Result<State, IdentityError> 
         .map_err(|_| IdentityError::Damaged { file: file.clone(), reason: "not a text".into() })?;
     let newer = text.strip_prefix("quorate identity ").and_then(|rest| rest.lines().next());
     if newer.is_some_and(|version| version.parse::<u32>().is_ok_and(|version| version > 2)) {
-        return Err(IdentityError::Newer { file });
+        return Err(IdentityError::NewerRelease { file });
     }
     decode(&text).map_err(|reason| IdentityError::Damaged { file, reason })
 }

@@ -10,11 +10,11 @@ use quorate_core::{
     witness::{LogEnd, Memory},
 };
 use quorate_log::disk::SmallFiles as _;
-use quorate_replica::group::As;
+use quorate_replica::group::MemberRole;
 
 use crate::{
     folder::LockedFolder,
-    identity::{AddressBook, Expected, Founding, Identity, IdentityError, LastStop},
+    identity::{AddressBook, ExpectedIdentity, Founding, Identity, IdentityError, LastStop},
 };
 
 fn founding() -> Founding {
@@ -34,12 +34,15 @@ fn create(folder: &Path, founding: Founding) -> Result<Identity<LockedFolder>, I
     Identity::create(LockedFolder::create(folder)?, founding)
 }
 
-fn open(folder: &Path, expected: &Expected) -> Result<Identity<LockedFolder>, IdentityError> {
+fn open(
+    folder: &Path,
+    expected: &ExpectedIdentity,
+) -> Result<Identity<LockedFolder>, IdentityError> {
     Identity::open(LockedFolder::open(folder)?, expected)
 }
 
 fn reopen(folder: &Path) -> Identity<LockedFolder> {
-    open(folder, &Expected::default()).unwrap()
+    open(folder, &ExpectedIdentity::default()).unwrap()
 }
 
 fn memory(incarnation: u32, boot: u32) -> Memory {
@@ -58,8 +61,8 @@ fn identity_survives_a_restart() {
     let identity = reopen(folder.path());
     assert_eq!(identity.founding(), &founding());
     assert_eq!((identity.boot(), identity.incarnation()), (1, Incarnation(1)));
-    assert_eq!(identity.admitted(), &BTreeMap::from([(NodeId(7), 70)]));
-    assert_eq!(LockedFolder::peek(folder.path()), Ok(founding()));
+    assert_eq!(identity.admitted_nodes(), &BTreeMap::from([(NodeId(7), 70)]));
+    assert_eq!(LockedFolder::read_founding(folder.path()), Ok(founding()));
 }
 
 /// [lie-4] A new incarnation is above those that peers remember, even if the folder forgot them.
@@ -67,9 +70,9 @@ fn identity_survives_a_restart() {
 fn new_incarnation_is_above_those_that_peers_remember() {
     let folder = tempfile::tempdir().unwrap();
     let mut identity = create(folder.path(), founding()).unwrap();
-    let next = identity.rise_above(memory(4, 7)).unwrap();
+    let next = identity.renew_above(memory(4, 7)).unwrap();
     assert_eq!((next, identity.incarnation()), (Incarnation(5), next));
-    assert_eq!(identity.rise_above(memory(2, 3)), Ok(Incarnation(6)));
+    assert_eq!(identity.renew_above(memory(2, 3)), Ok(Incarnation(6)));
     drop(identity);
     let identity = reopen(folder.path());
     assert_eq!((identity.incarnation(), identity.boot()), (Incarnation(6), 8));
@@ -80,7 +83,7 @@ fn new_incarnation_is_above_those_that_peers_remember() {
 fn owed_incarnation_is_used_by_the_next_process() {
     let folder = tempfile::tempdir().unwrap();
     let mut identity = create(folder.path(), founding()).unwrap();
-    identity.reserve_for_next(memory(0, 7)).unwrap();
+    identity.reserve_next_incarnation(memory(0, 7)).unwrap();
     identity.mark_level(Level::NEWEST).unwrap();
     assert_eq!((identity.incarnation(), identity.boot()), (Incarnation(0), 0));
     drop(identity);
@@ -110,7 +113,7 @@ fn clean_stop_mark_is_consumed_by_one_start() {
 fn a_second_process_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let identity = create(folder.path(), founding()).unwrap();
-    let refused = open(folder.path(), &Expected::default()).unwrap_err();
+    let refused = open(folder.path(), &ExpectedIdentity::default()).unwrap_err();
     assert!(matches!(refused, IdentityError::InUse { .. }));
     assert!(refused.to_string().contains("another process"));
     drop(identity);
@@ -123,7 +126,7 @@ fn folder_with_other_files_is_refused() {
     fs::write(folder.path().join("holiday.jpg"), "x").unwrap();
     for refused in [
         create(folder.path(), founding()).unwrap_err(),
-        open(folder.path(), &Expected::default()).unwrap_err(),
+        open(folder.path(), &ExpectedIdentity::default()).unwrap_err(),
     ] {
         assert!(matches!(refused, IdentityError::Foreign { .. }));
         assert!(refused.to_string().contains("holiday.jpg"));
@@ -136,14 +139,14 @@ fn folder_with_other_files_is_refused() {
 #[test]
 fn folder_without_a_node_is_reported() {
     let folder = tempfile::tempdir().unwrap();
-    let missing = open(folder.path(), &Expected::default()).unwrap_err();
+    let missing = open(folder.path(), &ExpectedIdentity::default()).unwrap_err();
     assert!(matches!(missing, IdentityError::Missing { .. }));
     let nowhere = folder.path().join("a/b");
-    let missing = open(&nowhere, &Expected::default()).unwrap_err();
+    let missing = open(&nowhere, &ExpectedIdentity::default()).unwrap_err();
     assert!(matches!(missing, IdentityError::Missing { .. }));
     drop(create(&nowhere, founding()).unwrap());
     let again = create(&nowhere, founding()).unwrap_err();
-    assert!(matches!(again, IdentityError::Exists { .. }));
+    assert!(matches!(again, IdentityError::AlreadyExists { .. }));
 }
 
 #[test]
@@ -151,18 +154,20 @@ fn another_node_class_or_store_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     drop(create(folder.path(), founding()).unwrap());
     let refused = |expected| open(folder.path(), &expected).unwrap_err();
-    let node = refused(Expected { node: Some(NodeId(3)), ..Expected::default() });
+    let node = refused(ExpectedIdentity { node: Some(NodeId(3)), ..ExpectedIdentity::default() });
     assert_eq!(node.to_string(), "this folder has node 2, not 3");
     assert!(node.hint().contains("--node"));
-    let class = refused(Expected { class: Some(Class::Durable), ..Expected::default() });
+    let class =
+        refused(ExpectedIdentity { class: Some(Class::Durable), ..ExpectedIdentity::default() });
     assert_eq!(class.to_string(), "this folder has durability volatile, not durable");
-    let store = refused(Expected { store: Some("memory".into()), ..Expected::default() });
+    let store =
+        refused(ExpectedIdentity { store: Some("memory".into()), ..ExpectedIdentity::default() });
     assert_eq!(store.to_string(), "this folder has store lsm, not memory");
-    let same = Expected {
+    let same = ExpectedIdentity {
         node: Some(NodeId(2)),
         class: Some(Class::Volatile),
         store: Some("lsm".into()),
-        supports: None,
+        supported_level: None,
     };
     assert!(open(folder.path(), &same).is_ok());
 }
@@ -208,7 +213,7 @@ fn change_that_cannot_be_saved_is_undone() {
     assert!(error.to_string().contains("identity.new"), "{error}");
     assert_eq!(identity.boot(), 0);
     assert!(identity.admit_node(NodeId(3), 5).is_err());
-    assert!(identity.admitted().is_empty());
+    assert!(identity.admitted_nodes().is_empty());
 }
 
 #[test]
@@ -221,14 +226,14 @@ fn changed_byte_is_detected() {
         let mut changed = text.clone();
         changed[at] ^= 1;
         fs::write(&file, &changed).unwrap();
-        let error = open(folder.path(), &Expected::default()).unwrap_err();
+        let error = open(folder.path(), &ExpectedIdentity::default()).unwrap_err();
         assert!(
-            matches!(error, IdentityError::Damaged { .. } | IdentityError::Newer { .. }),
+            matches!(error, IdentityError::Damaged { .. } | IdentityError::NewerRelease { .. }),
             "byte {at}: {error}"
         );
     }
     fs::write(&file, b"\xff\xfe\x00").unwrap();
-    let error = open(folder.path(), &Expected::default()).unwrap_err();
+    let error = open(folder.path(), &ExpectedIdentity::default()).unwrap_err();
     assert!(matches!(error, IdentityError::Damaged { .. }));
 }
 
@@ -240,12 +245,12 @@ fn the_first_format_stays_readable() {
     let identity = reopen(folder.path());
     assert_eq!(identity.founding(), &founding());
     assert_eq!((identity.boot(), identity.incarnation()), (4, Incarnation(1)));
-    assert_eq!(identity.admitted(), &BTreeMap::from([(NodeId(3), 5)]));
+    assert_eq!(identity.admitted_nodes(), &BTreeMap::from([(NodeId(3), 5)]));
     let newer = String::from_utf8(text.to_vec()).unwrap().replace("identity 1", "identity 3");
     fs::write(folder.path().join("identity"), newer).unwrap();
     drop(identity);
-    let error = open(folder.path(), &Expected::default()).unwrap_err();
-    assert!(matches!(error, IdentityError::Newer { .. }));
+    let error = open(folder.path(), &ExpectedIdentity::default()).unwrap_err();
+    assert!(matches!(error, IdentityError::NewerRelease { .. }));
 }
 
 /// [level-8] A folder that requires a higher level is refused and left unchanged: an earlier
@@ -265,7 +270,8 @@ fn folder_that_needs_a_higher_level_is_refused_unchanged() {
     identity.mark_level(Level(8)).unwrap();
     assert_eq!(fs::read(&file).unwrap(), raised, "it never goes back");
     drop(identity);
-    let supporting = |level| Expected { supports: Some(level), ..Expected::default() };
+    let supporting =
+        |level| ExpectedIdentity { supported_level: Some(level), ..ExpectedIdentity::default() };
     let error = open(folder.path(), &supporting(Level(8))).unwrap_err();
     let expected = "this folder needs level 9, and this release supports 8 at most";
     assert!(error.to_string().ends_with(expected), "{error}");
@@ -275,9 +281,9 @@ fn folder_that_needs_a_higher_level_is_refused_unchanged() {
 
 fn book() -> AddressBook {
     AddressBook {
-        at: Slot(12),
+        as_of_slot: Slot(12),
         peers: [(NodeId(3), "a:3".to_owned()), (NodeId(9), "a:9".to_owned())].into(),
-        removed: [NodeId(1)].into(),
+        removed_nodes: [NodeId(1)].into(),
     }
 }
 
@@ -288,19 +294,19 @@ fn joined_node_has_peer_addresses_and_its_next_role() {
     let folder = tempfile::tempdir().unwrap();
     let founding = Founding { node: NodeId(9), ..founding() };
     let home = LockedFolder::create(folder.path()).unwrap();
-    let joined = Identity::join(home, founding.clone(), As::Auxiliary, book()).unwrap();
+    let joined = Identity::join(home, founding.clone(), MemberRole::Auxiliary, book()).unwrap();
     drop(joined);
     let mut identity = reopen(folder.path());
     assert_eq!(identity.founding(), &founding);
-    assert_eq!(identity.joins(), Some(As::Auxiliary));
-    assert_eq!((identity.book(), identity.book_lost()), (&book(), None));
+    assert_eq!(identity.joining_role(), Some(MemberRole::Auxiliary));
+    assert_eq!((identity.address_book(), identity.address_book_damage()), (&book(), None));
     identity.mark_joined().unwrap();
-    let moved = AddressBook { at: Slot(99), ..AddressBook::default() };
-    identity.set_book(moved.clone());
-    identity.save_book().unwrap();
+    let moved = AddressBook { as_of_slot: Slot(99), ..AddressBook::default() };
+    identity.set_address_book(moved.clone());
+    identity.save_address_book().unwrap();
     drop(identity);
     let identity = reopen(folder.path());
-    assert_eq!((identity.joins(), identity.book()), (None, &moved));
+    assert_eq!((identity.joining_role(), identity.address_book()), (None, &moved));
 }
 
 /// A damaged book does not prevent a start: it is a hint, and the founding members replace it.
@@ -311,8 +317,8 @@ fn damaged_address_book_does_not_prevent_a_start() {
     assert!(!folder.path().join("peers").exists(), "it says no more");
     fs::write(folder.path().join("peers"), "nonsense").unwrap();
     let identity = reopen(folder.path());
-    assert_eq!(identity.book(), &AddressBook::founded(&founding().members));
-    assert!(identity.book_lost().unwrap().contains("checksum"));
+    assert_eq!(identity.address_book(), &AddressBook::from_founding(&founding().members));
+    assert!(identity.address_book_damage().unwrap().contains("checksum"));
 }
 
 /// A crash between the two files of a joining node leaves a folder that can join again.
@@ -334,11 +340,11 @@ fn a_removed_node_does_not_start_again() {
     identity.mark_removed().unwrap();
     assert!(identity.is_removed());
     drop(identity);
-    let refused = open(folder.path(), &Expected::default()).unwrap_err();
+    let refused = open(folder.path(), &ExpectedIdentity::default()).unwrap_err();
     let expected = IdentityError::Removed { folder: folder.path().to_owned(), node: NodeId(2) };
     assert_eq!(refused, expected);
     assert!(refused.to_string().contains("was removed from its cluster"));
     assert!(refused.hint().contains("empty folder"), "{}", refused.hint());
     // The offline tools can still read it.
-    assert_eq!(LockedFolder::peek(folder.path()), Ok(founding()));
+    assert_eq!(LockedFolder::read_founding(folder.path()), Ok(founding()));
 }

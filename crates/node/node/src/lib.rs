@@ -28,7 +28,7 @@ pub mod streams;
 pub mod terms;
 
 pub use boot::boot;
-pub use folder::{LOCK, LockedFolder};
+pub use folder::{LOCK_FILE, LockedFolder};
 pub use home::Home;
 pub use identity::Identity;
 pub use node_host::NodeHost;

@@ -3,12 +3,12 @@
 use std::fmt::{Display, Write as _};
 
 use quorate_core::effect::Role;
-use quorate_log::disk::{Disk, Durations};
+use quorate_log::disk::{Disk, DurationHistogram};
 use quorate_replica::{
     DeviceStatus, Replica,
     counters::Counters,
     front::RefusalCounts,
-    latencies::CLASSES,
+    latencies::CLASS_COUNT,
     scrubbing::report::{Fate, ScrubStatus},
     service::StateMachine,
     status::{Activity, Peer, Snapshot, Status, Streams},
@@ -20,7 +20,7 @@ macro_rules! totals {
         let from = $from;
         $(
             let name = concat!($prefix, stringify!($field), "_total");
-            head($out, name, $help, "counter");
+            append_head($out, name, $help, "counter");
             let _ = writeln!($out, "quorate_{name} {}", from.$field);
         )+
     }};
@@ -30,91 +30,91 @@ macro_rules! totals {
 pub(crate) fn render<D: Disk, S: StateMachine>(
     replica: &Replica<D, S>,
     status: &Status,
-    clients: Clients,
+    clients: ClientStats,
     out: &mut String,
 ) {
     let voting = status.role != Role::Learner && !replica.has_log_failed();
-    gauge(out, "voting", "Whether this node has a vote and can cast it.", u8::from(voting));
-    gauges(status, clients, out);
+    append_gauge(out, "voting", "Whether this node has a vote and can cast it.", u8::from(voting));
+    append_gauges(status, clients, out);
     let diverged = u8::from(replica.is_in_doubt());
-    gauge(out, "diverged", "Whether this node's data differs and may be wrong.", diverged);
+    append_gauge(out, "diverged", "Whether this node's data differs and may be wrong.", diverged);
     let help = "Clocks of nodes that differ from the group's by more than a second, as known here.";
-    gauge(out, "clocks_off", help, replica.clocks_off());
-    counters(replica, out);
-    streams(&status.streams, out);
-    totals!(out, "client_", clients.refused, {
+    append_gauge(out, "clocks_off", help, replica.wrong_clock_count());
+    append_counters(replica, out);
+    append_streams(&status.streams, out);
+    totals!(out, "client_", clients.refusal_counts, {
         forbidden: "Client requests refused because the role is not sufficient.",
         wrong_passwords: "Wrong passwords sent by clients.",
     });
 }
 
-pub(crate) fn lines_dropped(count: u64, out: &mut String) {
+pub(crate) fn append_dropped_lines(count: u64, out: &mut String) {
     let name = "stderr_lines_dropped_total";
     let help = "Log lines dropped because standard error was full or its reader too slow.";
-    head(out, name, help, "counter");
+    append_head(out, name, help, "counter");
     let _ = writeln!(out, "quorate_{name} {count}");
 }
 
-fn streams(streams: &Streams, out: &mut String) {
-    gauge(out, "streams", "Named byte streams.", streams.named);
-    gauge(out, "streams_open", "Byte streams open for writing.", streams.open);
-    gauge(
+fn append_streams(streams: &Streams, out: &mut String) {
+    append_gauge(out, "streams", "Named byte streams.", streams.named_count);
+    append_gauge(out, "streams_open", "Byte streams open for writing.", streams.open);
+    append_gauge(
         out,
         "stream_store_used_bytes",
         "Bytes of stream content stored on this node's disk.",
         streams.used_bytes,
     );
-    gauge(
+    append_gauge(
         out,
         "stream_store_file_bytes",
         "Size of the files that hold stream content.",
         streams.file_bytes,
     );
-    gauge(
+    append_gauge(
         out,
         "stream_missing_bytes",
         "Bytes of streams that this node should hold, and is fetching from others.",
         streams.missing_bytes,
     );
-    gauge(
+    append_gauge(
         out,
         "stream_ingest_stopped",
         "1 if this node accepts no stream bytes; /ready says why.",
-        u64::from(streams.stopped.is_some()),
+        u64::from(streams.stop_reason.is_some()),
     );
-    gauge(
+    append_gauge(
         out,
         "stream_store_waits",
         "1 if stream bytes wait for disk space or descriptors.",
-        u64::from(streams.short),
+        u64::from(streams.is_short_of_resources),
     );
 }
 
-fn scrub(scrub: &ScrubStatus, out: &mut String) {
-    gauge(
+fn append_scrub(scrub: &ScrubStatus, out: &mut String) {
+    append_gauge(
         out,
         "scrubbing",
         "1 while a scrub checks everything this node keeps.",
         u64::from(scrub.now.is_some()),
     );
     for (name, help, value) in [
-        ("scrub_bytes_total", "Bytes that scrubs have read.", scrub.bytes_total),
+        ("scrub_bytes_total", "Bytes that scrubs have read.", scrub.bytes_read_total),
         (
             "scrub_damaged_total",
             "Damaged places found by scrubs; a place counts each time it is found.",
             scrub.found_total,
         ),
     ] {
-        head(out, name, help, "counter");
+        append_head(out, name, help, "counter");
         let _ = writeln!(out, "quorate_{name} {value}");
     }
     let (name, help) = ("scrub_found", "Damaged places found by the last scrub, by outcome.");
-    head(out, name, help, "gauge");
+    append_head(out, name, help, "gauge");
     for fate in Fate::ALL {
         let (count, fate) = (scrub.count(fate), fate.name());
         let _ = writeln!(out, "quorate_{name}{{fate=\"{fate}\"}} {count}");
     }
-    gauge(
+    append_gauge(
         out,
         "scrub_ended_unix_seconds",
         "When the last scrub ended, in seconds since 1970; 0 if none did.",
@@ -124,74 +124,89 @@ fn scrub(scrub: &ScrubStatus, out: &mut String) {
 
 /// Client statistics from the front.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Clients {
+pub(crate) struct ClientStats {
     pub(crate) connections: usize,
     pub(crate) held_bytes: usize,
-    pub(crate) refused: RefusalCounts,
+    pub(crate) refusal_counts: RefusalCounts,
 }
 
-fn gauges(status: &Status, clients: Clients, out: &mut String) {
-    gauge(out, "leading", "Whether this node leads.", u8::from(status.role == Role::Leader));
-    gauge(out, "leader_known", "Whether a leader is known.", u8::from(status.leader.is_some()));
-    gauge(out, "healthy", "Whether this node reports no error.", u8::from(status.error.is_none()));
-    gauge(
+fn append_gauges(status: &Status, clients: ClientStats, out: &mut String) {
+    append_gauge(out, "leading", "Whether this node leads.", u8::from(status.role == Role::Leader));
+    append_gauge(
+        out,
+        "leader_known",
+        "Whether a leader is known.",
+        u8::from(status.leader.is_some()),
+    );
+    append_gauge(
+        out,
+        "healthy",
+        "Whether this node reports no error.",
+        u8::from(status.error.is_none()),
+    );
+    append_gauge(
         out,
         "removed",
         "Whether this node was removed from the cluster, and may be switched off.",
         u8::from(status.removed),
     );
     let doing = status.progress.map(|progress| progress.activity);
-    gauge(
+    append_gauge(
         out,
         "behind",
         "Whether this node has yet to apply what is known to be decided.",
         u8::from(doing.is_some()),
     );
-    gauge(
+    append_gauge(
         out,
         "receiving_snapshot",
         "Whether this node is sent a snapshot, because no log has what it lacks.",
         u8::from(doing == Some(Activity::ReceivingSnapshot)),
     );
-    gauge(out, "era", "Number of the configuration in force.", status.era.0);
-    gauge(out, "feature_level", "Feature level that the cluster uses.", status.level.level.0);
-    gauge(
+    append_gauge(out, "era", "Number of the configuration in force.", status.era.0);
+    append_gauge(
+        out,
+        "feature_level",
+        "Feature level that the cluster uses.",
+        status.level.level.0,
+    );
+    append_gauge(
         out,
         "feature_level_supported",
         "Newest feature level that this node's release supports.",
-        status.level.supports.0,
+        status.level.supported_level.0,
     );
-    members(status, out);
-    device(status.device.as_ref(), out);
-    gauge(out, "ballot_round", "Round of the ballot led or followed.", status.ballot.round);
-    gauge(out, "decided_slots", "Every slot below is decided.", status.decided_to.0);
-    gauge(out, "applied_slots", "Every slot below is applied.", status.applied_to.0);
-    gauge(out, "durable_slots", "Every slot below is durable here.", status.durable_to.0);
-    gauge(out, "log_bytes", "Size of the log on disk.", status.log_bytes);
+    append_members(status, out);
+    append_device(status.device.as_ref(), out);
+    append_gauge(out, "ballot_round", "Round of the ballot led or followed.", status.ballot.round);
+    append_gauge(out, "decided_slots", "Every slot below is decided.", status.decided_to.0);
+    append_gauge(out, "applied_slots", "Every slot below is applied.", status.applied_to.0);
+    append_gauge(out, "durable_slots", "Every slot below is durable here.", status.durable_to.0);
+    append_gauge(out, "log_bytes", "Size of the log on disk.", status.log_bytes);
     let disk = status.disk;
     if let Some(rate) = disk.log_bytes_per_second {
         let help = "Growth of the log over the last minute.";
-        gauge(out, "log_growth_bytes_per_second", help, rate);
+        append_gauge(out, "log_growth_bytes_per_second", help, rate);
     }
     if let Some(free) = disk.free_bytes {
-        gauge(out, "disk_free_bytes", "Room that the log has left.", free);
+        append_gauge(out, "disk_free_bytes", "Room that the log has left.", free);
     }
     let help = "Whether this node refuses data because too few members have disk space for it.";
-    gauge(out, "data_refused", help, u8::from(disk.data_refused));
-    scrub(&status.scrub, out);
-    gauge(out, "connections", "Client connections.", clients.connections);
-    gauge(
+    append_gauge(out, "data_refused", help, u8::from(disk.refuses_data));
+    append_scrub(&status.scrub, out);
+    append_gauge(out, "connections", "Client connections.", clients.connections);
+    append_gauge(
         out,
         "client_held_bytes",
         "Memory for replies and requests of clients.",
         clients.held_bytes,
     );
-    head(out, "peer_connected", "Whether a node is connected.", "gauge");
+    append_head(out, "peer_connected", "Whether a node is connected.", "gauge");
     for peer in &status.peers {
         let (node, connected) = (peer.member.node, u8::from(peer.connected));
         let _ = writeln!(out, "quorate_peer_connected{{node=\"{node}\"}} {connected}");
     }
-    head(
+    append_head(
         out,
         "peer_payload_bytes_sent_total",
         "Bytes of values sent to a node: none to an auxiliary that is not needed.",
@@ -201,7 +216,7 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
         let (node, bytes) = (peer.member.node, peer.payload_bytes_sent);
         let _ = writeln!(out, "quorate_peer_payload_bytes_sent_total{{node=\"{node}\"}} {bytes}");
     }
-    head(
+    append_head(
         out,
         "ring_member",
         "Whether votes for this leader pass through a node; absent if members vote directly.",
@@ -210,7 +225,7 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
     for node in &status.ring {
         let _ = writeln!(out, "quorate_ring_member{{node=\"{node}\"}} 1");
     }
-    head(
+    append_head(
         out,
         "auxiliary_engaged",
         "Whether an auxiliary receives proposals; known to the leader.",
@@ -226,7 +241,12 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
             );
         }
     }
-    head(out, "peer_lag_slots", "How many slots a node is behind; known to the leader.", "gauge");
+    append_head(
+        out,
+        "peer_lag_slots",
+        "How many slots a node is behind; known to the leader.",
+        "gauge",
+    );
     for peer in &status.peers {
         if let Some(lag) = peer.lag {
             let _ = writeln!(out, "quorate_peer_lag_slots{{node=\"{}\"}} {lag}", peer.member.node);
@@ -235,58 +255,67 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
 }
 
 /// Appends the metrics of a device. Without a device, all values are 0.
-fn device(device: Option<&DeviceStatus>, out: &mut String) {
+fn append_device(device: Option<&DeviceStatus>, out: &mut String) {
     let none = DeviceStatus::default();
     let is = device.unwrap_or(&none);
-    gauge(
+    append_gauge(
         out,
         "device_wanted",
         "Whether this node is configured to use a device.",
         u8::from(device.is_some()),
     );
-    gauge(out, "device_used", "Whether a device may vote for this node.", u8::from(is.used));
-    gauge(
+    append_gauge(
+        out,
+        "device_used",
+        "Whether a device may vote for this node.",
+        u8::from(is.is_used),
+    );
+    append_gauge(
         out,
         "device_gives_slots",
         "Whether a device assigns slots for this node.",
-        u8::from(is.gives_from.is_some()),
+        u8::from(is.assigns_from.is_some()),
     );
     for (name, help, value) in [
-        ("votes", "Votes cast by this node's devices.", is.votes),
-        ("slots", "Slots assigned by this node's devices.", is.given),
-        ("decisions", "Decisions counted by this node's devices.", is.counted),
+        ("votes", "Votes cast by this node's devices.", is.vote_count),
+        ("slots", "Slots assigned by this node's devices.", is.assigned_slots),
+        ("decisions", "Decisions counted by this node's devices.", is.counted_decisions),
         (
             "taken_back",
             "Times that this node took slot assignment back from its device.",
-            is.taken_back,
+            is.revocation_count,
         ),
         (
             "values_offered",
             "Values that this node sent in frames to the leader's device.",
-            is.offered,
+            is.offered_values,
         ),
         (
             "values_outgrown",
             "Values too long for a frame, sent over connections instead.",
-            is.outgrown,
+            is.oversized_values,
         ),
-        ("frames_lost", "Frames for this node dropped because its device was full.", is.lost),
+        (
+            "frames_lost",
+            "Frames for this node dropped because its device was full.",
+            is.dropped_frames,
+        ),
     ] {
         let name = format!("device_{name}_total");
-        head(out, &name, help, "counter");
+        append_head(out, &name, help, "counter");
         let _ = writeln!(out, "quorate_{name} {value}");
     }
     let name = "device_frames_refused_total";
     let help = "Frames refused by this node's devices, by reason.";
-    head(out, name, help, "counter");
+    append_head(out, name, help, "counter");
     for reason in quorate_replica::device_reasons() {
-        let (count, reason) = (is.refused[reason as usize], reason.name());
+        let (count, reason) = (is.frames_by_outcome[reason as usize], reason.name());
         let _ = writeln!(out, "quorate_{name}{{reason=\"{reason}\"}} {count}");
     }
 }
 
-fn members(status: &Status, out: &mut String) {
-    head(out, "members", "Nodes that this node knows.", "gauge");
+fn append_members(status: &Status, out: &mut String) {
+    append_head(out, "members", "Nodes that this node knows.", "gauge");
     let role = |peer: &Peer| match (peer.weight, peer.auxiliary) {
         (0, _) => "learner",
         (_, true) => "auxiliary",
@@ -300,7 +329,7 @@ fn members(status: &Status, out: &mut String) {
         let count = roles.iter().filter(|role| **role == name).count();
         let _ = writeln!(out, "quorate_members{{role=\"{name}\"}} {count}");
     }
-    gauge(
+    append_gauge(
         out,
         "plan_underway",
         "Whether a membership change is in progress.",
@@ -308,7 +337,7 @@ fn members(status: &Status, out: &mut String) {
     );
 }
 
-fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String) {
+fn append_counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String) {
     totals!(out, "", replica.counters(), {
         commands_accepted: "Commands accepted from this node's clients.",
         commands_answered: "Commands of this node's clients that were executed and answered.",
@@ -353,8 +382,8 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         trims: "How often the log was trimmed.",
         alarms: "Protocol violations found; each needs a person.",
     });
-    latencies(&replica.counters(), out);
-    head(
+    append_latencies(&replica.counters(), out);
+    append_head(
         out,
         "ring_left_out_total",
         "How often a node was left out after a ring without progress.",
@@ -363,39 +392,49 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
     for (node, times) in replica.counters().ring_left_out.iter() {
         let _ = writeln!(out, "quorate_ring_left_out_total{{node=\"{node}\"}} {times}");
     }
-    gauge(out, "log_ready_bytes", "Log space prepared in advance.", replica.log().spare_bytes());
-    gauge(
+    append_gauge(
+        out,
+        "log_ready_bytes",
+        "Log space prepared in advance.",
+        replica.log().spare_bytes(),
+    );
+    append_gauge(
         out,
         "log_start_slots",
         "First slot of the log; a snapshot has everything below.",
         replica.log().start().0,
     );
-    gauge(out, "log_used_bytes", "Bytes of the log still needed.", replica.log().used_bytes());
-    gauge(
+    append_gauge(
+        out,
+        "log_used_bytes",
+        "Bytes of the log still needed.",
+        replica.log().used_bytes(),
+    );
+    append_gauge(
         out,
         "log_bytes_max",
         "Size above which the log is trimmed even if nodes that are behind need it.",
         replica.log_bytes_max(),
     );
-    if let Some(Snapshot { at, bytes }) = replica.snapshot() {
+    if let Some(Snapshot { slot: at, bytes }) = replica.snapshot() {
         let help = "This node's snapshot has everything below this slot.";
-        gauge(out, "snapshot_slots", help, at.0);
-        gauge(out, "snapshot_bytes", "Size of this node's snapshot.", bytes);
+        append_gauge(out, "snapshot_slots", help, at.0);
+        append_gauge(out, "snapshot_bytes", "Size of this node's snapshot.", bytes);
     }
     totals!(out, "disk_", replica.log().counters(), {
         writes: "Writes into log segments; one per commit.",
         flushes: "Flushes of log segments; one per commit.",
         write_bytes: "Bytes written into log segments.",
-        reads: "Reads of the log after the start.",
-        prepared: "Segments prepared.",
+        read_count: "Reads of the log after the start.",
+        files_prepared: "Segments prepared.",
         segment_waits: "Segments that a write had to wait for.",
     });
-    flush_times(&replica.log().counters().flush_times, out);
+    append_flush_times(&replica.log().counters().flush_times, out);
     totals!(out, "slow_", replica.slow_paths(), {
         campaigns: "Phase 1 started.",
-        rewrites: "Votes that replaced older ones.",
-        gaps: "Proposals that arrived before an earlier one.",
-        busy: "Proposals refused for lack of room.",
+        vote_rewrites: "Votes that replaced older ones.",
+        proposal_gaps: "Proposals that arrived before an earlier one.",
+        busy_refusals: "Proposals refused for lack of room.",
         missing_bytes: "Proposals that arrived without their bytes.",
         rewinds: "Times that a leader went back and resent.",
         catchups: "Times that this node requested decided values.",
@@ -406,21 +445,21 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
 /// Appends the histogram of command latencies, in seconds. As Prometheus requires, each bucket
 /// includes the smaller ones. The upper bound of each bucket is twice that of the previous one. A
 /// bucket combines four of the counted latency classes.
-fn latencies(counters: &Counters, out: &mut String) {
+fn append_latencies(counters: &Counters, out: &mut String) {
     let name = "command_latency_seconds";
     let help = "Seconds from acceptance to reply of commands from this node's clients.";
-    head(out, name, help, "histogram");
+    append_head(out, name, help, "histogram");
     let mut sum = 0;
     // The last class includes all longer latencies.
-    for (under_us, count) in counters.command_latencies.iter().take(CLASSES - 1) {
+    for (under_us, count) in counters.command_latencies.iter().take(CLASS_COUNT - 1) {
         sum += count;
         if under_us.is_power_of_two() {
-            let le = seconds(under_us);
+            let le = us_to_seconds(under_us);
             let _ = writeln!(out, "quorate_{name}_bucket{{le=\"{le}\"}} {sum}");
         }
     }
     let all = counters.commands_answered;
-    let took = seconds(counters.commands_answered_us);
+    let took = us_to_seconds(counters.commands_answered_us);
     let _ = writeln!(
         out,
         "quorate_{name}_bucket{{le=\"+Inf\"}} {all}\nquorate_{name}_sum {took}\nquorate_{name}_count {all}"
@@ -428,31 +467,31 @@ fn latencies(counters: &Counters, out: &mut String) {
 }
 
 /// Appends the histogram of log write times.
-fn flush_times(times: &Durations, out: &mut String) {
+fn append_flush_times(times: &DurationHistogram, out: &mut String) {
     let name = "disk_flush_seconds";
     let help = "Seconds until log writes were on stable storage.";
-    head(out, name, help, "histogram");
-    for (us, count) in times.up_to() {
-        let le = seconds(us);
+    append_head(out, name, help, "histogram");
+    for (us, count) in times.cumulative_buckets() {
+        let le = us_to_seconds(us);
         let _ = writeln!(out, "quorate_{name}_bucket{{le=\"{le}\"}} {count}");
     }
-    let (all, took) = (times.count, seconds(times.sum_us));
+    let (all, took) = (times.count, us_to_seconds(times.sum_us));
     let _ = writeln!(
         out,
         "quorate_{name}_bucket{{le=\"+Inf\"}} {all}\nquorate_{name}_sum {took}\nquorate_{name}_count {all}"
     );
 }
 
-fn seconds(us: u64) -> f64 {
+fn us_to_seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
-fn gauge(out: &mut String, name: &str, help: &str, value: impl Display) {
-    head(out, name, help, "gauge");
+fn append_gauge(out: &mut String, name: &str, help: &str, value: impl Display) {
+    append_head(out, name, help, "gauge");
     let _ = writeln!(out, "quorate_{name} {value}");
 }
 
-fn head(out: &mut String, name: &str, help: &str, kind: &str) {
+fn append_head(out: &mut String, name: &str, help: &str, kind: &str) {
     let _ = writeln!(out, "# HELP quorate_{name} {help}\n# TYPE quorate_{name} {kind}");
 }
 
@@ -505,7 +544,7 @@ mod tests {
 
     fn check_lines(status: &Status, expected: [&str; 4]) {
         let mut text = String::new();
-        gauges(status, Clients::default(), &mut text);
+        append_gauges(status, ClientStats::default(), &mut text);
         for line in expected {
             let line = format!("quorate_{line}");
             assert!(text.lines().any(|other| other == line), "{line}: {text}");
@@ -520,7 +559,7 @@ mod tests {
         counters.command_latencies.add(1, u64::MAX, u64::MAX);
         (counters.commands_answered, counters.commands_answered_us) = (5, 9_000_300);
         let mut text = String::new();
-        latencies(&counters, &mut text);
+        append_latencies(&counters, &mut text);
         let name = "quorate_command_latency_seconds";
         for line in [
             "_bucket{le=\"0.000032\"} 0",
@@ -538,10 +577,10 @@ mod tests {
 
     #[test]
     fn flush_durations_are_rendered_as_a_histogram() {
-        let mut times = Durations::default();
+        let mut times = DurationHistogram::default();
         [100, 5000, u64::MAX / 2].into_iter().for_each(|us| times.add_us(us));
         let mut text = String::new();
-        flush_times(&times, &mut text);
+        append_flush_times(&times, &mut text);
         for line in
             ["{le=\"0.000064\"} 0", "{le=\"0.000128\"} 1", "{le=\"8.388608\"} 2", "{le=\"+Inf\"} 3"]
         {
@@ -559,15 +598,15 @@ mod tests {
         status.progress = Some(Progress {
             activity: Activity::CatchingUp,
             from: 0,
-            at: 1,
-            to: 2,
+            position: 1,
+            end: 2,
             per_second: None,
-            ms: 0,
+            elapsed_ms: 0,
         });
         check_lines(&status, ["removed 0", "behind 1", "receiving_snapshot 0", "data_refused 0"]);
         let progress = status.progress.as_mut().expect("it is there");
         progress.activity = Activity::ReceivingSnapshot;
-        (status.removed, status.disk.data_refused) = (true, true);
+        (status.removed, status.disk.refuses_data) = (true, true);
         check_lines(&status, ["removed 1", "behind 1", "receiving_snapshot 1", "data_refused 1"]);
     }
 }

@@ -18,16 +18,16 @@ use quorate_replica::{
     CommandId, ReplicaOptions, StateMachine,
     events::Event,
     front::{Completion, ConnectionId, Endpoints, Front, Requests},
-    plane::{Body, Plane, Received, TooLarge},
-    tuner::Change,
+    plane::{FrameBody, Plane, ReceivedFrame, TooLarge},
+    tuner::SettingChange,
 };
 use quorate_wire::{Frame, Lane};
 
 use crate::{
-    boot::{BootError, BootStep, Parts, Question, Starter, boot},
-    host::{ClientSide as _, Host as _, PeerSide as _, TurnTimes},
-    identity::{Expected, Founding, Identity},
-    listener::Listener,
+    boot::{BootError, BootStep, MemoryRequest, NodeParts, Starter, boot},
+    host::{ClientHost as _, Host as _, PeerHost as _, TurnTimes},
+    identity::{ExpectedIdentity, Founding, Identity},
+    listener::EventListener,
     node_host::NodeHost,
 };
 
@@ -98,7 +98,7 @@ impl Starter for SilentStarter {
     }
     fn choose_replica(&self, _: &mut ReplicaOptions) {}
     fn report_step(&mut self, _: BootStep<'_>) {}
-    fn request_memories(&mut self, _: &Question<'_>) -> Vec<(NodeId, Memory)> {
+    fn request_memories(&mut self, _: &MemoryRequest<'_>) -> Vec<(NodeId, Memory)> {
         Vec::new()
     }
     fn wait_for_room(&mut self, _: &BootError) -> bool {
@@ -106,10 +106,10 @@ impl Starter for SilentStarter {
     }
 }
 
-impl Listener for SilentStarter {
-    fn notice(&mut self, _: &str) {}
-    fn change(&mut self, _: &Change) {}
-    fn event(&mut self, _: Time, _: &Event, _: Option<&str>) {}
+impl EventListener for SilentStarter {
+    fn on_notice(&mut self, _: &str) {}
+    fn on_tuning_change(&mut self, _: &SettingChange) {}
+    fn on_event(&mut self, _: Time, _: &Event, _: Option<&str>) {}
     fn end_turn(&mut self, _: Time) {}
 }
 
@@ -120,7 +120,13 @@ impl Plane for NoPeers {
     fn has_room(&self, _: NodeId, _: Lane, _: usize) -> bool {
         false
     }
-    fn send(&mut self, _: NodeSet, _: Lane, _: &[u8], _: Body<'_>) -> Result<NodeSet, TooLarge> {
+    fn send(
+        &mut self,
+        _: NodeSet,
+        _: Lane,
+        _: &[u8],
+        _: FrameBody<'_>,
+    ) -> Result<NodeSet, TooLarge> {
         Ok(NodeSet::default())
     }
 }
@@ -139,8 +145,8 @@ fn founding(nodes: u32) -> Founding {
     }
 }
 
-fn parts() -> Parts<Nothing, Eager> {
-    Parts {
+fn parts() -> NodeParts<Nothing, Eager> {
+    NodeParts {
         service: Nothing,
         stored_to: |_| Slot(0),
         front: Eager::default(),
@@ -163,7 +169,7 @@ impl Starter for RememberingStarter {
     }
     fn choose_replica(&self, _: &mut ReplicaOptions) {}
     fn report_step(&mut self, _: BootStep<'_>) {}
-    fn request_memories(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)> {
+    fn request_memories(&mut self, question: &MemoryRequest<'_>) -> Vec<(NodeId, Memory)> {
         assert_eq!((question.cluster, question.node), (1, NodeId(1)));
         assert_eq!(question.peers.len(), 3);
         vec![(NodeId(2), self.0.take().unwrap()), (NodeId(3), Memory::default())]
@@ -197,9 +203,10 @@ fn folder_that_was_rolled_back_starts_a_new_incarnation() {
         (remembered(7, 0, 10), Some((7, 13))),
     ];
     for (told, begun) in &mut starts {
-        let identity = match Identity::open(disk.attach(), &Expected::default()) {
+        let identity = match Identity::open(disk.reopen_after_crash(), &ExpectedIdentity::default())
+        {
             Ok(identity) => identity,
-            Err(_) => Identity::create(disk.attach(), founding(3)).unwrap(),
+            Err(_) => Identity::create(disk.reopen_after_crash(), founding(3)).unwrap(),
         };
         let host = boot(identity, parts(), told);
         assert!(told.0.is_none(), "it asked");
@@ -241,8 +248,8 @@ fn folder_is_marked_before_a_raise_is_accepted() {
         };
         let frame = Frame::Protocol { message: Message::Phase2a(proposal), bytes: None };
         let now = TurnTimes { time: Time(10), wall_ms: 0 };
-        let received = Received::plain(Member::first(2), frame);
-        host.frame(&mut now.turn(&mut NoPeers), Lane::Control, received);
+        let received = ReceivedFrame::without_attributes(Member::first(2), frame);
+        host.handle_frame(&mut now.turn(&mut NoPeers), Lane::Control, received);
         host.replica().node().newest_run().voted_to(ballot)
     };
     assert_eq!(hears(11), Slot(0), "no vote for what is not known here");
@@ -260,7 +267,7 @@ fn front_with_more_work_gets_the_next_turn_at_once() {
     let idle = (1..1_000).map(|turn| Time(turn * 10)).find(|now| {
         let now = TurnTimes { time: *now, wall_ms: 0 };
         host.poll(&mut now.turn(&mut NoPeers));
-        host.submit(now);
+        host.submit_records(now);
         host.end_turn(now.time).is_none_or(|at| at > now.time)
     });
     let now = idle.expect("a turn without work");
@@ -277,7 +284,7 @@ fn front_is_woken_by_the_group_clock() {
     let mut turn = |now: u64, wall_ms: u64| {
         let now = TurnTimes { time: Time(now), wall_ms };
         host.poll(&mut now.turn(&mut NoPeers));
-        host.submit(now);
+        host.submit_records(now);
         (host.front_mut().wake_at_ms, host.end_turn(now.time))
     };
     let mut now = 0;

@@ -17,18 +17,18 @@ use std::{
 
 use quorate_log::Base;
 use quorate_log::disk::{
-    Family, FileId, SmallFiles as _, create_private_folder, private_file, temporary,
+    Family, FileId, SmallFiles as _, create_private_folder, private_file, temporary_name,
 };
-use quorate_replica::backup::{BadBackup, Checked, Founded, NewGroup, Part, founded};
+use quorate_replica::backup::{BadBackup, CheckedBackup, NewGroup, NewLog, PartBlocks, create_log};
 
 use quorate_stream::store::Store;
-use streams::Streams;
+use streams::RestoredStreams;
 
 use crate::{
-    folder::{LockedFolder, RESTORING, failed, sync_folder},
+    folder::{LockedFolder, RESTORE_MARK_FILE, io_failure, sync_folder},
     home::Home as _,
     identity::{Founding, Identity, IdentityError},
-    terms::Terms,
+    terms::FoundingTerms,
 };
 
 /// Reason why a backup was not restored. The folder is empty, or has files that another attempt
@@ -67,15 +67,15 @@ impl From<BadBackup> for RestoreError {
 
 /// Turns the folder into that of the new cluster's only node. `from` opens the backup again from
 /// its start. `nonce` is random.
-pub fn restore<R: Read>(
+pub fn restore_backup<R: Read>(
     folder: &Path,
     from: R,
-    checked: &Checked,
+    checked: &CheckedBackup,
     group: &NewGroup,
     nonce: u64,
 ) -> Result<(), RestoreError> {
     let mut home = LockedFolder::create_to_restore(folder)?;
-    home.replace(RESTORING, b"").map_err(IdentityError::from)?;
+    home.replace(RESTORE_MARK_FILE, b"").map_err(IdentityError::from)?;
     let filled = create_contents(&mut home, from, checked, group);
     if filled.is_err() {
         // If this fails, the next attempt removes the leftovers.
@@ -84,7 +84,7 @@ pub fn restore<R: Read>(
     filled?;
     let founding = Founding {
         // The usual terms: a majority of one.
-        terms: Terms::default(),
+        terms: FoundingTerms::default(),
         cluster: group.cluster,
         node: group.node,
         class: checked.header.class,
@@ -102,48 +102,48 @@ pub fn restore<R: Read>(
 fn create_contents<R: Read>(
     home: &mut LockedFolder,
     from: R,
-    checked: &Checked,
+    checked: &CheckedBackup,
     group: &NewGroup,
 ) -> Result<(), RestoreError> {
     let folder = home.path().to_owned();
     remove_unfinished(&folder)?;
     for family in Family::all() {
         let path = folder.join(family.folder());
-        create_private_folder(&path).map_err(|error| failed("create", &path, &error))?;
+        create_private_folder(&path).map_err(|error| io_failure("create", &path, &error))?;
     }
     let mut parts = PartFiles { folder: &folder, open: None };
-    let begins = match checked.header.streams {
+    let begins = match checked.header.stream_bytes {
         Some(1..) => {
-            let mut streams = Streams::open(home)?;
-            let begins = founded::<R, RestoreError>(
+            let mut streams = RestoredStreams::open(home)?;
+            let begins = create_log::<R, RestoreError>(
                 from,
                 checked,
                 group,
                 &mut |part| Ok(parts.write(&part)?),
                 &mut |stream, position, bytes| Ok(streams.append_bytes(stream, position, bytes)?),
             )?;
-            streams.finish(group.at)?;
+            streams.make_durable(group.first_slot)?;
             begins
         }
-        _ => without_streams(from, checked, group, &mut parts)?,
+        _ => restore_without_streams(from, checked, group, &mut parts)?,
     };
     parts.close()?;
     sync_folder(&folder.join(Family::Snapshot.folder()))?;
     sync_folder(&folder)?;
-    let base = Base { start: begins.at, note: begins.note };
+    let base = Base { start: begins.first_slot, note: begins.base_note };
     let (name, bytes) = base.for_new_log(group.cluster, group.node);
     home.replace(name, &bytes).map_err(IdentityError::from)?;
     Ok(())
 }
 
 /// Restores a backup that has no streams or does not include their bytes.
-fn without_streams<R: Read>(
+fn restore_without_streams<R: Read>(
     from: R,
-    checked: &Checked,
+    checked: &CheckedBackup,
     group: &NewGroup,
     parts: &mut PartFiles<'_>,
-) -> Result<Founded, RestoreError> {
-    founded::<R, RestoreError>(
+) -> Result<NewLog, RestoreError> {
+    create_log::<R, RestoreError>(
         from,
         checked,
         group,
@@ -159,8 +159,8 @@ struct PartFiles<'a> {
 }
 
 impl PartFiles<'_> {
-    fn write(&mut self, part: &Part<'_>) -> Result<(), IdentityError> {
-        let id = part.at.file;
+    fn write(&mut self, part: &PartBlocks<'_>) -> Result<(), IdentityError> {
+        let id = part.position.file;
         let path = self.folder.join(id.family.folder()).join(id.name());
         let file = match self.open.take() {
             Some((open, file)) if open == id => file,
@@ -172,11 +172,11 @@ impl PartFiles<'_> {
                         file.set_len(part.file_bytes)?;
                         Ok(file)
                     });
-                made.map_err(|error| failed("create", &path, &error))?
+                made.map_err(|error| io_failure("create", &path, &error))?
             }
         };
-        file.write_all_at(part.bytes, part.at.offset)
-            .map_err(|error| failed("write", &path, &error))?;
+        file.write_all_at(part.bytes, part.position.offset)
+            .map_err(|error| io_failure("write", &path, &error))?;
         self.open = Some((id, file));
         Ok(())
     }
@@ -186,7 +186,7 @@ impl PartFiles<'_> {
             return Ok(());
         };
         let path = self.folder.join(id.family.folder()).join(id.name());
-        file.sync_all().map_err(|error| failed("sync", &path, &error))
+        file.sync_all().map_err(|error| io_failure("sync", &path, &error))
     }
 }
 
@@ -199,21 +199,21 @@ fn remove_unfinished(folder: &Path) -> Result<(), IdentityError> {
     for family in Family::all() {
         let path = folder.join(family.folder());
         ignore_missing(fs::remove_dir_all(&path))
-            .map_err(|error| failed("remove", &path, &error))?;
+            .map_err(|error| io_failure("remove", &path, &error))?;
     }
-    let made = Family::all().map(Family::made_file);
-    for name in made.chain([Base::FILE, Store::FILE]) {
-        let names = [name.to_owned(), temporary(name)];
+    let made = Family::all().map(Family::newest_record_name);
+    for name in made.chain([Base::FILE, Store::POINTER_FILE]) {
+        let names = [name.to_owned(), temporary_name(name)];
         for path in names.map(|name| folder.join(name)) {
             ignore_missing(fs::remove_file(&path))
-                .map_err(|error| failed("remove", &path, &error))?;
+                .map_err(|error| io_failure("remove", &path, &error))?;
         }
     }
     sync_folder(folder)
 }
 
 fn remove_mark(folder: &Path) -> Result<(), IdentityError> {
-    let path = folder.join(RESTORING);
-    fs::remove_file(&path).map_err(|error| failed("remove", &path, &error))?;
+    let path = folder.join(RESTORE_MARK_FILE);
+    fs::remove_file(&path).map_err(|error| io_failure("remove", &path, &error))?;
     sync_folder(folder)
 }

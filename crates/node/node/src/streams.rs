@@ -6,7 +6,7 @@
 //! stream bytes are never queued here: bytes for which the replica has no space are not consumed.
 //! For outgoing bytes, a connection buffers at most [`OUTPUT_BYTES_MAX`] and requests more once
 //! they are sent (`reading` decides the next request). Connections of the raw port (`raw`) have no
-//! frames: they receive bytes and send counts. [`Doors`] combines two fronts in one node.
+//! frames: they receive bytes and send counts. [`CombinedFront`] combines two fronts in one node.
 
 mod access;
 mod client;
@@ -20,5 +20,5 @@ mod refusal;
 mod shared;
 
 pub use connection::OUTPUT_BYTES_MAX;
-pub use doors::Doors;
+pub use doors::CombinedFront;
 pub use front::StreamFront;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use quorate_core::{
-    configuration::{Configuration, Invalid, Voter},
+    configuration::{Configuration, InvalidConfiguration, Voter},
     node_id::{Member, NodeId},
     quorum::QuorumRule,
     record::Class,
@@ -17,21 +17,21 @@ use quorate_core::{
 
 /// Auxiliaries and quorum rule with which a cluster is founded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct FoundingTerms {
     /// Founding members that receive no values while the other members suffice ([aux-1]).
     pub auxiliaries: BTreeSet<NodeId>,
     /// Rule that determines which members form a quorum.
-    pub rule: QuorumRule,
+    pub quorum_rule: QuorumRule,
 }
 
-impl Terms {
+impl FoundingTerms {
     /// Returns the founding configuration of `members`, each with weight 1. Fails unless quorums
     /// intersect and exist without the auxiliaries ([era-4]).
     pub fn configuration<'a>(
         &self,
         members: impl IntoIterator<Item = &'a NodeId>,
         class: Class,
-    ) -> Result<Configuration, Invalid> {
+    ) -> Result<Configuration, InvalidConfiguration> {
         let voter = |node: &NodeId| Voter {
             member: Member::first(node.0),
             weight: 1,
@@ -40,41 +40,41 @@ impl Terms {
         let voters: Vec<Voter> = members.into_iter().map(voter).collect();
         let known = |node: &&NodeId| voters.iter().any(|voter| voter.member.node == **node);
         if let Some(unknown) = self.auxiliaries.iter().find(|node| !known(node)) {
-            return Err(Invalid::Unknown(*unknown));
+            return Err(InvalidConfiguration::Unknown(*unknown));
         }
-        Configuration::new(voters, self.rule, class)
+        Configuration::new(voters, self.quorum_rule, class)
     }
 
     /// Returns whether all terms have their default values.
-    pub fn are_usual(&self) -> bool {
+    pub fn are_default(&self) -> bool {
         *self == Self::default()
     }
 
     /// Returns the reason why `members` cannot be founded on these terms; `None` if they can.
-    pub fn trouble(&self, members: &BTreeMap<NodeId, String>) -> Option<String> {
+    pub fn why_invalid(&self, members: &BTreeMap<NodeId, String>) -> Option<String> {
         let invalid = self
             .configuration(members.keys(), Class::Durable)
             .err()
-            .filter(|invalid| *invalid != Invalid::Empty)?;
+            .filter(|invalid| *invalid != InvalidConfiguration::Empty)?;
         Some(match invalid {
-            Invalid::Unknown(node) => format!("--auxiliary names node {node}, which --cluster does not list"),
-            Invalid::Auxiliaries => {
+            InvalidConfiguration::Unknown(node) => format!("--auxiliary names node {node}, which --cluster does not list"),
+            InvalidConfiguration::Auxiliaries => {
                 "without its auxiliaries the cluster would have no quorum: of 2f + 1 nodes, f may be auxiliaries"
                     .to_owned()
             }
-            Invalid::Quorums => format!("--quorum {}: quorums would not meet, or could not be formed", self.rule),
+            InvalidConfiguration::Quorums => format!("--quorum {}: quorums would not meet, or could not be formed", self.quorum_rule),
             other => format!("{other:?}"),
         })
     }
 }
 
 /// Formats terms like `auxiliary 3, quorum flexible:2,2`. Default terms give an empty string.
-impl fmt::Display for Terms {
+impl fmt::Display for FoundingTerms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words: Vec<String> =
             self.auxiliaries.iter().map(|node| format!("auxiliary {node}")).collect();
-        if self.rule != QuorumRule::Majority {
-            words.push(format!("quorum {}", self.rule));
+        if self.quorum_rule != QuorumRule::Majority {
+            words.push(format!("quorum {}", self.quorum_rule));
         }
         f.write_str(&words.join(", "))
     }
@@ -90,11 +90,11 @@ mod tests {
 
     #[test]
     fn terms_are_checked_against_the_member_list() {
-        let terms = |auxiliaries: &[u32], rule: &str| Terms {
+        let terms = |auxiliaries: &[u32], rule: &str| FoundingTerms {
             auxiliaries: auxiliaries.iter().map(|node| NodeId(*node)).collect(),
-            rule: QuorumRule::parse(rule).unwrap(),
+            quorum_rule: QuorumRule::parse(rule).unwrap(),
         };
-        let fits = |terms: &Terms, count| terms.trouble(&members(count)).is_none();
+        let fits = |terms: &FoundingTerms, count| terms.why_invalid(&members(count)).is_none();
         assert!(fits(&terms(&[], "majority"), 3) && fits(&terms(&[3], "majority"), 3));
         assert!(fits(&terms(&[4, 5], "majority"), 5));
         assert!(!fits(&terms(&[2, 3], "majority"), 3), "one of three is no quorum");

@@ -13,9 +13,10 @@ use std::{
 
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_net::{
-    Handle, Listeners, Reactor, Unanswered, Wake, device::Kind as Device, plane::Wanted as Place,
+    Handle, Listeners, Reactor, Unanswered, Wake, device::Kind as Device,
+    plane::PlaneSettings as Place,
 };
-use quorate_node::streams::{Doors, StreamFront};
+use quorate_node::streams::{CombinedFront, StreamFront};
 use quorate_replica::{
     service::StateMachine,
     status::{Addresses, Status},
@@ -23,11 +24,11 @@ use quorate_replica::{
 use quorate_tls::Protection;
 
 use crate::{
-    discard::Discarded,
-    error::{Error, STOPPED},
-    folder::{Folder, Settling},
-    local::{Local, LocalFront, local},
-    node::{self, Opening, Starter},
+    discard::DiscardedContents,
+    error::{Error, STOPPED_CODE},
+    folder::{SetupCallbacks, StartFolder},
+    local::{Local, LocalFront, local_channel},
+    node::{self, OpeningStep, Starter},
     settings::Settings,
 };
 
@@ -52,7 +53,7 @@ pub struct Builder {
     client: String,
     device: (Device, Place),
     start_empty: bool,
-    give_up: Arc<AtomicBool>,
+    abort_flag: Arc<AtomicBool>,
 }
 
 impl Builder {
@@ -66,7 +67,7 @@ impl Builder {
             client: String::new(),
             device: (Device::Off, Place::default()),
             start_empty: false,
-            give_up: Arc::default(),
+            abort_flag: Arc::default(),
         }
     }
 
@@ -134,10 +135,10 @@ impl Builder {
     }
 
     /// Sets a flag that aborts the start while it waits for its founder or for disk space. The
-    /// start then fails with the code [`STOPPED`].
+    /// start then fails with the code [`STOPPED_CODE`].
     #[must_use]
-    pub fn give_up_when(mut self, set: Arc<AtomicBool>) -> Self {
-        self.give_up = set;
+    pub fn abort_start_when(mut self, set: Arc<AtomicBool>) -> Self {
+        self.abort_flag = set;
         self
     }
 
@@ -163,9 +164,9 @@ impl Builder {
         service: impl FnOnce() -> S + Send + 'static,
     ) -> Result<Embedded, Error> {
         let (started, start) = sync_channel(1);
-        let (local, front) = local()?;
+        let (local, front) = local_channel()?;
         let wake = Arc::clone(front.wake());
-        let front = Doors::new(front, StreamFront::default());
+        let front = CombinedFront::new(front, StreamFront::default());
         let thread = thread::Builder::new().name("quorate".to_owned());
         let thread = thread
             .spawn(move || match self.run(service, front, wake, &started) {
@@ -177,7 +178,7 @@ impl Builder {
                     Err(error)
                 }
             })
-            .map_err(|error| Error::io("start a thread", &error))?;
+            .map_err(|error| Error::from_io("start a thread", &error))?;
         let gone = |_| Err(Error::new("stopped", "the node ended while it started"));
         let handle = start.recv().unwrap_or_else(gone)?;
         Ok(Embedded { handle, local, thread: Some(thread) })
@@ -186,15 +187,22 @@ impl Builder {
     fn run<S: StateMachine>(
         self,
         service: impl FnOnce() -> S,
-        front: Doors<LocalFront, StreamFront>,
+        front: CombinedFront<LocalFront, StreamFront>,
         wake: Arc<Wake>,
         started: &SyncSender<Result<Handle, Error>>,
     ) -> Result<(), Error> {
-        let Self { settings, peer, streams, client, device: (device, place), start_empty, give_up } =
-            self;
-        let discarded = start_empty.then(|| Discarded::take(&settings.data));
+        let Self {
+            settings,
+            peer,
+            streams,
+            client,
+            device: (device, place),
+            start_empty,
+            abort_flag: give_up,
+        } = self;
+        let discarded = start_empty.then(|| DiscardedContents::move_aside(&settings.data_folder));
         let discarded = discarded.transpose()?;
-        let folder = Folder::open(&settings)?;
+        let folder = StartFolder::open(&settings)?;
         let listed = folder.listed_address(&settings);
         let peer = peer.or_else(|| listed.clone());
         // A cluster of one has no peers to wait for.
@@ -216,35 +224,36 @@ impl Builder {
             ..Addresses::default()
         };
         let starting = listeners.answer_while_starting(folder.node(), folder.cluster());
-        let starting = starting.map_err(|error| Error::io("start a thread", &error))?;
+        let starting = starting.map_err(|error| Error::from_io("start a thread", &error))?;
         let stop = &|| give_up.load(Ordering::Acquire);
         let waiting = &mut |why: &str| tracing::info!(why, "waiting");
         let join = &mut |_| {
             let what = "an embedded node cannot join a cluster by itself: run 'quorate start --join' first";
             Err(Error::new("bad_configuration", what))
         };
-        let settling = Settling { peer: &addresses.peer, stop, waiting, join };
-        let Some(identity) = folder.settle(&settings, settling)? else {
-            return Err(Error::new(STOPPED, "stopped before the cluster was founded"));
+        let settling =
+            SetupCallbacks { peer: &addresses.peer, stop, report_wait: waiting, request_id: join };
+        let Some(identity) = folder.set_up(&settings, settling)? else {
+            return Err(Error::new(STOPPED_CODE, "stopped before the cluster was founded"));
         };
         if let Some(discarded) = discarded {
-            discarded.settled()?;
+            discarded.finish_discard()?;
         }
         starting.belongs_to(identity.founding().cluster);
-        let tell = &mut |opening: Opening<'_>| match opening {
-            Opening::Disk(reason) => tracing::info!(reason, "disk"),
-            Opening::Waiting(why) => tracing::info!(why, "waiting"),
-            Opening::ReadingLog(_) => {}
+        let tell = &mut |opening: OpeningStep<'_>| match opening {
+            OpeningStep::Disk(reason) => tracing::info!(reason, "disk"),
+            OpeningStep::Waiting(why) => tracing::info!(why, "waiting"),
+            OpeningStep::ReadingLog(_) => {}
         };
-        let starter = Starter { tell, stop };
+        let starter = Starter { report_step: tell, stop };
         let service = service();
         let (host, net) = node::open(&settings, identity, addresses, service, front, starter)?;
         drop(starting);
-        let failed = |error| Error::io("the reactor failed", &error);
+        let failed = |error| Error::from_io("the reactor failed", &error);
         let (reactor, handle) =
-            Reactor::new(net, listeners, host.woken_by(wake)).map_err(failed)?;
+            Reactor::new(net, listeners, host.with_wake_source(wake)).map_err(failed)?;
         let _ = started.try_send(Ok(handle));
-        Ok(reactor.run().map_err(failed)?.finish()?)
+        Ok(reactor.run().map_err(failed)?.finish_clean_stop()?)
     }
 }
 
@@ -283,10 +292,10 @@ impl Embedded {
 
     /// Stops the node, after it has finished all accepted requests.
     pub fn stop(mut self) -> Result<(), Error> {
-        self.end()
+        self.stop_and_join()
     }
 
-    fn end(&mut self) -> Result<(), Error> {
+    fn stop_and_join(&mut self) -> Result<(), Error> {
         self.handle.stop();
         match self.thread.take().map(JoinHandle::join) {
             None => Ok(()),
@@ -298,7 +307,7 @@ impl Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        if let Err(error) = self.end() {
+        if let Err(error) = self.stop_and_join() {
             tracing::error!(%error, "the node did not stop cleanly");
         }
     }

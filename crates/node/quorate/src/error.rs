@@ -8,7 +8,7 @@ use quorate_node::{boot::BootError, founding::JoiningError, identity::IdentityEr
 use quorate_wire::RefusalCode;
 
 /// Code of the error for a start that was aborted on request.
-pub const STOPPED: &str = "stopped";
+pub const STOPPED_CODE: &str = "stopped";
 
 /// An error, with a code for programs and a message for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl Error {
         Self { code, message: message.to_string(), hint: String::new() }
     }
 
-    pub(crate) fn io(what: impl fmt::Display, error: &io::Error) -> Self {
+    pub(crate) fn from_io(what: impl fmt::Display, error: &io::Error) -> Self {
         Self::new("io", format_args!("{what}: {error}"))
     }
 
@@ -52,15 +52,15 @@ impl From<IdentityError> for Error {
             IdentityError::InUse { .. } => "folder_in_use",
             IdentityError::Foreign { .. } => "foreign_folder",
             IdentityError::Missing { .. } => "no_node",
-            IdentityError::Exists { .. } => "node_exists",
+            IdentityError::AlreadyExists { .. } => "node_exists",
             IdentityError::Damaged { .. } => "damaged_identity",
-            IdentityError::Newer { .. } => "newer_format",
-            IdentityError::Level { .. } => "level_too_high",
+            IdentityError::NewerRelease { .. } => "newer_format",
+            IdentityError::LevelUnsupported { .. } => "level_too_high",
             IdentityError::Mismatch { .. } => "mismatch",
             IdentityError::AlreadyAdmitted { .. } => "already_admitted",
             IdentityError::Removed { .. } => "removed",
             IdentityError::TooManyNodes => "too_many_nodes",
-            IdentityError::Exhausted(_) => "exhausted",
+            IdentityError::CounterExhausted(_) => "exhausted",
         };
         Self::new(code, &error).hint(error.hint())
     }
@@ -69,7 +69,7 @@ impl From<IdentityError> for Error {
 impl From<LogError> for Error {
     fn from(error: LogError) -> Self {
         let code = match error {
-            LogError::Foreign { .. } => "foreign_folder",
+            LogError::ForeignLog { .. } => "foreign_folder",
             LogError::Newer { .. } | LogError::NewerBase { .. } => "newer_format",
             LogError::Damaged { .. } | LogError::BaseDamaged { .. } => "damaged_log",
             _ => "log",
@@ -82,7 +82,7 @@ impl From<JoiningError> for Error {
     fn from(error: JoiningError) -> Self {
         match &error {
             JoiningError::Identity(error) => error.clone().into(),
-            JoiningError::Differs { setting: what, founder_value: theirs, .. } => {
+            JoiningError::SettingDiffers { setting: what, founder_value: theirs, .. } => {
                 let hint = format!("leave --{what} out, or set it to {theirs}");
                 Self::new("mismatch", &error).hint(hint)
             }
@@ -95,7 +95,7 @@ impl From<BootError> for Error {
         match error {
             BootError::Identity(error) => error.into(),
             BootError::Log(error) => error.into(),
-            BootError::Members(_) => Self::new("damaged_identity", error)
+            BootError::InvalidMembers(_) => Self::new("damaged_identity", error)
                 .hint("keep the folder, and let the other nodes continue without this one"),
             BootError::Replica(error) => {
                 Self::new("cannot_recover", error).hint("run `quorate log verify` on the folder")
@@ -103,7 +103,7 @@ impl From<BootError> for Error {
             BootError::FarBehind { .. } => Self::new("far_behind", error).hint(
                 "if the other node is right, replace this one: `quorate member replace`, with an empty folder",
             ),
-            BootError::NoRoom => Self::new(STOPPED, "stopped while it waited for room on the disk"),
+            BootError::NoRoom => Self::new(STOPPED_CODE, "stopped while it waited for room on the disk"),
         }
     }
 }
@@ -122,12 +122,12 @@ pub(crate) fn join_refused(code: RefusalCode, reason: &str) -> Error {
         RefusalCode::NotFounder => "the lowest id of --cluster must be the node that founded it",
         RefusalCode::DuplicateNode => "bring back this node's own folder, or use another id",
         RefusalCode::Version => "run the same version on all nodes",
-        RefusalCode::Removed => "use an empty folder, and join under a new id",
+        RefusalCode::NodeRemoved => "use an empty folder, and join under a new id",
         RefusalCode::ForeignCluster
         | RefusalCode::WrongNode
         | RefusalCode::NotFounded
-        | RefusalCode::Unexpected
-        | RefusalCode::Starting
+        | RefusalCode::UnexpectedFrame
+        | RefusalCode::NotServingYet
         | RefusalCode::Other(_) => "check --cluster",
     };
     Error::new("join_refused", format_args!("the founder refused this node: {reason}")).hint(hint)

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use quorate_core::node_id::NodeId;
 use quorate_log::disk::make_private;
-use quorate_net::{FOUNDER_PATIENCE, JoinError, join, members_among};
+use quorate_net::{FOUNDER_QUERY_TIMEOUT, JoinError, find_cluster_members, request_founding};
 use quorate_node::{
     LockedFolder,
-    founding::{Joined, Joining, Newcomer, Role, found_cluster, list_text},
+    founding::{FirstStartRole, Joined, JoiningNode, Newcomer, format_members, found_cluster},
     identity::{Founding, Identity, IdentityError},
 };
-use quorate_replica::group::As;
+use quorate_replica::group::MemberRole;
 
 use crate::{
     error::{Error, join_refused},
@@ -21,9 +21,9 @@ use crate::{
 /// State of a folder before a start. It determines the steps needed until the folder belongs to a
 /// node.
 #[expect(clippy::large_enum_variant, reason = "there is one, for a moment")]
-pub enum Folder {
+pub enum StartFolder {
     /// The folder belongs to a node, and is now locked.
-    Known(Identity<LockedFolder>),
+    ExistingNode(Identity<LockedFolder>),
     /// The folder is empty, and this node founds the cluster.
     Founder {
         /// Id of this node in the new cluster.
@@ -39,49 +39,49 @@ pub enum Folder {
     /// The folder is empty, and an existing cluster must assign an id.
     Newcomer {
         /// Role that the node will take in the cluster.
-        role: As,
+        role: MemberRole,
     },
 }
 
 /// Callbacks used while a folder is set up for a node.
-pub struct Settling<'a> {
+pub struct SetupCallbacks<'a> {
     /// Actual peer address of the node.
     pub peer: &'a str,
     /// Returns whether the start should be aborted.
     pub stop: &'a dyn Fn() -> bool,
     /// Called with the reason whenever the start has to wait.
-    pub waiting: &'a mut dyn FnMut(&str),
+    pub report_wait: &'a mut dyn FnMut(&str),
     /// Requests an id from a cluster with the given nonce until it responds. Returns `None` if the
     /// start was aborted first.
-    pub join: &'a mut dyn FnMut(u64) -> Result<Option<Joined>, Error>,
+    pub request_id: &'a mut dyn FnMut(u64) -> Result<Option<Joined>, Error>,
 }
 
-impl Folder {
+impl StartFolder {
     /// Determines the state of the folder without writing to it.
     pub fn open(settings: &Settings) -> Result<Self, Error> {
-        let wanted = settings.wanted();
-        if LockedFolder::holds_identity(&settings.data)? {
-            let home =
-                LockedFolder::open(&settings.data)?.with_disk(settings.engine, settings.disk_flush);
-            close_to_others(&settings.data);
+        let wanted = settings.founding_settings();
+        if LockedFolder::holds_identity(&settings.data_folder)? {
+            let home = LockedFolder::open(&settings.data_folder)?
+                .with_disk(settings.engine, settings.disk_flush);
+            restrict_permissions(&settings.data_folder);
             let identity = Identity::open(home, &wanted.expected)?;
-            warn_about_list(settings, identity.founding());
-            if let Some(why) = identity.book_lost() {
+            warn_if_members_differ(settings, identity.founding());
+            if let Some(why) = identity.address_book_damage() {
                 tracing::warn!(
                     why,
                     "the addresses of the nodes are lost: asking the founding members"
                 );
             }
-            return Ok(Self::Known(identity));
+            return Ok(Self::ExistingNode(identity));
         }
         // A problem with the folder is reported before a port is bound or a founder is contacted.
-        LockedFolder::refuse_foreign(&settings.data)?;
-        if let Some(role) = settings.join {
+        LockedFolder::refuse_foreign(&settings.data_folder)?;
+        if let Some(role) = settings.join_role {
             return Ok(Self::Newcomer { role });
         }
         match wanted.role() {
-            Some(Role::Founder { node }) => Ok(Self::Founder { node }),
-            Some(Role::Joiner { node, founder }) => Ok(Self::Joiner { node, founder }),
+            Some(FirstStartRole::Founder { node }) => Ok(Self::Founder { node }),
+            Some(FirstStartRole::Joiner { node, founder }) => Ok(Self::Joiner { node, founder }),
             None => Err(Error::new("bad_configuration", "--node is missing")
                 .hint("give the id of this node's entry in --cluster")),
         }
@@ -91,7 +91,7 @@ impl Folder {
     /// the id.
     pub fn node(&self) -> Option<NodeId> {
         match self {
-            Self::Known(identity) => Some(identity.founding().node),
+            Self::ExistingNode(identity) => Some(identity.founding().node),
             Self::Founder { node } | Self::Joiner { node, .. } => Some(*node),
             Self::Newcomer { .. } => None,
         }
@@ -100,16 +100,16 @@ impl Folder {
     /// Returns the cluster of the node that owns the folder; `None` if it has no owner.
     pub fn cluster(&self) -> Option<u128> {
         match self {
-            Self::Known(identity) => Some(identity.founding().cluster),
+            Self::ExistingNode(identity) => Some(identity.founding().cluster),
             Self::Founder { .. } | Self::Joiner { .. } | Self::Newcomer { .. } => None,
         }
     }
 
     /// Returns the known number of current or planned nodes in the cluster.
-    pub fn nodes(&self, settings: &Settings) -> usize {
+    pub fn node_count(&self, settings: &Settings) -> usize {
         let listed = settings.cluster.len().max(1);
         match self {
-            Self::Known(identity) => identity.book().peers.len().max(listed),
+            Self::ExistingNode(identity) => identity.address_book().peers.len().max(listed),
             Self::Founder { .. } | Self::Joiner { .. } | Self::Newcomer { .. } => listed,
         }
     }
@@ -117,7 +117,7 @@ impl Folder {
     /// Returns the address at which peers expect this node; `None` if it has no peers.
     pub fn listed_address(&self, settings: &Settings) -> Option<String> {
         let peers = match self {
-            Self::Known(identity) => &identity.book().peers,
+            Self::ExistingNode(identity) => &identity.address_book().peers,
             Self::Founder { .. } | Self::Joiner { .. } | Self::Newcomer { .. } => &settings.cluster,
         };
         let node = self.node()?;
@@ -126,30 +126,30 @@ impl Folder {
     }
 
     /// Sets up the folder for this node. Returns `None` if the start was aborted first.
-    pub fn settle(
+    pub fn set_up(
         self,
         settings: &Settings,
-        settling: Settling<'_>,
+        settling: SetupCallbacks<'_>,
     ) -> Result<Option<Identity<LockedFolder>>, Error> {
-        let Settling { peer, stop, waiting, join } = settling;
+        let SetupCallbacks { peer, stop, report_wait: waiting, request_id: join } = settling;
         match self {
-            Self::Known(identity) => Ok(Some(identity)),
+            Self::ExistingNode(identity) => Ok(Some(identity)),
             Self::Founder { node } => {
                 refuse_second_cluster(settings, node)?;
-                let (cluster, nonce) = (random()?, random()?);
+                let (cluster, nonce) = (random_bytes()?, random_bytes()?);
                 let (cluster, nonce) = (u128::from_le_bytes(cluster), u64::from_le_bytes(nonce));
-                let (home, wanted) = (create(settings)?, settings.wanted());
+                let (home, wanted) = (create_folder(settings)?, settings.founding_settings());
                 Ok(Some(found_cluster(home, &wanted, node, peer, cluster, nonce)?))
             }
-            Self::Joiner { node, founder } => ask_founder(settings, node, &founder, stop, waiting),
+            Self::Joiner { node, founder } => join_founder(settings, node, &founder, stop, waiting),
             Self::Newcomer { role } => {
                 // Locked from here on: two processes must not join with one folder.
-                let fresh = u64::from_le_bytes(random()?);
-                let newcomer = Newcomer::prepare(create(settings)?, fresh)?;
+                let fresh = u64::from_le_bytes(random_bytes()?);
+                let newcomer = Newcomer::prepare(create_folder(settings)?, fresh)?;
                 let Some(joined) = join(newcomer.nonce())? else {
                     return Ok(None);
                 };
-                Ok(Some(newcomer.finish(&settings.wanted(), role, joined)?))
+                Ok(Some(newcomer.finish(&settings.founding_settings(), role, joined)?))
             }
         }
     }
@@ -157,15 +157,15 @@ impl Folder {
 
 /// Warns if the configured membership differs from the stored one. The stored membership takes
 /// precedence.
-fn warn_about_list(settings: &Settings, founding: &Founding) {
+fn warn_if_members_differ(settings: &Settings, founding: &Founding) {
     if !settings.cluster.is_empty() && settings.cluster != founding.members {
         tracing::warn!(
-            stored = %list_text(&founding.members),
-            given = %list_text(&settings.cluster),
+            stored = %format_members(&founding.members),
+            given = %format_members(&settings.cluster),
             "--cluster differs from the stored membership and is ignored"
         );
     }
-    if !settings.terms.are_usual() && settings.terms != founding.terms {
+    if !settings.terms.are_default() && settings.terms != founding.terms {
         tracing::warn!(
             stored = %founding.terms,
             given = %settings.terms,
@@ -180,9 +180,10 @@ fn warn_about_list(settings: &Settings, founding: &Founding) {
 fn refuse_second_cluster(settings: &Settings, node: NodeId) -> Result<(), Error> {
     let others = settings.cluster.iter().filter(|(other, _)| **other != node);
     let others: Vec<_> = others.map(|(other, at)| (*other, at.clone())).collect();
-    let Some(member) = members_among(&others, node, settings.protection.trust(), FOUNDER_PATIENCE)
-        .first()
-        .copied()
+    let Some(member) =
+        find_cluster_members(&others, node, settings.protection.trust(), FOUNDER_QUERY_TIMEOUT)
+            .first()
+            .copied()
     else {
         return Ok(());
     };
@@ -199,7 +200,7 @@ fn refuse_second_cluster(settings: &Settings, node: NodeId) -> Result<(), Error>
 
 /// Joins the founder's cluster. Returns `None` if the start was aborted before the founder
 /// responded.
-fn ask_founder(
+fn join_founder(
     settings: &Settings,
     node: NodeId,
     founder: &str,
@@ -207,26 +208,26 @@ fn ask_founder(
     waiting: &mut dyn FnMut(&str),
 ) -> Result<Option<Identity<LockedFolder>>, Error> {
     // Locked from here on: two processes must not join with one folder.
-    let home = create(settings)?;
-    let wanted = settings.wanted();
-    let joining = Joining::prepare(home, node, u64::from_le_bytes(random()?))?;
+    let home = create_folder(settings)?;
+    let wanted = settings.founding_settings();
+    let joining = JoiningNode::prepare(home, node, u64::from_le_bytes(random_bytes()?))?;
     let trust = settings.protection.trust();
-    match join(founder, joining.request(&wanted), trust, stop, waiting) {
+    match request_founding(founder, joining.request(&wanted), trust, stop, waiting) {
         Ok(founded) => Ok(Some(joining.finish(&wanted, founded)?)),
         Err(JoinError::Stopped) => Ok(None),
         Err(JoinError::Refused(code, reason)) => Err(join_refused(code, &reason)),
     }
 }
 
-fn create(settings: &Settings) -> Result<LockedFolder, IdentityError> {
-    let home = LockedFolder::create(&settings.data)?;
-    close_to_others(&settings.data);
+fn create_folder(settings: &Settings) -> Result<LockedFolder, IdentityError> {
+    let home = LockedFolder::create(&settings.data_folder)?;
+    restrict_permissions(&settings.data_folder);
     Ok(home.with_disk(settings.engine, settings.disk_flush))
 }
 
 /// Removes other users' permissions from a folder of an earlier version, or one that the operator
 /// created. A folder of another user stays unchanged.
-fn close_to_others(folder: &Path) {
+fn restrict_permissions(folder: &Path) {
     let mut done = (0, 0);
     // The folder itself may be a link.
     make_private(&folder.join("."), &mut done);
@@ -238,11 +239,11 @@ fn close_to_others(folder: &Path) {
 }
 
 /// Returns random bytes from the operating system.
-pub fn random<const N: usize>() -> Result<[u8; N], Error> {
+pub fn random_bytes<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     let flags = rustix::rand::GetRandomFlags::empty();
     // The kernel returns up to 256 bytes completely, or none.
     rustix::rand::getrandom(&mut bytes, flags)
-        .map_err(|error| Error::io("ask for random bytes", &error.into()))?;
+        .map_err(|error| Error::from_io("ask for random bytes", &error.into()))?;
     Ok(bytes)
 }

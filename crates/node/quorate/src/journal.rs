@@ -13,14 +13,14 @@ use quorate_core::{
     time::Time,
 };
 use quorate_net::Limiter;
-use quorate_node::listener::Listener;
-use quorate_replica::{events::Event, tuner::Change};
+use quorate_node::listener::EventListener;
+use quorate_replica::{events::Event, tuner::SettingChange};
 use tracing::Level;
 
 use crate::stderr;
 
 /// Interval in milliseconds between log lines of one kind beyond their burst.
-const EVERY_MS: u64 = 10_000;
+const LOG_INTERVAL_MS: u64 = 10_000;
 /// Burst for lines about leadership. One election takes up to five lines, and more than a few
 /// elections rarely add information.
 const LEADERSHIP_BURST: u32 = 20;
@@ -28,7 +28,7 @@ const PROGRESS_BURST: u32 = 6;
 
 /// A log line without its time and node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct LogLine {
     level: Level,
     /// Description of the event. The part before the first colon is the same for all events of one
     /// type.
@@ -38,26 +38,26 @@ pub(crate) struct Line {
 
 /// Formatter of events as log lines. It remembers facts of earlier events that later lines contain.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub(crate) struct EventFormatter {
     node: NodeId,
-    limiter: Limiter<&'static str, Line>,
+    limiter: Limiter<&'static str, LogLine>,
     /// Last known reason for the lack of a leader.
-    unled: Option<String>,
+    no_leader_reason: Option<String>,
     /// The last known leader, with its ballot.
     leader: Option<(NodeId, Ballot)>,
     /// Ballot of this node's last campaign, and the time at which it started.
-    campaign: Option<(Ballot, Time)>,
-    without_vote: bool,
+    last_campaign: Option<(Ballot, Time)>,
+    lacks_vote: bool,
 }
 
-impl Listener for Journal {
-    fn notice(&mut self, notice: &str) {
+impl EventListener for EventFormatter {
+    fn on_notice(&mut self, notice: &str) {
         tracing::error!("{notice}");
     }
 
     /// Logs a change of settings. Probes last only a few batches and are logged at trace level.
-    fn change(&mut self, change: &Change) {
-        let Change { from, to, reason } = change;
+    fn on_tuning_change(&mut self, change: &SettingChange) {
+        let SettingChange { from, to, reason } = change;
         if reason.is_probing() {
             tracing::trace!(%from, %to, %reason, "batch and window");
         } else {
@@ -65,17 +65,17 @@ impl Listener for Journal {
         }
     }
 
-    fn lines_dropped(&self) -> u64 {
-        stderr::dropped()
+    fn dropped_line_count(&self) -> u64 {
+        stderr::dropped_line_count()
     }
 
     /// Passes the line of an event to the limiter.
-    fn event(&mut self, now: Time, event: &Event, leads_never: Option<&str>) {
-        let Some(line) = self.line(now, event, leads_never) else {
+    fn on_event(&mut self, now: Time, event: &Event, leads_never: Option<&str>) {
+        let Some(line) = self.format_event(now, event, leads_never) else {
             return;
         };
         let (kind, burst) = kind(event);
-        if let Some((line, left_out)) = self.limiter.offer(now, kind, burst, line) {
+        if let Some((line, left_out)) = self.limiter.admit_line(now, kind, burst, line) {
             self.write(&line, left_out);
         }
     }
@@ -88,19 +88,19 @@ impl Listener for Journal {
     }
 }
 
-impl Journal {
+impl EventFormatter {
     pub(crate) const fn new(node: NodeId) -> Self {
         Self {
             node,
-            limiter: Limiter::new(EVERY_MS),
-            unled: None,
+            limiter: Limiter::new(LOG_INTERVAL_MS),
+            no_leader_reason: None,
             leader: None,
-            campaign: None,
-            without_vote: false,
+            last_campaign: None,
+            lacks_vote: false,
         }
     }
 
-    fn write(&self, line: &Line, left_out: u64) {
+    fn write(&self, line: &LogLine, left_out: u64) {
         let node = self.node.0;
         let ballot = line.ballot.map(tracing::field::display);
         let left_out = (left_out > 0).then_some(left_out);
@@ -113,15 +113,24 @@ impl Journal {
         }
     }
 
-    fn line(&mut self, now: Time, event: &Event, leads_never: Option<&str>) -> Option<Line> {
+    fn format_event(
+        &mut self,
+        now: Time,
+        event: &Event,
+        leads_never: Option<&str>,
+    ) -> Option<LogLine> {
         let line = |level, text: String| {
             let ballot = None;
-            Some(Line { level, text, ballot })
+            Some(LogLine { level, text, ballot })
         };
         match event {
-            Event::Leadership(explanation) => self.leadership(now, *explanation),
-            Event::Role { role, leader, ballot } => self.role(*role, *leader, *ballot),
-            Event::NoLeader { for_ms, connected, members } => match leads_never {
+            Event::Leadership(explanation) => self.format_leadership(now, *explanation),
+            Event::Role { role, leader, ballot } => self.format_role(*role, *leader, *ballot),
+            Event::NoLeader {
+                leaderless_ms: for_ms,
+                connected_count: connected,
+                member_count: members,
+            } => match leads_never {
                 Some(why) => line(Level::ERROR, format!("no leader is possible: {why}")),
                 None => line(
                     Level::WARN,
@@ -134,32 +143,36 @@ impl Journal {
             },
             Event::Behind(progress) => line(Level::INFO, format!("behind: {progress}")),
             Event::StillBehind(progress) => line(Level::INFO, format!("still behind: {progress}")),
-            Event::Done { activity, slots, ms } => {
-                line(Level::INFO, format!("done: {activity}, {slots} slots in {}", time(*ms)))
-            }
-            Event::Level { at, ms } => line(
+            Event::ActivityDone { activity, slots, duration_ms: ms } => line(
                 Level::INFO,
-                format!("caught up: applied all decided slots below {at}, after {}", time(*ms)),
+                format!("done: {activity}, {slots} slots in {}", format_duration(*ms)),
             ),
-            Event::NoSegment { waits: true, why } => line(
+            Event::CaughtUp { applied_to: at, ms } => line(
+                Level::INFO,
+                format!(
+                    "caught up: applied all decided slots below {at}, after {}",
+                    format_duration(*ms)
+                ),
+            ),
+            Event::NoSegment { is_waiting: true, why } => line(
                 Level::WARN,
                 format!(
                     "no room for the log: {why}; when the current segment is full, this node neither \
                      votes nor leads until disk space is free; nothing is lost"
                 ),
             ),
-            Event::NoSegment { waits: false, why } => line(
+            Event::NoSegment { is_waiting: false, why } => line(
                 Level::ERROR,
                 format!(
                     "cannot create a log segment: {why}; when the current segment is full, the log \
                      fails"
                 ),
             ),
-            Event::SegmentsAgain { ms } => line(
+            Event::SegmentsRecovered { ms } => line(
                 Level::INFO,
-                format!("room for the log again: writes continue after {}", time(*ms)),
+                format!("room for the log again: writes continue after {}", format_duration(*ms)),
             ),
-            Event::DiskFull { full: true, free } => line(
+            Event::DiskFull { is_full: true, free_bytes: free } => line(
                 Level::WARN,
                 format!(
                     "disk full: {} MiB free; if too few members have room, writes are refused, but not \
@@ -167,7 +180,7 @@ impl Journal {
                     free >> 20
                 ),
             ),
-            Event::DiskFull { full: false, .. } => {
+            Event::DiskFull { is_full: false, .. } => {
                 line(Level::INFO, "disk no longer full: it has room for data again".to_owned())
             }
             Event::SlowWrite { ms, bytes } => line(
@@ -182,7 +195,7 @@ impl Journal {
                 format!(
                     "slow disk: a write to the log has been hanging for {}; this node casts no \
                      votes meanwhile",
-                    time(*ms)
+                    format_duration(*ms)
                 ),
             ),
             Event::HandedOver { to, why } => {
@@ -204,10 +217,10 @@ impl Journal {
             Event::ServiceTrouble { why } => {
                 line(Level::WARN, format!("service unavailable: {why}; this node keeps voting"))
             }
-            Event::ServiceWell => {
+            Event::ServiceRecovered => {
                 line(Level::INFO, "service available again: commands are applied".to_owned())
             }
-            Event::Raised { level } => line(
+            Event::LevelRaised { level } => line(
                 Level::INFO,
                 format!(
                     "feature level: the cluster is at level {level}; releases that do not support it are refused"
@@ -225,7 +238,9 @@ impl Journal {
             Event::ClockOff(off) => {
                 line(Level::INFO, format!("clock: node {} agrees with the group's again", off.node))
             }
-            Event::ServiceBack { why } => line(Level::WARN, format!("service restarted: {why}")),
+            Event::ServiceRestarted { why } => {
+                line(Level::WARN, format!("service restarted: {why}"))
+            }
             Event::SnapshotTaken { at, bytes } => {
                 line(Level::INFO, format!("snapshot: taken at slot {at}, {bytes} bytes"))
             }
@@ -243,12 +258,15 @@ impl Journal {
                     "scrub: damaged {kind}: {what}; 'quorate scrub --show' says what becomes of it"
                 ),
             ),
-            Event::Scrubbed { bytes, found, ms } => line(
+            Event::Scrubbed { bytes, found_count: found, ms } => line(
                 match found {
                     0 => Level::INFO,
                     _ => Level::WARN,
                 },
-                format!("scrub: read {bytes} bytes in {}, {found} damaged places", time(*ms)),
+                format!(
+                    "scrub: read {bytes} bytes in {}, {found} damaged places",
+                    format_duration(*ms)
+                ),
             ),
             Event::Alarm(alarm) => {
                 let next = match alarm {
@@ -260,30 +278,30 @@ impl Journal {
         }
     }
 
-    fn leadership(&mut self, now: Time, explanation: Explanation) -> Option<Line> {
-        let line = |level, ballot, text| Some(Line { level, text, ballot });
+    fn format_leadership(&mut self, now: Time, explanation: Explanation) -> Option<LogLine> {
+        let line = |level, ballot, text| Some(LogLine { level, text, ballot });
         match explanation {
             Explanation::LeaderSilent { leader, silent_us } => {
                 let why = format!("no heartbeat from leader {leader} for {} ms", silent_us / 1000);
-                self.unled = Some(why.clone());
+                self.no_leader_reason = Some(why.clone());
                 line(Level::WARN, None, format!("leader lost: {why}"))
             }
             Explanation::LeaderUnreachable { leader } => {
                 let why = format!("the connection to leader {leader} broke");
-                self.unled = Some(why.clone());
+                self.no_leader_reason = Some(why.clone());
                 line(Level::WARN, None, format!("leader lost: {why}"))
             }
             Explanation::WaitsAlone { us } => {
                 let text = format!(
                     "waiting {} for other nodes to connect: this node is a quorum by itself, and only they can tell \
                      whether its folder is an old copy",
-                    time(us / 1_000)
+                    format_duration(us / 1_000)
                 );
                 line(Level::INFO, None, text)
             }
             Explanation::Campaigns { ballot, why } => {
-                self.campaign = Some((ballot, now));
-                let cause = match self.unled.take() {
+                self.last_campaign = Some((ballot, now));
+                let cause = match self.no_leader_reason.take() {
                     Some(unled) => format!("{why}; {unled}"),
                     None => why.to_string(),
                 };
@@ -291,7 +309,7 @@ impl Journal {
                 line(Level::INFO, Some(ballot), text)
             }
             Explanation::Leads { ballot } => {
-                let began = self.campaign.filter(|(campaign, _)| *campaign == ballot);
+                let began = self.last_campaign.filter(|(campaign, _)| *campaign == ballot);
                 let took = began.map_or(0, |(_, began)| now.since_us(began) / 1000);
                 self.leader = Some((self.node, ballot));
                 line(
@@ -358,17 +376,22 @@ impl Journal {
                     BallotEnd::HigherBallot { .. } => Level::INFO,
                     _ => Level::WARN,
                 };
-                self.unled = Some(format!("this node stepped down: {why}"));
+                self.no_leader_reason = Some(format!("this node stepped down: {why}"));
                 line(level, Some(ballot), format!("stepped down: {why}"))
             }
         }
     }
 
-    fn role(&mut self, role: Role, leader: Option<NodeId>, ballot: Ballot) -> Option<Line> {
+    fn format_role(
+        &mut self,
+        role: Role,
+        leader: Option<NodeId>,
+        ballot: Ballot,
+    ) -> Option<LogLine> {
         let text = match (role, leader) {
-            (Role::Learner, _) if !self.without_vote => {
-                self.without_vote = true;
-                return Some(Line {
+            (Role::Learner, _) if !self.lacks_vote => {
+                self.lacks_vote = true;
+                return Some(LogLine {
                     level: Level::WARN,
                     text:
                         "no vote: this node is not a voting member, or may have forgotten votes; \
@@ -379,23 +402,23 @@ impl Journal {
             }
             // `Explanation::Leads` has more detail, and so does `Explanation::Campaigns`.
             (Role::Leader, _) => return None,
-            (Role::Candidate, _) if self.campaign.is_some_and(|(own, _)| own == ballot) => {
+            (Role::Candidate, _) if self.last_campaign.is_some_and(|(own, _)| own == ballot) => {
                 return None;
             }
             (_, Some(leader)) if self.leader != Some((leader, ballot)) => {
                 self.leader = Some((leader, ballot));
-                self.unled = None;
+                self.no_leader_reason = None;
                 format!("following leader {leader}: requests from clients are forwarded to it")
             }
             (Role::Candidate, None) => {
-                let why = self.unled.as_deref();
+                let why = self.no_leader_reason.as_deref();
                 let why = why.unwrap_or("this node has heard from no leader");
                 let text = format!("starting a pre-vote: {why}");
-                return Some(Line { level: Level::INFO, text, ballot: None });
+                return Some(LogLine { level: Level::INFO, text, ballot: None });
             }
             _ => return None,
         };
-        Some(Line { level: Level::INFO, text, ballot: Some(ballot) })
+        Some(LogLine { level: Level::INFO, text, ballot: Some(ballot) })
     }
 }
 
@@ -405,10 +428,11 @@ const fn kind(event: &Event) -> (&'static str, u32) {
     match event {
         Event::Leadership(_) | Event::Role { .. } => ("leadership", LEADERSHIP_BURST),
         Event::NoLeader { .. } => ("no leader", 1),
-        Event::Behind(_) | Event::StillBehind(_) | Event::Done { .. } | Event::Level { .. } => {
-            ("progress", PROGRESS_BURST)
-        }
-        Event::NoSegment { .. } | Event::SegmentsAgain { .. } => ("segments", 2),
+        Event::Behind(_)
+        | Event::StillBehind(_)
+        | Event::ActivityDone { .. }
+        | Event::CaughtUp { .. } => ("progress", PROGRESS_BURST),
+        Event::NoSegment { .. } | Event::SegmentsRecovered { .. } => ("segments", 2),
         Event::DiskFull { .. } => ("disk full", 2),
         Event::SlowWrite { .. } => ("slow write", 1),
         Event::WriteHangs { .. } => ("write hangs", 1),
@@ -419,10 +443,10 @@ const fn kind(event: &Event) -> (&'static str, u32) {
         | Event::SnapshotInstalled { .. }
         | Event::SnapshotLoaded { .. } => ("snapshot", 2),
         Event::SnapshotFailed { .. } => ("snapshot failed", 1),
-        Event::ServiceTrouble { .. } | Event::ServiceWell | Event::ServiceBack { .. } => {
+        Event::ServiceTrouble { .. } | Event::ServiceRecovered | Event::ServiceRestarted { .. } => {
             ("service", 4)
         }
-        Event::Raised { .. } => ("level", 2),
+        Event::LevelRaised { .. } => ("level", 2),
         Event::ClockOff(_) => ("clock", 4),
         Event::DamageFound { .. } => ("damage", 16),
         Event::Scrubbed { .. } => ("scrubbed", 2),
@@ -431,7 +455,7 @@ const fn kind(event: &Event) -> (&'static str, u32) {
 }
 
 /// Formats a duration, in seconds if it is long and otherwise in milliseconds.
-fn time(ms: u64) -> String {
+fn format_duration(ms: u64) -> String {
     match ms {
         10_000.. => format!("{} s", ms / 1000),
         1_000.. => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
@@ -457,8 +481,9 @@ mod tests {
         Time(0).plus_ms(ms)
     }
 
-    fn texts(journal: &mut Journal, events: &[(u64, Event)]) -> Vec<String> {
-        let lines = events.iter().filter_map(|(ms, event)| journal.line(at_ms(*ms), event, None));
+    fn texts(journal: &mut EventFormatter, events: &[(u64, Event)]) -> Vec<String> {
+        let lines =
+            events.iter().filter_map(|(ms, event)| journal.format_event(at_ms(*ms), event, None));
         lines.map(|line| format!("{} {}", line.level, line.text)).collect()
     }
 
@@ -488,7 +513,7 @@ mod tests {
             "INFO elected leader in 7 ms",
             "WARN stepped down: lost contact with the quorum",
         ];
-        assert_eq!(texts(&mut Journal::new(NodeId(2)), &events), expected);
+        assert_eq!(texts(&mut EventFormatter::new(NodeId(2)), &events), expected);
     }
 
     /// A group of one campaigns at once, without a pre-vote.
@@ -496,7 +521,7 @@ mod tests {
     fn single_node_campaigns_without_a_pre_vote() {
         let campaigns = Explanation::Campaigns { ballot: BALLOT, why: Campaign::Alone };
         let events = [(0, Event::Leadership(campaigns)), (0, role(Role::Candidate, None))];
-        let told = texts(&mut Journal::new(NodeId(2)), &events);
+        let told = texts(&mut EventFormatter::new(NodeId(2)), &events);
         assert_eq!(told, ["INFO starting an election: this node is a quorum by itself"]);
     }
 
@@ -507,7 +532,7 @@ mod tests {
             (1, role(Role::Candidate, Some(2))),
             (2, role(Role::Follower, Some(2))),
         ];
-        let told = texts(&mut Journal::new(NodeId(3)), &events);
+        let told = texts(&mut EventFormatter::new(NodeId(3)), &events);
         assert_eq!(told, ["INFO following leader 2: requests from clients are forwarded to it"]);
     }
 
@@ -518,7 +543,7 @@ mod tests {
             (1, role(Role::Learner, Some(2))),
             (2, role(Role::Learner, None)),
         ];
-        let told = texts(&mut Journal::new(NodeId(3)), &events);
+        let told = texts(&mut EventFormatter::new(NodeId(3)), &events);
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].starts_with("WARN no vote: "));
         assert!(told[1].starts_with("INFO following leader 2: "));
@@ -526,9 +551,9 @@ mod tests {
 
     #[test]
     fn permanently_lost_quorum_is_logged_as_an_error() {
-        let event = Event::NoLeader { for_ms: 1_000, connected: 3, members: 3 };
-        let mut journal = Journal::new(NodeId(1));
-        let line = journal.line(at_ms(0), &event, Some("too many members …"));
+        let event = Event::NoLeader { leaderless_ms: 1_000, connected_count: 3, member_count: 3 };
+        let mut journal = EventFormatter::new(NodeId(1));
+        let line = journal.format_event(at_ms(0), &event, Some("too many members …"));
         let expected = "no leader is possible: too many members …";
         let line = line.unwrap();
         assert_eq!((line.level, &*line.text), (Level::ERROR, expected));
@@ -544,10 +569,10 @@ mod tests {
         let progress = Progress {
             activity: Activity::CatchingUp,
             from: 0,
-            at: 1_438,
-            to: 2_052,
+            position: 1_438,
+            end: 2_052,
             per_second: Some(614),
-            ms: 2_300,
+            elapsed_ms: 2_300,
         };
         let (ballot, why) = (BALLOT, "…".to_owned());
         let end = BallotEnd::QuorumSilent;
@@ -572,23 +597,23 @@ mod tests {
             role(Role::Candidate, None),
             role(Role::Follower, Some(1)),
             role(Role::Learner, None),
-            Event::NoLeader { for_ms: 10_000, connected: 1, members: 3 },
+            Event::NoLeader { leaderless_ms: 10_000, connected_count: 1, member_count: 3 },
             Event::Behind(progress),
             Event::StillBehind(progress),
-            Event::Done { activity: Activity::Replaying, slots: 2_000, ms: 1_200 },
-            Event::Level { at: Slot(2_052), ms: 1_200 },
-            Event::NoSegment { waits: true, why: why.clone() },
-            Event::NoSegment { waits: false, why: why.clone() },
-            Event::SegmentsAgain { ms: 40_000 },
-            Event::DiskFull { full: true, free: 180 << 20 },
-            Event::DiskFull { full: false, free: 1 << 30 },
+            Event::ActivityDone { activity: Activity::Replaying, slots: 2_000, duration_ms: 1_200 },
+            Event::CaughtUp { applied_to: Slot(2_052), ms: 1_200 },
+            Event::NoSegment { is_waiting: true, why: why.clone() },
+            Event::NoSegment { is_waiting: false, why: why.clone() },
+            Event::SegmentsRecovered { ms: 40_000 },
+            Event::DiskFull { is_full: true, free_bytes: 180 << 20 },
+            Event::DiskFull { is_full: false, free_bytes: 1 << 30 },
             Event::SlowWrite { ms: 300, bytes: 4_096 },
             Event::WriteHangs { ms: 700 },
             Event::HandedOver { to: NodeId(2), why: why.clone() },
             Event::LogFailed { why: why.clone() },
             Event::Unreadable { why: why.clone() },
             Event::ServiceTrouble { why: why.clone() },
-            Event::ServiceWell,
+            Event::ServiceRecovered,
             Event::SnapshotTaken { at: Slot(90), bytes: 4_194_752 },
             Event::SnapshotInstalled { at: Slot(90) },
             Event::SnapshotLoaded { at: Slot(90) },
@@ -597,19 +622,19 @@ mod tests {
                 kind: quorate_replica::scrubbing::report::Kind::Log,
                 what: why.clone(),
             },
-            Event::Scrubbed { bytes: 1_297, found: 0, ms: 3_000 },
-            Event::Raised { level: quorate_core::level::Level::NEWEST },
-            Event::ClockOff(ClockDeviation { node: NodeId(3), ms: -90_000 }),
-            Event::ClockOff(ClockDeviation { node: NodeId(3), ms: 0 }),
-            Event::ServiceBack { why },
+            Event::Scrubbed { bytes: 1_297, found_count: 0, ms: 3_000 },
+            Event::LevelRaised { level: quorate_core::level::Level::NEWEST },
+            Event::ClockOff(ClockDeviation { node: NodeId(3), offset_ms: -90_000 }),
+            Event::ClockOff(ClockDeviation { node: NodeId(3), offset_ms: 0 }),
+            Event::ServiceRestarted { why },
             Event::Alarm(Alarm::ConflictingProposals { ballot, slot: Slot(7) }),
         ];
         let page = fs::read_to_string(PAGE).unwrap();
         let (before, now) = page.rsplit_once(HEAD).expect("the page has the table");
         let leadership = leadership.map(Event::Leadership);
         let row = |event: &Event| {
-            let mut journal = Journal::new(NodeId(2));
-            let Line { level, text, .. } = journal.line(at_ms(0), event, None).unwrap();
+            let mut journal = EventFormatter::new(NodeId(2));
+            let LogLine { level, text, .. } = journal.format_event(at_ms(0), event, None).unwrap();
             let line = format!("| {} | {text} |", level.as_str().to_lowercase());
             let meaning = now.lines().find_map(|row| row.strip_prefix(&*line));
             format!("{line}{}\n", meaning.unwrap_or(" |"))
@@ -624,6 +649,6 @@ mod tests {
 
     #[test]
     fn times_are_cut_to_two_digits() {
-        assert_eq!([7, 1_250, 23_900].map(time), ["7 ms", "1.2 s", "23 s"]);
+        assert_eq!([7, 1_250, 23_900].map(format_duration), ["7 ms", "1.2 s", "23 s"]);
     }
 }

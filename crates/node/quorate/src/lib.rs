@@ -6,7 +6,7 @@
 //! program.
 //!
 //! The crate also contains the parts that the `quorate` binary and an embedding program share:
-//! [`Settings`], the data folder from first start to recovery ([`Folder`], [`open`]), and the
+//! [`Settings`], the data folder from first start to recovery ([`StartFolder`], [`open`]), and the
 //! [`NodeHost`] that a reactor drives.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -24,13 +24,13 @@ mod passwords;
 mod settings;
 pub mod stderr;
 
-pub use backup::{ENVELOPE_WORD, backup};
-pub use descriptors::{Descriptors, raise_descriptor_limit};
+pub use backup::{ETCD_ENVELOPE_MAGIC, write_backup};
+pub use descriptors::{DescriptorLimits, raise_descriptor_limit};
 pub use embedded::{Builder, Embedded};
-pub use error::{Error, STOPPED};
-pub use folder::{Folder, Settling, random};
-pub use local::{Local, LocalFront, NotDone, local};
-pub use node::{Opening, Starter, open};
+pub use error::{Error, STOPPED_CODE};
+pub use folder::{SetupCallbacks, StartFolder, random_bytes};
+pub use local::{Local, LocalFront, RequestError, local_channel};
+pub use node::{OpeningStep, Starter, open};
 pub use passwords::Passwords;
 pub use quorate_access::{Role, Who};
 
@@ -38,8 +38,8 @@ pub use quorate_access::{Role, Who};
 pub mod members {
     pub use quorate_net::GroupError;
     pub use quorate_replica::group::{
-        As,
-        asking::{Answer, Ask, Listed, Members, Refused, Underway},
+        MemberRole,
+        asking::{GroupAnswer, GroupRefusal, GroupRequest, ListedNode, MemberList, PlanInProgress},
     };
 }
 
@@ -50,17 +50,18 @@ pub mod password {
 
 pub use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 pub use quorate_net::{
-    Handle, IoThreads, Spin, Spread, Unanswered, device::Kind as Device, plane::Wanted as Place,
+    Handle, IoSpread, IoThreads, Spin, Unanswered, device::Kind as Device,
+    plane::PlaneSettings as Place,
 };
 pub use quorate_node::{
     NodeHost, founding::Joined, host::Founded, identity::AddressBook,
     process::render as process_metrics,
 };
 pub use quorate_replica::{
-    Probed,
+    ProbeOutcome,
     front::{Failure, Sequenced, SessionId},
     service::{CommandId, Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, StateMachine},
     status::Status,
 };
-pub use quorate_tls::{BadFiles, Files, Protection, Trust, common_name};
+pub use quorate_tls::{NodeFiles, NodeTrust, Protection, TlsFilesError, common_name};
 pub use settings::Settings;

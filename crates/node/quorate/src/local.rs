@@ -17,13 +17,13 @@ use quorate_replica::front::{
 use crate::error::Error;
 
 /// Maximum number of requests queued for the reactor. Further callers block.
-const WAITING_MAX: usize = 4096;
+const QUEUED_REQUESTS_MAX: usize = 4096;
 /// Maximum number of local queries per turn, because each may read thousands of keys while other
 /// requests wait.
 const LOCAL_QUERIES_MAX: usize = 8;
 
 /// A request from the embedding program, without its callback.
-pub(crate) enum Wanted {
+pub(crate) enum LocalRequest {
     /// Order and execute a command.
     Execute(Vec<u8>),
     /// Order and execute a command that the function creates from the time of its acceptance, in
@@ -41,10 +41,10 @@ pub(crate) enum Wanted {
     Access,
 }
 
-impl Wanted {
+impl LocalRequest {
     /// Returns whether the request must wait for the group's clock ([time-4]) or for the access
     /// rights ([access-4]).
-    fn waits(&self, requests: &dyn Requests) -> bool {
+    fn must_wait(&self, requests: &dyn Requests) -> bool {
         match self {
             Self::ExecuteAt(_) => !requests.knows_clock(),
             Self::Access => requests.users().is_none(),
@@ -55,24 +55,24 @@ impl Wanted {
 
 /// Result of a request.
 #[derive(Debug)]
-pub(crate) enum Done {
+pub(crate) enum RequestResult {
     /// Reply from the service.
     Reply(Vec<u8>),
     /// Id of the session that was registered.
     Session(SessionId),
 }
 
-type Hears = dyn FnOnce(Result<Done, Failure>) + Send;
+type OutcomeCallback = dyn FnOnce(Result<RequestResult, Failure>) + Send;
 
 /// Callback for the outcome of a request, called exactly once.
-pub(crate) struct Answer(Option<Box<Hears>>);
+pub(crate) struct ResultCallback(Option<Box<OutcomeCallback>>);
 
-impl Answer {
-    pub(crate) fn new(hears: impl FnOnce(Result<Done, Failure>) + Send + 'static) -> Self {
+impl ResultCallback {
+    pub(crate) fn new(hears: impl FnOnce(Result<RequestResult, Failure>) + Send + 'static) -> Self {
         Self(Some(Box::new(hears)))
     }
 
-    fn tell(mut self, result: Result<Done, Failure>) {
+    fn call(mut self, result: Result<RequestResult, Failure>) {
         if let Some(hears) = self.0.take() {
             hears(result);
         }
@@ -80,12 +80,12 @@ impl Answer {
 
     /// Drops the callback without calling it, because the program learns the outcome by other
     /// means.
-    pub(crate) fn withdraw(mut self) {
+    pub(crate) fn drop_uncalled(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Answer {
+impl Drop for ResultCallback {
     /// Reports an unknown outcome, because the node dropped the request.
     fn drop(&mut self) {
         if let Some(hears) = self.0.take() {
@@ -95,18 +95,18 @@ impl Drop for Answer {
 }
 
 /// A request with the callback for its outcome.
-pub(crate) struct Ask {
-    wanted: Wanted,
-    answer: Answer,
+pub(crate) struct PendingRequest {
+    request: LocalRequest,
+    callback: ResultCallback,
 }
 
-impl fmt::Debug for Ask {
+impl fmt::Debug for PendingRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Ask")
     }
 }
 
-type Hear = dyn FnMut(&[u8], &[u8]) + Send;
+type NoticeCallback = dyn FnMut(&[u8], &[u8]) + Send;
 
 /// State shared by the requesting end and the node's end.
 #[derive(Default)]
@@ -114,14 +114,14 @@ struct Shared {
     /// Access rights known to this node; `None` while it does not know them.
     users: RwLock<Option<Users>>,
     /// Listener for notices of applied commands.
-    hears: Mutex<Option<Box<Hear>>>,
+    notice_listener: Mutex<Option<Box<NoticeCallback>>>,
 }
 
 /// Handle for requests to the replica in this process, usable from any thread. Clones reach the
 /// same replica.
 #[derive(Clone)]
 pub struct Local {
-    asks: Arc<RequestSender<Ask>>,
+    request_sender: Arc<RequestSender<PendingRequest>>,
     shared: Arc<Shared>,
 }
 
@@ -134,30 +134,30 @@ impl fmt::Debug for Local {
 /// Creates both ends for requests to a node that the caller runs ([`crate::open`]), such as one
 /// with additional fronts. Returns the requesting end, and the front for the node.
 /// [`LocalFront::wake`] must be added to the node's wakes.
-pub fn local() -> Result<(Local, LocalFront), Error> {
-    let (asks, asked) =
-        request_queue(WAITING_MAX).map_err(|error| Error::io("make an eventfd", &error))?;
+pub fn local_channel() -> Result<(Local, LocalFront), Error> {
+    let (asks, asked) = request_queue(QUEUED_REQUESTS_MAX)
+        .map_err(|error| Error::from_io("make an eventfd", &error))?;
     let shared = Arc::<Shared>::default();
     let front = LocalFront::new(asked, Arc::clone(&shared));
     let asks = Arc::new(asks);
-    Ok((Local { asks, shared }, front))
+    Ok((Local { request_sender: asks, shared }, front))
 }
 
 impl Local {
     /// Executes a command once on every node, in log order, and returns the service's reply.
     /// Blocks.
-    pub fn execute(&self, command: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
-        self.ask(Wanted::Execute(command.into()))
+    pub fn execute(&self, command: impl Into<Vec<u8>>) -> Result<Vec<u8>, RequestError> {
+        self.request_reply(LocalRequest::Execute(command.into()))
     }
 
     /// Runs a query that reflects every command acknowledged earlier by any node. Blocks.
-    pub fn query(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
-        self.ask(Wanted::Query(query.into()))
+    pub fn query(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, RequestError> {
+        self.request_reply(LocalRequest::Query(query.into()))
     }
 
     /// Queries this node's copy of the state. The reply is fast but may be stale. Blocks.
-    pub fn query_local(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
-        self.ask(Wanted::QueryLocal(query.into()))
+    pub fn query_local(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, RequestError> {
+        self.request_reply(LocalRequest::QueryLocal(query.into()))
     }
 
     /// Like [`Local::execute`], but does not block. `done` is called once with the outcome, on the
@@ -166,9 +166,9 @@ impl Local {
     pub fn submit(
         &self,
         command: impl Into<Vec<u8>>,
-        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
-    ) -> Result<(), NotDone> {
-        self.put(Wanted::Execute(command.into()), done)
+        done: impl FnOnce(Result<Vec<u8>, RequestError>) + Send + 'static,
+    ) -> Result<(), RequestError> {
+        self.queue_request(LocalRequest::Execute(command.into()), done)
     }
 
     /// Like [`Local::submit`], but for a command that contains a time. `make` receives the time in
@@ -178,9 +178,9 @@ impl Local {
     pub fn submit_at(
         &self,
         make: impl FnOnce(u64) -> Vec<u8> + Send + 'static,
-        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
-    ) -> Result<(), NotDone> {
-        self.put(Wanted::ExecuteAt(Box::new(make)), done)
+        done: impl FnOnce(Result<Vec<u8>, RequestError>) + Send + 'static,
+    ) -> Result<(), RequestError> {
+        self.queue_request(LocalRequest::ExecuteAt(Box::new(make)), done)
     }
 
     /// Like [`Local::submit`], but the command is executed only once in its session, however often
@@ -189,43 +189,43 @@ impl Local {
         &self,
         at: Sequenced,
         command: impl Into<Vec<u8>>,
-        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
-    ) -> Result<(), NotDone> {
-        self.put(Wanted::ExecuteOnce(at, command.into()), done)
+        done: impl FnOnce(Result<Vec<u8>, RequestError>) + Send + 'static,
+    ) -> Result<(), RequestError> {
+        self.queue_request(LocalRequest::ExecuteOnce(at, command.into()), done)
     }
 
     /// Like [`Local::query`], but does not block. `done` is called as for [`Local::submit`].
     pub fn submit_query(
         &self,
         query: impl Into<Vec<u8>>,
-        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
-    ) -> Result<(), NotDone> {
-        self.put(Wanted::Query(query.into()), done)
+        done: impl FnOnce(Result<Vec<u8>, RequestError>) + Send + 'static,
+    ) -> Result<(), RequestError> {
+        self.queue_request(LocalRequest::Query(query.into()), done)
     }
 
     /// Like [`Local::query_local`], but does not block. `done` is called as for [`Local::submit`].
     pub fn submit_query_local(
         &self,
         query: impl Into<Vec<u8>>,
-        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
-    ) -> Result<(), NotDone> {
-        self.put(Wanted::QueryLocal(query.into()), done)
+        done: impl FnOnce(Result<Vec<u8>, RequestError>) + Send + 'static,
+    ) -> Result<(), RequestError> {
+        self.queue_request(LocalRequest::QueryLocal(query.into()), done)
     }
 
     /// Registers a session for [`Local::submit_once`]. Blocks.
-    pub fn register(&self) -> Result<SessionId, NotDone> {
-        match self.wait(Wanted::Register)? {
-            Done::Session(session) => Ok(session),
-            Done::Reply(_) => Err(NotDone(Failure::Unknown)),
+    pub fn register(&self) -> Result<SessionId, RequestError> {
+        match self.wait_for_result(LocalRequest::Register)? {
+            RequestResult::Session(session) => Ok(session),
+            RequestResult::Reply(_) => Err(RequestError(Failure::Unknown)),
         }
     }
 
     /// [access-1] Returns the role of an authenticated client, or `None` if it has no rights. Fails
     /// while this node does not know the access rights ([access-4]).
-    pub fn role(&self, who: &Who) -> Result<Option<Role>, NotDone> {
+    pub fn role(&self, who: &Who) -> Result<Option<Role>, RequestError> {
         let users = self.shared.users.read();
         let users = users.unwrap_or_else(PoisonError::into_inner);
-        let users = users.as_ref().ok_or(NotDone(Failure::Unavailable))?;
+        let users = users.as_ref().ok_or(RequestError(Failure::Unavailable))?;
         Ok(users.role(who, None))
     }
 
@@ -233,54 +233,57 @@ impl Local {
     /// until then as well.
     pub fn submit_access(
         &self,
-        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
-    ) -> Result<(), NotDone> {
-        self.put(Wanted::Access, done)
+        done: impl FnOnce(Result<Vec<u8>, RequestError>) + Send + 'static,
+    ) -> Result<(), RequestError> {
+        self.queue_request(LocalRequest::Access, done)
     }
 
     /// Sets the listener for notices of applied commands
     /// ([`StateMachine::take_notices`](crate::StateMachine::take_notices)). The listener is called
     /// on the node's thread, and must neither block nor panic.
-    pub fn listen(&self, hears: impl FnMut(&[u8], &[u8]) + Send + 'static) {
-        let slot = self.shared.hears.lock();
+    pub fn set_notice_listener(&self, hears: impl FnMut(&[u8], &[u8]) + Send + 'static) {
+        let slot = self.shared.notice_listener.lock();
         *slot.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(hears));
     }
 
-    fn put(
+    fn queue_request(
         &self,
-        wanted: Wanted,
-        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
-    ) -> Result<(), NotDone> {
-        let answer = Answer::new(|result| done(result.map(reply).map_err(NotDone)));
-        let (ask, failure) = match self.asks.try_put(Ask { wanted, answer }) {
-            Ok(()) => return Ok(()),
-            Err(NotQueued::Full(ask)) => (ask, Failure::Busy),
-            Err(NotQueued::Gone(ask)) => (ask, Failure::Stopping),
-        };
-        ask.answer.withdraw();
-        Err(NotDone(failure))
+        wanted: LocalRequest,
+        done: impl FnOnce(Result<Vec<u8>, RequestError>) + Send + 'static,
+    ) -> Result<(), RequestError> {
+        let answer =
+            ResultCallback::new(|result| done(result.map(reply_bytes).map_err(RequestError)));
+        let (ask, failure) =
+            match self.request_sender.try_put(PendingRequest { request: wanted, callback: answer })
+            {
+                Ok(()) => return Ok(()),
+                Err(NotQueued::Full(ask)) => (ask, Failure::Busy),
+                Err(NotQueued::Gone(ask)) => (ask, Failure::Stopping),
+            };
+        ask.callback.drop_uncalled();
+        Err(RequestError(failure))
     }
 
-    fn ask(&self, wanted: Wanted) -> Result<Vec<u8>, NotDone> {
-        self.wait(wanted).map(reply)
+    fn request_reply(&self, wanted: LocalRequest) -> Result<Vec<u8>, RequestError> {
+        self.wait_for_result(wanted).map(reply_bytes)
     }
 
-    fn wait(&self, wanted: Wanted) -> Result<Done, NotDone> {
+    fn wait_for_result(&self, wanted: LocalRequest) -> Result<RequestResult, RequestError> {
         let (tell, told) = sync_channel(1);
         // The send fails if the caller has given up, which is harmless.
-        let answer = Answer::new(move |result| drop(tell.try_send(result)));
-        if !self.asks.send_request(Ask { wanted, answer }) {
-            return Err(NotDone(Failure::Stopping));
+        let answer = ResultCallback::new(move |result| drop(tell.try_send(result)));
+        if !self.request_sender.send_request(PendingRequest { request: wanted, callback: answer }) {
+            return Err(RequestError(Failure::Stopping));
         }
         // If the node dropped the request, the outcome is unknown.
-        told.recv().unwrap_or(Err(Failure::Unknown)).map_err(NotDone)
+        told.recv().unwrap_or(Err(Failure::Unknown)).map_err(RequestError)
     }
 }
 
-fn reply(done: Done) -> Vec<u8> {
+fn reply_bytes(done: RequestResult) -> Vec<u8> {
     match done {
-        Done::Reply(reply) => reply,
-        Done::Session(_) => Vec::new(),
+        RequestResult::Reply(reply) => reply,
+        RequestResult::Session(_) => Vec::new(),
     }
 }
 
@@ -288,9 +291,9 @@ fn reply(done: Done) -> Vec<u8> {
 /// executed. The same holds for [`Failure::NoSession`] if the command's number has been sent
 /// before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotDone(pub Failure);
+pub struct RequestError(pub Failure);
 
-impl fmt::Display for NotDone {
+impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             Failure::Busy => "queues are full; not executed, try again",
@@ -325,26 +328,26 @@ impl fmt::Display for NotDone {
     }
 }
 
-impl std::error::Error for NotDone {}
+impl std::error::Error for RequestError {}
 
-struct Open {
+struct OpenRequest {
     query: Option<Vec<u8>>,
-    answer: Answer,
+    callback: ResultCallback,
 }
 
 /// Node side of the requests from the embedding program.
 pub struct LocalFront {
-    asks: RequestReceiver<Ask>,
-    open: BTreeMap<Tag, Open>,
-    last: u64,
+    request_receiver: RequestReceiver<PendingRequest>,
+    open: BTreeMap<Tag, OpenRequest>,
+    last_tag: u64,
     /// Requests may have been left over for the next turn.
     has_more: bool,
     shared: Arc<Shared>,
     /// Version of the access rights in `shared`; `None` while they are unknown.
     users_version: Option<u64>,
     /// A request that waits for the group's clock or for the access rights.
-    held: Option<Ask>,
-    patience: AccessPatience,
+    held_request: Option<PendingRequest>,
+    access_patience: AccessPatience,
 }
 
 impl fmt::Debug for LocalFront {
@@ -354,27 +357,27 @@ impl fmt::Debug for LocalFront {
 }
 
 impl LocalFront {
-    fn new(asks: RequestReceiver<Ask>, shared: Arc<Shared>) -> Self {
+    fn new(asks: RequestReceiver<PendingRequest>, shared: Arc<Shared>) -> Self {
         Self {
-            asks,
+            request_receiver: asks,
             open: BTreeMap::new(),
-            last: 0,
+            last_tag: 0,
             has_more: false,
             shared,
             users_version: None,
-            held: None,
-            patience: AccessPatience::default(),
+            held_request: None,
+            access_patience: AccessPatience::default(),
         }
     }
 
     /// Returns the descriptor that becomes readable when requests may be waiting. The node must
     /// watch it.
     pub fn wake(&self) -> &Arc<Wake> {
-        self.asks.wake()
+        self.request_receiver.wake()
     }
 
     /// [access-2] Copies the access rights if they have changed.
-    fn follow_users(&mut self, requests: &dyn Requests) {
+    fn update_users(&mut self, requests: &dyn Requests) {
         let version = requests.users_version();
         if self.users_version == Some(version) {
             return;
@@ -386,33 +389,37 @@ impl LocalFront {
         *shared.unwrap_or_else(PoisonError::into_inner) = users;
     }
 
-    fn ask(&mut self, ask: Ask, requests: &mut dyn Requests) {
-        let Ask { wanted, answer } = ask;
-        self.last += 1;
-        let tag = Tag(self.last);
+    fn start_request(&mut self, ask: PendingRequest, requests: &mut dyn Requests) {
+        let PendingRequest { request: wanted, callback: answer } = ask;
+        self.last_tag += 1;
+        let tag = Tag(self.last_tag);
         let (taken, query) = match wanted {
-            Wanted::Execute(command) => (write(requests, tag, &command), None),
-            Wanted::ExecuteAt(make) => {
+            LocalRequest::Execute(command) => (write(requests, tag, &command), None),
+            LocalRequest::ExecuteAt(make) => {
                 // [time-2] The node that accepts the command sets its deadlines.
                 let command = make(requests.wall_ms());
                 (write(requests, tag, &command), None)
             }
-            Wanted::ExecuteOnce(_, command) if command.len() > requests.command_bytes_max() => {
+            LocalRequest::ExecuteOnce(_, command)
+                if command.len() > requests.command_bytes_max() =>
+            {
                 (Err(Failure::TooBig), None)
             }
-            Wanted::ExecuteOnce(at, command) => (requests.write_once(tag, at, &command), None),
-            Wanted::Register => (requests.register(tag), None),
-            Wanted::Query(query) => (requests.read(tag), Some(query)),
-            Wanted::QueryLocal(query) => {
+            LocalRequest::ExecuteOnce(at, command) => {
+                (requests.write_once(tag, at, &command), None)
+            }
+            LocalRequest::Register => (requests.register(tag), None),
+            LocalRequest::Query(query) => (requests.read(tag), Some(query)),
+            LocalRequest::QueryLocal(query) => {
                 let mut reply = Vec::new();
                 let asked = requests.query(&query, &mut reply);
-                return answer.tell(asked.map(|()| Done::Reply(reply)));
+                return answer.call(asked.map(|()| RequestResult::Reply(reply)));
             }
-            Wanted::Access => return answer.tell(Ok(Done::Reply(Vec::new()))),
+            LocalRequest::Access => return answer.call(Ok(RequestResult::Reply(Vec::new()))),
         };
         match taken {
-            Ok(()) => drop(self.open.insert(tag, Open { query, answer })),
-            Err(failure) => answer.tell(Err(failure)),
+            Ok(()) => drop(self.open.insert(tag, OpenRequest { query, callback: answer })),
+            Err(failure) => answer.call(Err(failure)),
         }
     }
 }
@@ -426,21 +433,23 @@ fn write(requests: &mut dyn Requests, tag: Tag, command: &[u8]) -> Result<(), Fa
 
 impl Front for LocalFront {
     fn run_turn(&mut self, requests: &mut dyn Requests) {
-        self.follow_users(requests);
-        self.asks.clear_signal();
+        self.update_users(requests);
+        self.request_receiver.clear_signal();
         let mut queries = 0;
         self.has_more = false;
-        while let Some(ask) = self.held.take().or_else(|| self.asks.next_request()) {
-            if ask.wanted.waits(requests) {
-                if self.patience.has_expired(requests.wall_ms()) {
-                    ask.answer.tell(Err(Failure::NoQuorum));
+        while let Some(ask) =
+            self.held_request.take().or_else(|| self.request_receiver.next_request())
+        {
+            if ask.request.must_wait(requests) {
+                if self.access_patience.has_expired(requests.wall_ms()) {
+                    ask.callback.call(Err(Failure::NoQuorum));
                     continue;
                 }
-                self.held = Some(ask);
+                self.held_request = Some(ask);
                 return;
             }
-            queries += usize::from(matches!(ask.wanted, Wanted::QueryLocal(_)));
-            self.ask(ask, requests);
+            queries += usize::from(matches!(ask.request, LocalRequest::QueryLocal(_)));
+            self.start_request(ask, requests);
             if queries == LOCAL_QUERIES_MAX {
                 self.has_more = true;
                 return;
@@ -464,9 +473,9 @@ impl Front for LocalFront {
 
     fn handle_completion(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
         let (tag, result) = match completion {
-            Completion::Written(tag, reply) => (tag, Ok(Done::Reply(reply.to_vec()))),
+            Completion::Written(tag, reply) => (tag, Ok(RequestResult::Reply(reply.to_vec()))),
             Completion::Failed(tag, failure) => (tag, Err(failure)),
-            Completion::Registered(tag, session) => (tag, Ok(Done::Session(session))),
+            Completion::Registered(tag, session) => (tag, Ok(RequestResult::Session(session))),
             // Unreachable: this front makes no such requests.
             Completion::InMemory(tag, _) | Completion::Read(tag) => (tag, Err(Failure::Unknown)),
             Completion::Readable(tag) => {
@@ -477,16 +486,16 @@ impl Front for LocalFront {
                 if asked == Err(Failure::Overtaken) && requests.read(tag).is_ok() {
                     return;
                 }
-                (tag, asked.map(|()| Done::Reply(reply)))
+                (tag, asked.map(|()| RequestResult::Reply(reply)))
             }
         };
         if let Some(open) = self.open.remove(&tag) {
-            open.answer.tell(result);
+            open.callback.call(result);
         }
     }
 
     fn deliver_notice(&mut self, subject: &[u8], message: &[u8]) {
-        let hears = self.shared.hears.lock();
+        let hears = self.shared.notice_listener.lock();
         if let Some(hears) = &mut *hears.unwrap_or_else(PoisonError::into_inner) {
             hears(subject, message);
         }

@@ -2,16 +2,18 @@
 
 use std::{path::PathBuf, thread, time::Duration};
 
-use quorate_core::{lease::Leases, node_id::NodeId, record::Class, slot::Slot, witness::Memory};
+use quorate_core::{
+    lease::LeaseRules, node_id::NodeId, record::Class, slot::Slot, witness::Memory,
+};
 use quorate_log::disk::Family;
 use quorate_log::{LINGER_BYTES, LogOptions, ReadProgress, Recovery};
 use quorate_net::{
-    Identity as NetIdentity, Limits, PeerAddress, RECALL_PATIENCE, Settings as NetSettings,
+    Identity as NetIdentity, Limits, PeerAddress, RECALL_TIMEOUT, Settings as NetSettings,
     request_memories,
 };
 use quorate_node::{
     Home as _, Identity, LockedFolder, NodeHost,
-    boot::{BootError, BootStep, Parts, Question, Starter as BootStarter, boot},
+    boot::{BootError, BootStep, MemoryRequest, NodeParts, Starter as BootStarter, boot},
     hops,
 };
 use quorate_replica::{
@@ -21,14 +23,14 @@ use quorate_replica::{
     status::Addresses,
 };
 
-use crate::{error::Error, journal::Journal, settings::Settings};
+use crate::{error::Error, journal::EventFormatter, settings::Settings};
 
 /// Delay between attempts of a start that waits for disk space.
-const ROOM_WAIT: Duration = Duration::from_millis(250);
+const FULL_DISK_RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Step of opening a node, for progress reports.
 #[derive(Clone, Copy, Debug)]
-pub enum Opening<'a> {
+pub enum OpeningStep<'a> {
     /// A disk driver was chosen. The text names the driver and the reason.
     Disk(&'a str),
     /// The log is being read.
@@ -40,7 +42,7 @@ pub enum Opening<'a> {
 /// Callbacks of the program that starts a node.
 pub struct Starter<'a> {
     /// Called with each step that may take time.
-    pub tell: &'a mut dyn FnMut(Opening<'_>),
+    pub report_step: &'a mut dyn FnMut(OpeningStep<'_>),
     /// Returns whether the start should be aborted.
     pub stop: &'a dyn Fn() -> bool,
 }
@@ -55,39 +57,39 @@ pub fn open<S: StateMachine, F: Front>(
     mut starter: Starter<'_>,
 ) -> Result<(NodeHost<LockedFolder, S, F>, NetSettings), Error> {
     let node = identity.founding().node;
-    let parts = Parts {
+    let parts = NodeParts {
         service,
         stored_to: |service| position(service).map_or(Slot(0), |(stored_to, _)| stored_to),
         front,
-        listener: Box::new(Journal::new(node)),
+        listener: Box::new(EventFormatter::new(node)),
     };
-    let mut production = Production {
+    let mut production = ProductionStarter {
         settings,
         addresses: &addresses,
         log_folder: identity.home().path().join(Family::Log.folder()),
-        told: String::new(),
+        last_wait_reason: String::new(),
         starter: &mut starter,
     };
     let mut host = boot(identity, parts, &mut production)?;
-    if settings.hops {
-        host = host.stamping(hops::new_ring());
+    if settings.record_hops {
+        host = host.with_hops(hops::new_hop_ring());
     }
     let net = net_settings(settings, host.identity(), addresses);
     Ok((host, net))
 }
 
 /// Starter of a production node. It reports and logs the steps of the start.
-struct Production<'a, 's> {
+struct ProductionStarter<'a, 's> {
     settings: &'a Settings,
     /// Addresses on which this node listens.
     addresses: &'a Addresses,
     log_folder: PathBuf,
     /// Reason for waiting for disk space that was last reported.
-    told: String,
+    last_wait_reason: String,
     starter: &'a mut Starter<'s>,
 }
 
-impl BootStarter for Production<'_, '_> {
+impl BootStarter for ProductionStarter<'_, '_> {
     fn choose_log(&self, options: &mut LogOptions, class: Class) {
         if class == Class::Volatile {
             options.linger_bytes = LINGER_BYTES;
@@ -112,15 +114,16 @@ impl BootStarter for Production<'_, '_> {
         options.limits.reply_bytes = settings.client_memory_bytes / 4;
         options.snapshots.ratio = settings.snapshot_ratio;
         options.snapshots.log_bytes_max = settings.log_bytes_max;
-        options.thrifty = settings.thrifty;
-        options.votes = settings.votes.clone();
-        options.raising = settings.raising;
+        options.is_thrifty = settings.thrifty;
+        options.vote_route = settings.vote_route.clone();
+        options.raise_policy = settings.raise_policy;
         options.snapshots.transfer_bytes_per_second = settings.transfer_bytes_per_second;
         options.scrub = settings.scrub;
         options.clock_drift_ppm = settings.clock_drift_ppm;
-        let leases = Leases::below(settings.election_ms.0, settings.clock_drift_ppm);
-        options.leases = settings.leases.then_some(leases);
-        options.alone_us = Limits::default().dialled_ms() * 1_000;
+        let leases =
+            LeaseRules::within_election_timeout(settings.election_ms.0, settings.clock_drift_ppm);
+        options.leases = settings.uses_leases.then_some(leases);
+        options.lead_alone_after_us = Limits::default().dialled_within_ms() * 1_000;
         let node = options.member.node;
         // The list from an earlier start may lack this address.
         if let Some(own) = options.addresses.get_mut(&node) {
@@ -130,51 +133,54 @@ impl BootStarter for Production<'_, '_> {
 
     fn report_step(&mut self, step: BootStep<'_>) {
         match step {
-            BootStep::Disk(reason) => (self.starter.tell)(Opening::Disk(reason)),
-            BootStep::Reading(reading) => (self.starter.tell)(Opening::ReadingLog(reading)),
-            BootStep::Forgot(incarnation) => tracing::warn!(
+            BootStep::DiskOpened(reason) => (self.starter.report_step)(OpeningStep::Disk(reason)),
+            BootStep::ReadingLog(reading) => {
+                (self.starter.report_step)(OpeningStep::ReadingLog(reading))
+            }
+            BootStep::MayHaveForgotten(incarnation) => tracing::warn!(
                 incarnation = incarnation.0,
                 "the last stop was unclean, so votes may be lost: this node learns without a vote"
             ),
-            BootStep::Lost(places) => {
+            BootStep::LostVotes(places) => {
                 for place in places {
                     tracing::error!(%place, "the log is damaged and may have lost votes");
                 }
             }
-            BootStep::Replaced(incarnation) => tracing::error!(
+            BootStep::NewIncarnation(incarnation) => tracing::error!(
                 incarnation = incarnation.0,
                 folder = %self.log_folder.display(),
                 "the log lost votes: this node learns without a vote from now on; check that the disk of its log is mounted"
             ),
-            BootStep::Recovered(recovery) => tell_recovered(recovery),
+            BootStep::LogRecovered(recovery) => log_recovery(recovery),
         }
     }
 
-    fn request_memories(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)> {
-        let Question { cluster, node, peers } = *question;
+    fn request_memories(&mut self, question: &MemoryRequest<'_>) -> Vec<(NodeId, Memory)> {
+        let MemoryRequest { cluster, node, peers } = *question;
         let others = peers.iter().filter(|(other, _)| **other != node);
         let others: Vec<_> = others.map(|(other, at)| (*other, at.clone())).collect();
         let trust = self.settings.protection.trust();
-        request_memories(&others, cluster, node, trust, RECALL_PATIENCE)
+        request_memories(&others, cluster, node, trust, RECALL_TIMEOUT)
     }
 
     fn wait_for_room(&mut self, error: &BootError) -> bool {
         let why = format!("waiting for room on the disk: {error}");
-        if why != self.told {
-            (self.starter.tell)(Opening::Waiting(&why));
-            self.told = why;
+        if why != self.last_wait_reason {
+            (self.starter.report_step)(OpeningStep::Waiting(&why));
+            self.last_wait_reason = why;
         }
         if (self.starter.stop)() {
             return false;
         }
-        thread::sleep(ROOM_WAIT);
+        thread::sleep(FULL_DISK_RETRY_INTERVAL);
         true
     }
 }
 
 /// Logs the number of recovered records, and any losses.
-fn tell_recovered(recovery: &Recovery) {
-    let Recovery { hard, records, torn_tail_bytes, damage, .. } = recovery;
+fn log_recovery(recovery: &Recovery) {
+    let Recovery { hard_state: hard, record_count: records, torn_tail_bytes, damage, .. } =
+        recovery;
     tracing::info!(
         records,
         decided = hard.decided_to.0,
@@ -182,7 +188,7 @@ fn tell_recovered(recovery: &Recovery) {
         torn_tail_bytes,
         "log read: every slot below `decided` is decided; a torn tail was never acknowledged"
     );
-    for place in damage.iter().flat_map(|damage| &damage.places) {
+    for place in damage.iter().flat_map(|damage| &damage.descriptions) {
         tracing::warn!(%place, "the log is damaged: fetching what it lost from peers");
     }
 }
@@ -194,8 +200,8 @@ fn net_settings(
 ) -> NetSettings {
     let founding = identity.founding();
     let mut limits = Limits {
-        clients_max: settings.descriptors.clients,
-        strangers_max: settings.descriptors.strangers,
+        clients_max: settings.descriptors.clients_max,
+        strangers_max: settings.descriptors.strangers_max,
         ..Limits::default()
     };
     limits.client_backlog_bytes_max =
@@ -203,8 +209,9 @@ fn net_settings(
     limits.clients_bytes_max = settings.client_memory_bytes;
     limits.spin = settings.spin;
     limits.io_threads = settings.io_threads;
-    limits.spread = settings.spread;
-    limits.stop_ms = limits.stop_ms.max(settings.client_timeout_ms.saturating_mul(2));
+    limits.io_spread = settings.io_spread;
+    limits.stop_timeout_ms =
+        limits.stop_timeout_ms.max(settings.client_timeout_ms.saturating_mul(2));
     let peer =
         |(node, address): (&NodeId, &String)| PeerAddress { node: *node, address: address.clone() };
     NetSettings {
@@ -214,7 +221,7 @@ fn net_settings(
             boot: identity.boot(),
             addresses,
         },
-        peers: identity.book().peers.iter().map(peer).collect(),
+        peers: identity.address_book().peers.iter().map(peer).collect(),
         limits,
         seed: identity.seed(),
     }

@@ -15,9 +15,9 @@ use quorate_net::{RequestReceiver, RequestSender, Wake, request_queue};
 
 /// Maximum number of queued passwords. Any more are refused, so a client that guesses passwords
 /// delays others by a few seconds at most.
-const WAITING_MAX: usize = 64;
+const QUEUED_PASSWORDS_MAX: usize = 64;
 
-struct Job {
+struct CheckJob {
     ticket: u64,
     hash: String,
     password: Vec<u8>,
@@ -25,7 +25,7 @@ struct Job {
 
 /// The reactor's end of the password checker.
 pub struct Passwords {
-    jobs: SyncSender<Job>,
+    jobs: SyncSender<CheckJob>,
     verdicts: RequestReceiver<(u64, bool)>,
     /// Number of passwords sent to the thread whose verdict has not arrived yet. While it is zero,
     /// the queue of verdicts is not read.
@@ -42,10 +42,12 @@ impl fmt::Debug for Passwords {
 impl Passwords {
     /// Starts the thread. It ends when the returned value is dropped.
     pub fn start() -> io::Result<Self> {
-        let (jobs, waiting) = sync_channel(WAITING_MAX);
+        let (jobs, waiting) = sync_channel(QUEUED_PASSWORDS_MAX);
         // A blocked reactor blocks only this thread.
-        let (told, verdicts) = request_queue(WAITING_MAX)?;
-        thread::Builder::new().name("passwords".to_owned()).spawn(move || work(&waiting, &told))?;
+        let (told, verdicts) = request_queue(QUEUED_PASSWORDS_MAX)?;
+        thread::Builder::new()
+            .name("passwords".to_owned())
+            .spawn(move || run_checker(&waiting, &told))?;
         Ok(Self { jobs, verdicts, open: 0 })
     }
 
@@ -55,9 +57,9 @@ impl Passwords {
     }
 }
 
-fn work(waiting: &Receiver<Job>, told: &RequestSender<(u64, bool)>) {
+fn run_checker(waiting: &Receiver<CheckJob>, told: &RequestSender<(u64, bool)>) {
     for job in waiting {
-        let fits = password::fits(&job.hash, &job.password);
+        let fits = password::matches_hash(&job.hash, &job.password);
         if !told.send_request((job.ticket, fits)) {
             return;
         }
@@ -66,7 +68,7 @@ fn work(waiting: &Receiver<Job>, told: &RequestSender<(u64, bool)>) {
 
 impl Checker for Passwords {
     fn check(&mut self, ticket: u64, hash: &str, password: &[u8]) -> bool {
-        let job = Job { ticket, hash: hash.to_owned(), password: password.to_vec() };
+        let job = CheckJob { ticket, hash: hash.to_owned(), password: password.to_vec() };
         let taken = self.jobs.try_send(job).is_ok();
         self.open += usize::from(taken);
         taken
@@ -92,7 +94,7 @@ mod tests {
     #[test]
     fn verdicts_match_their_tickets_and_a_full_queue_refuses() {
         let mut passwords = Passwords::start().unwrap();
-        let hash = password::hash(b"sesame").unwrap();
+        let hash = password::hash_password(b"sesame").unwrap();
         let mut taken = Vec::new();
         for ticket in 0..200 {
             let given: &[u8] = if ticket % 2 == 0 { b"sesame" } else { b"guess" };
@@ -101,7 +103,7 @@ mod tests {
             }
         }
         assert!(taken.len() < 200, "more than may wait were taken");
-        assert!(taken.len() >= WAITING_MAX);
+        assert!(taken.len() >= QUEUED_PASSWORDS_MAX);
         let mut heard = Vec::new();
         let wake = Arc::clone(passwords.wake());
         while heard.len() < taken.len() {

@@ -4,21 +4,22 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_log::disk::DriverChoice;
-use quorate_net::{IoThreads, Spin, Spread};
-use quorate_node::{founding::FoundingSettings, identity::Expected, terms::Terms};
+use quorate_net::{IoSpread, IoThreads, Spin};
+use quorate_node::{founding::FoundingSettings, identity::ExpectedIdentity, terms::FoundingTerms};
 use quorate_replica::{
-    ScrubOptions, defaults, group::As, rising::Raising, routing::Votes, tuner::Settings as Tuning,
+    ScrubOptions, defaults, group::MemberRole, rising::RaisePolicy, routing::VoteRoute,
+    tuner::Settings as Tuning,
 };
 
 use quorate_tls::Protection;
 
-use crate::descriptors::Descriptors;
+use crate::descriptors::DescriptorLimits;
 
 /// Node settings, from a command line or from an embedding program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The data folder, created at the first start.
-    pub data: PathBuf,
+    pub data_folder: PathBuf,
     /// Id of this node. After the first start it is read from the folder.
     pub node: Option<NodeId>,
     /// Peer addresses of all members; empty if not given. Needed at the first start of a cluster of
@@ -26,16 +27,16 @@ pub struct Settings {
     pub cluster: BTreeMap<NodeId, String>,
     /// Role to take in an existing cluster that the node joins; `None` if the node founds a cluster
     /// or is listed in `cluster`. Fixed once the folder belongs to a node.
-    pub join: Option<As>,
+    pub join_role: Option<MemberRole>,
     /// Auxiliaries and quorum rule. They must be the same on all nodes at the first start.
-    pub terms: Terms,
+    pub terms: FoundingTerms,
     /// Send proposals only to a quorum while this node leads, and to all members when a response is
     /// late.
     pub thrifty: bool,
     /// Path on which votes reach this node while it leads.
-    pub votes: Votes,
+    pub vote_route: VoteRoute,
     /// Policy for raising the feature level while this node leads.
-    pub raising: Raising,
+    pub raise_policy: RaisePolicy,
     /// Durability class of the group, fixed at the first start; `None` for the stored class, or
     /// durable at the first start.
     pub class: Option<Class>,
@@ -50,7 +51,7 @@ pub struct Settings {
     /// long without a message from a leader.
     pub election_ms: (u64, u64),
     /// Serve reads by leases while this node leads ([read-4]). Must be the same on all nodes.
-    pub leases: bool,
+    pub uses_leases: bool,
     /// Maximum drift of a clock in either direction, in parts per million.
     pub clock_drift_ppm: u64,
     /// Timeout for a client's request, in milliseconds.
@@ -73,7 +74,7 @@ pub struct Settings {
     /// Size of a new log segment, in bytes.
     pub log_segment_bytes: u64,
     /// Limits on open files and connections, as shares of the process's descriptors.
-    pub descriptors: Descriptors,
+    pub descriptors: DescriptorLimits,
     /// Maximum number of bytes of one client's unparsed input that the front may need at once.
     pub client_input_bytes_max: usize,
     /// Memory limit for the requests and replies of all clients, in bytes.
@@ -84,14 +85,14 @@ pub struct Settings {
     pub disk_flush: Duration,
     /// Record the times at which commands pass the trace points and write them to the folder at the
     /// end, for measurements.
-    pub hops: bool,
+    pub record_hops: bool,
     /// Setting for busy polling before the node sleeps.
     pub spin: Spin,
     /// Number of threads that own client connections while the node is busy. None by default, since
     /// a program that embeds a node decides about its threads.
     pub io_threads: IoThreads,
     /// Condition under which these threads own the connections.
-    pub spread: Spread,
+    pub io_spread: IoSpread,
     /// Disk driver for the log and for the store of streams.
     pub engine: DriverChoice,
     /// Protection against unauthorized access. Without certificates, only this machine can reach
@@ -104,54 +105,54 @@ impl Settings {
     /// `quorate start`.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self {
-            data: data.into(),
+            data_folder: data.into(),
             node: None,
             cluster: BTreeMap::new(),
-            join: None,
-            terms: Terms::default(),
+            join_role: None,
+            terms: FoundingTerms::default(),
             thrifty: false,
-            votes: Votes::default(),
-            raising: Raising::default(),
+            vote_route: VoteRoute::default(),
+            raise_policy: RaisePolicy::default(),
             class: None,
             store: None,
             store_default: "embedded".to_owned(),
             heartbeat_ms: defaults::HEARTBEAT_MS,
             election_ms: defaults::ELECTION_MS,
-            leases: false,
+            uses_leases: false,
             clock_drift_ppm: defaults::CLOCK_DRIFT_PPM,
             client_timeout_ms: defaults::CLIENT_TIMEOUT_MS,
             command_bytes_max: defaults::COMMAND_BYTES_MAX,
-            log_ready_bytes: defaults::LOG_READY_BYTES,
+            log_ready_bytes: defaults::PREPARED_LOG_BYTES,
             snapshot_ratio: defaults::SNAPSHOT_RATIO,
             log_bytes_max: defaults::LOG_BYTES_MAX,
             transfer_bytes_per_second: None,
             scrub: ScrubOptions {
-                every_ms: Some(defaults::SCRUB_EVERY_MS),
+                interval_ms: Some(defaults::SCRUB_INTERVAL_MS),
                 ..ScrubOptions::default()
             },
             log_segment_bytes: defaults::LOG_SEGMENT_BYTES,
-            descriptors: Descriptors::default(),
+            descriptors: DescriptorLimits::default(),
             client_input_bytes_max: 0,
             client_memory_bytes: defaults::CLIENT_MEMORY_BYTES,
             tuning: Tuning::new(1),
             disk_flush: Duration::ZERO,
-            hops: false,
+            record_hops: false,
             spin: Spin::Auto,
             io_threads: IoThreads::Fixed(0),
-            spread: Spread::ByLoad,
+            io_spread: IoSpread::ByLoad,
             engine: DriverChoice::Auto,
             protection: Protection::Loopback,
         }
     }
 
     /// Returns the subset of settings that applies to the first start.
-    pub(crate) fn wanted(&self) -> FoundingSettings {
+    pub(crate) fn founding_settings(&self) -> FoundingSettings {
         FoundingSettings {
-            expected: Expected {
+            expected: ExpectedIdentity {
                 node: self.node,
                 class: self.class,
                 store: self.store.clone(),
-                supports: None,
+                supported_level: None,
             },
             cluster: self.cluster.clone(),
             store_default: self.store_default.clone(),

@@ -13,34 +13,34 @@ use std::{
 /// Maximum total size of the queued lines, in bytes.
 const BYTES_MAX: usize = 1 << 20;
 
-static LINES: OnceLock<Lines> = OnceLock::new();
+static LINE_QUEUE: OnceLock<LineQueue> = OnceLock::new();
 
 /// Passes all further writes to [`Stderr`] through a separate thread.
-pub fn detach() -> io::Result<()> {
-    if LINES.get().is_some() {
+pub fn start_writer_thread() -> io::Result<()> {
+    if LINE_QUEUE.get().is_some() {
         return Ok(());
     }
-    let lines = Lines::default();
+    let lines = LineQueue::default();
     let of_thread = lines.clone();
-    let run = move || of_thread.run(io::stderr(), report);
+    let run = move || of_thread.run(io::stderr(), report_dropped);
     thread::Builder::new().name("stderr".to_owned()).spawn(run)?;
-    let _ = LINES.set(lines);
+    let _ = LINE_QUEUE.set(lines);
     Ok(())
 }
 
 /// Waits until all lines are written, for at most `within`.
-pub fn drain(within: Duration) {
-    if let Some(lines) = LINES.get() {
-        lines.drain(within);
+pub fn wait_until_written(within: Duration) {
+    if let Some(lines) = LINE_QUEUE.get() {
+        lines.wait_until_written(within);
     }
 }
 
 /// Returns the number of lines that were dropped.
-pub fn dropped() -> u64 {
-    LINES.get().map_or(0, |lines| lines.lock().dropped)
+pub fn dropped_line_count() -> u64 {
+    LINE_QUEUE.get().map_or(0, |lines| lines.lock().dropped_count)
 }
 
-fn report(count: u64) {
+fn report_dropped(count: u64) {
     tracing::warn!(count, "log lines dropped: standard error was full, or its reader too slow");
 }
 
@@ -50,7 +50,7 @@ pub struct Stderr;
 
 impl Write for Stderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        match LINES.get() {
+        match LINE_QUEUE.get() {
             Some(lines) => lines.push(line),
             None => drop(io::stderr().write_all(line)),
         }
@@ -64,25 +64,25 @@ impl Write for Stderr {
 
 /// Queue of lines for the writing thread.
 #[derive(Clone, Debug, Default)]
-struct Lines(Arc<(Mutex<Queue>, Condvar)>);
+struct LineQueue(Arc<(Mutex<QueuedLines>, Condvar)>);
 
 #[derive(Debug, Default)]
-struct Queue {
+struct QueuedLines {
     lines: VecDeque<Box<[u8]>>,
     /// Total size of all lines in bytes, including the one being written.
     bytes: usize,
-    dropped: u64,
+    dropped_count: u64,
 }
 
-impl Lines {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+impl LineQueue {
+    fn lock(&self) -> MutexGuard<'_, QueuedLines> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn push(&self, line: &[u8]) {
         let mut queue = self.lock();
         if queue.bytes + line.len() > BYTES_MAX {
-            queue.dropped += 1;
+            queue.dropped_count += 1;
             return;
         }
         queue.bytes += line.len();
@@ -100,8 +100,8 @@ impl Lines {
             let written = out.write_all(&line);
             let mut queue = self.lock();
             queue.bytes -= line.len();
-            queue.dropped += u64::from(written.is_err());
-            let dropped = queue.dropped;
+            queue.dropped_count += u64::from(written.is_err());
+            let dropped = queue.dropped_count;
             let is_back = written.is_ok() && queue.lines.is_empty() && dropped > reported;
             drop(queue);
             if is_back {
@@ -122,8 +122,8 @@ impl Lines {
         }
     }
 
-    fn drain(&self, within: Duration) {
-        let waits = |queue: &mut Queue| queue.bytes > 0;
+    fn wait_until_written(&self, within: Duration) {
+        let waits = |queue: &mut QueuedLines| queue.bytes > 0;
         drop(self.0.1.wait_timeout_while(self.lock(), within, waits));
     }
 }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     struct Stage {
-        lines: Lines,
+        lines: LineQueue,
         verdicts: Sender<io::Result<()>>,
         read: Receiver<Vec<u8>>,
         reports: Receiver<u64>,
@@ -163,7 +163,7 @@ mod tests {
         let ((verdicts, of_reader), (sender, read)) = (channel(), channel());
         let reader = Reader { verdicts: of_reader, read: sender };
         let (report, reports) = channel();
-        let lines = Lines::default();
+        let lines = LineQueue::default();
         let of_thread = lines.clone();
         thread::spawn(move || of_thread.run(reader, |count| report.send(count).unwrap()));
         Stage { lines, verdicts, read, reports }
@@ -175,15 +175,15 @@ mod tests {
         let Stage { lines, verdicts, read, reports } = stage();
         let line = |number: usize| format!("{number:04} {}", "x".repeat(BYTES_MAX / 100 - 5));
         (0..110).for_each(|number| lines.push(line(number).as_bytes()));
-        assert_eq!(lines.lock().dropped, 10);
-        lines.drain(Duration::ZERO);
+        assert_eq!(lines.lock().dropped_count, 10);
+        lines.wait_until_written(Duration::ZERO);
         for number in 0..100 {
             assert!(reports.try_recv().is_err(), "it reports when it has caught up");
             verdicts.send(Ok(())).unwrap();
             assert_eq!(read.recv().unwrap(), line(number).as_bytes());
         }
         assert_eq!(reports.recv(), Ok(10));
-        lines.drain(Duration::MAX);
+        lines.wait_until_written(Duration::MAX);
         assert_eq!(lines.lock().bytes, 0);
     }
 
@@ -193,7 +193,7 @@ mod tests {
         for verdict in [Err(io::ErrorKind::StorageFull), Err(io::ErrorKind::BrokenPipe), Ok(())] {
             lines.push(b"line\n");
             verdicts.send(verdict.map_err(io::Error::from)).unwrap();
-            lines.drain(Duration::MAX);
+            lines.wait_until_written(Duration::MAX);
         }
         assert_eq!(read.recv().unwrap(), b"line\n");
         assert_eq!(reports.recv(), Ok(2));

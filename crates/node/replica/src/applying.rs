@@ -14,23 +14,23 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     value::Value,
 };
-use quorate_log::{Body, Values};
+use quorate_log::{ValueBytes, Values};
 use quorate_stream::Table;
 
 use crate::{
     applying::{
         access::Access,
-        applier::{Applier, Listeners, NextStep, ask},
+        applier::{Applier, ApplyContext, NextStep, run_query},
         digest::Digest,
-        health::Condition,
+        health::ServiceCondition,
         history::History,
         membership::Membership,
-        pace::Pace,
+        pace::ExecutionPace,
         sessions::Sessions,
     },
     clock::Clock,
     completions::Completions,
-    contents::{Bytes, Contents},
+    contents::{ByteAvailability, Contents},
     limits::Limits,
     observing::events::Event,
     ports::{
@@ -42,7 +42,7 @@ use crate::{
 
 /// Time in microseconds after which a turn applies no further values, since peers wait for votes
 /// and heartbeats. A value is never split, and each turn applies at least one.
-const TURN_US: u64 = 10_000;
+const TURN_BUDGET_US: u64 = 10_000;
 /// Number of bytes charged to the apply budget for a value without payload.
 const EMPTY_CHARGE_BYTES: usize = 64;
 
@@ -52,13 +52,13 @@ pub(crate) struct Applying<S> {
     history: History,
     /// Maximum number of bytes applied in one turn.
     turn_bytes: usize,
-    pace: Pace,
+    pace: ExecutionPace,
     /// Size of the queued completions, in bytes, above which no more values are applied.
     completion_bytes: usize,
     /// The service has loaded a snapshot or has been reset to empty.
-    reloaded: bool,
+    was_reset_or_loaded: bool,
     /// The service has restarted at an earlier position.
-    went_back: bool,
+    has_rolled_back: bool,
 }
 
 impl<S: StateMachine> Applying<S> {
@@ -67,10 +67,10 @@ impl<S: StateMachine> Applying<S> {
             applier,
             history: History::default(),
             turn_bytes: limits.apply_bytes,
-            pace: Pace::default(),
+            pace: ExecutionPace::default(),
             completion_bytes: limits.completion_bytes,
-            reloaded: false,
-            went_back: false,
+            was_reset_or_loaded: false,
+            has_rolled_back: false,
         }
     }
 
@@ -80,30 +80,30 @@ impl<S: StateMachine> Applying<S> {
     }
 
     /// Returns the result of the service's last health check.
-    pub(crate) fn condition(&self) -> &Condition {
+    pub(crate) fn condition(&self) -> &ServiceCondition {
         self.applier.condition()
     }
 
-    pub(crate) fn news(&mut self) -> Option<Event> {
+    pub(crate) fn next_health_event(&mut self) -> Option<Event> {
         let applied_to = self.applied_to();
-        self.applier.condition_mut().news(applied_to)
+        self.applier.condition_mut().next_health_event(applied_to)
     }
 
     /// Returns why the service does not work normally; `None` if it does.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        self.condition().trouble(self.applied_to())
+    pub(crate) fn trouble_reason(&self) -> Option<String> {
+        self.condition().trouble_reason(self.applied_to())
     }
 
     /// Returns whether queries may run.
-    pub(crate) fn answers(&self) -> bool {
-        self.condition().answers(self.applied_to())
+    pub(crate) fn can_answer_queries(&self) -> bool {
+        self.condition().can_answer_queries(self.applied_to())
     }
 
-    pub(crate) fn takes_commands(&self) -> Result<(), Failure> {
+    pub(crate) fn check_accepts_commands(&self) -> Result<(), Failure> {
         if self.condition().is_stuck() { Err(Failure::Unavailable) } else { Ok(()) }
     }
 
-    pub(crate) fn takes_reads(&self) -> Result<(), Failure> {
+    pub(crate) fn check_accepts_reads(&self) -> Result<(), Failure> {
         if self.condition().is_down() { Err(Failure::Unavailable) } else { Ok(()) }
     }
 
@@ -121,8 +121,8 @@ impl<S: StateMachine> Applying<S> {
     }
 
     /// Returns whether the service is healthy and has committed everything applied.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.condition().takes() && self.applier.is_committed()
+    pub(crate) fn is_fully_committed(&self) -> bool {
+        self.condition().accepts_commands() && self.applier.is_committed()
     }
 
     /// Returns the metadata that this crate stores with the service's state, as of the last commit.
@@ -132,8 +132,8 @@ impl<S: StateMachine> Applying<S> {
 
     /// Returns whether the service reported that it accepts commands, or the snapshot that it is
     /// loading.
-    pub(crate) fn service_takes(&self) -> bool {
-        self.condition().said_takes()
+    pub(crate) fn service_accepts_commands(&self) -> bool {
+        self.condition().service_accepts_commands()
     }
 
     /// Sets the reason to doubt the service's state ([differ-2]); `None` clears the doubt.
@@ -148,20 +148,20 @@ impl<S: StateMachine> Applying<S> {
     }
 
     /// Records that the service loaded the state of all slots below `at`, with `meta`.
-    pub(crate) fn loaded(&mut self, at: Slot, meta: Metadata) {
-        self.applier.go_on_at(at, meta);
+    pub(crate) fn on_loaded(&mut self, at: Slot, meta: Metadata) {
+        self.applier.resume_from(at, meta);
         self.history = History::default();
-        self.reloaded = true;
+        self.was_reset_or_loaded = true;
     }
 
     /// Resets the service to empty after a partly loaded snapshot turned out to be unreadable.
-    pub(crate) fn begin_again(&mut self) -> Result<(), LoadError> {
+    pub(crate) fn restart_from_empty(&mut self) -> Result<(), LoadError> {
         let service = self.applier.service_mut();
         service.begin_load()?;
         service.finish_load(Slot::FIRST, &[])?;
-        self.applier.begin_again();
+        self.applier.restart_from_empty();
         self.history = History::default();
-        self.reloaded = true;
+        self.was_reset_or_loaded = true;
         Ok(())
     }
 
@@ -175,7 +175,7 @@ impl<S: StateMachine> Applying<S> {
 
     /// Returns whether a loaded or empty state has replaced this one since the last call.
     pub(crate) fn take_loaded(&mut self) -> bool {
-        std::mem::take(&mut self.reloaded)
+        std::mem::take(&mut self.was_reset_or_loaded)
     }
 
     pub(crate) fn membership(&self) -> &Membership {
@@ -183,12 +183,12 @@ impl<S: StateMachine> Applying<S> {
     }
 
     /// Estimates the cost of executing a command on the current state.
-    pub(crate) fn weigh(&self, command: &[u8]) -> Weight {
-        self.applier.weigh(command)
+    pub(crate) fn command_cost(&self, command: &[u8]) -> Weight {
+        self.applier.command_cost(command)
     }
 
     /// [room-2] Returns whether a command may add data.
-    pub(crate) fn grows(&self, command: &[u8]) -> bool {
+    pub(crate) fn may_add_data(&self, command: &[u8]) -> bool {
         self.applier.service().grows(command)
     }
 
@@ -207,8 +207,8 @@ impl<S: StateMachine> Applying<S> {
     }
 
     /// [access-4] Marks the table of users as current, as a confirmed read has just shown.
-    pub(crate) fn know_access(&mut self) {
-        self.applier.know_access();
+    pub(crate) fn mark_access_current(&mut self) {
+        self.applier.mark_access_current();
     }
 
     pub(crate) fn sessions(&self) -> &Sessions {
@@ -227,12 +227,12 @@ impl<S: StateMachine> Applying<S> {
     pub(crate) fn check_health(&mut self) -> Option<String> {
         let before = self.applied_to();
         let note = self.applier.check_health();
-        self.went_back |= self.applied_to() < before;
+        self.has_rolled_back |= self.applied_to() < before;
         note
     }
 
-    pub(crate) fn take_went_back(&mut self) -> bool {
-        std::mem::take(&mut self.went_back)
+    pub(crate) fn take_rolled_back(&mut self) -> bool {
+        std::mem::take(&mut self.has_rolled_back)
     }
 
     pub(crate) fn time(&self) -> GroupTime {
@@ -241,13 +241,13 @@ impl<S: StateMachine> Applying<S> {
 
     /// [time-1] Returns the time that a leader whose clock reads `clock_ms` should propose; `None`
     /// if no deadline has passed by then.
-    pub(crate) fn stamp(&self, clock_ms: u64) -> Option<u64> {
+    pub(crate) fn time_to_propose(&self, clock_ms: u64) -> Option<u64> {
         let deadline = self.applier.service().next_deadline(clock_ms);
         self.time().stamp(clock_ms, deadline)
     }
 
     /// Passes to `each` the housekeeping commands that the service wants proposed.
-    pub(crate) fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
+    pub(crate) fn visit_due_commands(&mut self, each: &mut dyn FnMut(&[u8])) {
         self.applier.service_mut().due(each);
     }
 
@@ -261,15 +261,15 @@ impl<S: StateMachine> Applying<S> {
         if self.condition().doubt_reason().is_some() {
             return Err(Failure::Diverged);
         }
-        if !self.answers() {
+        if !self.can_answer_queries() {
             return Err(Failure::Unavailable);
         }
-        ask(self.applier.service(), query, wall_ms, reply)
+        run_query(self.applier.service(), query, wall_ms, reply)
     }
 
     /// Queues decided slots. Called in slot order, without gaps.
-    pub(crate) fn decided(&mut self, range: SlotRange, value: Value) {
-        self.applier.decided(range, value);
+    pub(crate) fn queue_decided(&mut self, range: SlotRange, value: Value) {
+        self.applier.queue_decided(range, value);
     }
 
     /// Returns whether a value can be applied now.
@@ -280,14 +280,14 @@ impl<S: StateMachine> Applying<S> {
         completions: &Completions,
     ) -> bool {
         let next = || match self.applier.next_step(decided_to) {
-            NextStep::Value(range, value) => !contents.lacks(&value, range, self.streams()),
+            NextStep::Value(range, value) => !contents.lacks_any(&value, range, self.streams()),
             NextStep::FromLog(_) | NextStep::Nothing => false,
         };
-        self.may_apply(completions) && next()
+        self.can_apply(completions) && next()
     }
 
-    fn may_apply(&self, completions: &Completions) -> bool {
-        completions.bytes() < self.completion_bytes && self.condition().takes()
+    fn can_apply(&self, completions: &Completions) -> bool {
+        completions.bytes() < self.completion_bytes && self.condition().accepts_commands()
     }
 
     /// Applies the decided slots below `decided_to`, within a budget. `again` means that values may
@@ -298,12 +298,14 @@ impl<S: StateMachine> Applying<S> {
         decided_to: Slot,
         contents: &Contents,
         again: bool,
-        to: &mut Listeners<'_>,
+        to: &mut ApplyContext<'_>,
     ) -> Option<SlotRange> {
         let mut budget = self.turn_bytes;
-        while budget > 0 && self.may_apply(to.completions) {
+        while budget > 0 && self.can_apply(to.completions) {
             let (range, value) = match self.applier.next_step(decided_to) {
-                NextStep::Value(..) if (again || budget < self.turn_bytes) && is_long(to) => {
+                NextStep::Value(..)
+                    if (again || budget < self.turn_bytes) && is_turn_used_up(to) =>
+                {
                     return None;
                 }
                 NextStep::Value(range, value) => (range, value),
@@ -312,13 +314,13 @@ impl<S: StateMachine> Applying<S> {
             };
             let (range, bytes) = self.bytes_to_apply(range, &value, contents);
             let payload = match bytes {
-                Bytes::None | Bytes::Placed => None,
-                Bytes::Here(payload) => Some(payload),
-                Bytes::Missing => return Some(range),
+                ByteAvailability::None | ByteAvailability::Placed => None,
+                ByteAvailability::InMemory(payload) => Some(payload),
+                ByteAvailability::Missing => return Some(range),
             };
             let charge = payload.as_ref().map_or(EMPTY_CHARGE_BYTES, |bytes| bytes.len());
             budget = budget.saturating_sub(charge);
-            let measured = matches!(value, Value::Batch(_)) && Pace::measures(charge);
+            let measured = matches!(value, Value::Batch(_)) && ExecutionPace::is_measured(charge);
             let clock = to.clock.filter(|_| measured);
             let began = clock.map(Clock::now);
             self.apply(range, value, payload.as_ref(), to);
@@ -331,7 +333,7 @@ impl<S: StateMachine> Applying<S> {
 
     /// Returns the maximum size in bytes of a batch that can be executed without delaying a turn.
     pub(crate) fn batch_bytes_max(&self) -> usize {
-        self.pace.bytes_max()
+        self.pace.batch_bytes_max()
     }
 
     /// Returns the first part of the value's slots with uniform availability, and the bytes of that
@@ -341,10 +343,12 @@ impl<S: StateMachine> Applying<S> {
         range: SlotRange,
         value: &Value,
         contents: &Contents,
-    ) -> (SlotRange, Bytes) {
+    ) -> (SlotRange, ByteAvailability) {
         match *value {
-            Value::Content { stream, offset } if !self.streams().appends(stream, offset, range) => {
-                (range, Bytes::None)
+            Value::Content { stream, offset }
+                if !self.streams().would_append(stream, offset, range) =>
+            {
+                (range, ByteAvailability::None)
             }
             _ => contents.first_part(value, range, self.streams()),
         }
@@ -356,7 +360,7 @@ impl<S: StateMachine> Applying<S> {
         &mut self,
         decided_to: Slot,
         values: Values,
-        to: &mut Listeners<'_>,
+        to: &mut ApplyContext<'_>,
     ) -> Option<SlotRange> {
         for (range, value, body) in values {
             let applied_to = self.applied_to();
@@ -364,21 +368,21 @@ impl<S: StateMachine> Applying<S> {
             if range.is_empty() || range.from != applied_to {
                 continue;
             }
-            if !self.condition().takes() {
+            if !self.condition().accepts_commands() {
                 break;
             }
             // What this process decided takes precedence over what was last recorded.
-            if let Some(told) = self.applier.told(range.from)
+            if let Some(told) = self.applier.queued_value(range.from)
                 && told != value
             {
                 break;
             }
             let payload = match body {
-                Body::Bytes(bytes) => Some(Payload::new(bytes)),
-                Body::Places(_) => None,
+                ValueBytes::Bytes(bytes) => Some(Payload::new(bytes)),
+                ValueBytes::Places(_) => None,
             };
             if let Value::Content { stream, offset } = value
-                && self.streams().appends(stream, offset, range)
+                && self.streams().would_append(stream, offset, range)
                 && payload.as_ref().is_some_and(|payload| payload.len() as u64 != range.len())
             {
                 // [disk-8] This node had applied the content when it recorded it, hence without its
@@ -392,7 +396,7 @@ impl<S: StateMachine> Applying<S> {
             }
             to.counters.applied_from_log += 1;
             self.apply(range, value, payload.as_ref(), to);
-            if is_long(to) {
+            if is_turn_used_up(to) {
                 break;
             }
         }
@@ -405,7 +409,7 @@ impl<S: StateMachine> Applying<S> {
         range: SlotRange,
         value: Value,
         payload: Option<&Payload>,
-        to: &mut Listeners<'_>,
+        to: &mut ApplyContext<'_>,
     ) {
         if self.applier.apply(range, &value, payload, to) {
             self.history.push(range, value);
@@ -424,6 +428,6 @@ impl<S: StateMachine> Applying<S> {
 }
 
 /// Returns whether the turn has used up its time budget.
-fn is_long(to: &Listeners<'_>) -> bool {
-    to.clock.is_some_and(|clock| clock.now().since_us(to.now) >= TURN_US)
+fn is_turn_used_up(to: &ApplyContext<'_>) -> bool {
+    to.clock.is_some_and(|clock| clock.now().since_us(to.now) >= TURN_BUDGET_US)
 }

@@ -14,9 +14,11 @@ mod held;
 #[cfg(test)]
 mod tests;
 
-pub use brought::{ImportedBackup, Source};
-pub use checked::{Checked, Each, check};
-pub use encoded::Encoded;
-pub use file::{BadBackup, ContentKind, Encoder, Header, Reader, Summary};
-pub use founded::{ERAS_BETWEEN, Founded, NewGroup, Part, SPACE_BITS, StoreBytes, founded};
-pub use held::{HeldSnapshot, Parts, StreamBytes, Unreadable};
+pub use brought::{ImageSource, ImportedBackup};
+pub use checked::{CheckedBackup, ItemCallback, check_backup};
+pub use encoded::EncodedBackup;
+pub use file::{BackupEncoder, BackupHeader, BackupReader, BackupSummary, BadBackup, ContentKind};
+pub use founded::{
+    ERA_DISTANCE, NewGroup, NewLog, PartBlocks, SLOT_RANGE_BITS, StoreCallback, create_log,
+};
+pub use held::{HeldSnapshot, HeldStreamReader, PartReader, SnapshotUnreadable};

@@ -15,7 +15,7 @@ use quorate_core::{
     value::{StreamName, Value},
 };
 use quorate_log::disk::Disk;
-use quorate_log::{Body, Values};
+use quorate_log::{ValueBytes, Values};
 use quorate_wire::{Frame, Lane, frame::STREAM_PIECE_BYTES_MAX};
 
 use crate::{
@@ -51,7 +51,7 @@ pub(crate) struct CatchingUp {
     questions_max: usize,
 }
 
-enum Served {
+enum ServeOutcome {
     /// The value was sent; this number of bytes is charged to the budget.
     Sent(usize),
     /// The value was not sent: the peer's buffer is full, or it does not need the value.
@@ -116,14 +116,14 @@ impl CatchingUp {
         }
         for (range, value, body) in values {
             match body {
-                Body::Bytes(bytes) => contents.restore(&value, range, bytes),
-                Body::Places(_) => contents.restore_placed(&value, range),
+                ValueBytes::Bytes(bytes) => contents.restore_bytes(&value, range, bytes),
+                ValueBytes::Places(_) => contents.restore_placed(&value, range),
             }
         }
     }
 
     /// Returns the first part of `range` that the log can read, up to the first lost slot.
-    pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
+    pub(crate) fn readable_part(&self, range: SlotRange) -> SlotRange {
         let missing = self.repair.first_lost().filter(|first| *first < range.to);
         SlotRange::new(range.from, missing.unwrap_or(range.to))
     }
@@ -143,10 +143,10 @@ impl CatchingUp {
             let known = range.intersect(decided);
             if !known.is_empty() {
                 self.repair.add_lost(known);
-                protocol.later(Input::Missing(self.repair.first_lost()));
+                protocol.queue_input(Input::FirstUnreadable(self.repair.first_lost()));
             }
             if range.to > decided.to {
-                protocol.later(Input::Lost(*range));
+                protocol.queue_input(Input::SlotsLost(*range));
             }
         }
     }
@@ -157,13 +157,13 @@ impl CatchingUp {
     }
 
     /// Returns whether any slot in `range` was lost and is now being fetched.
-    pub(crate) fn misses(&self, range: SlotRange) -> bool {
-        self.repair.misses(range)
+    pub(crate) fn misses_any(&self, range: SlotRange) -> bool {
+        self.repair.misses_any(range)
     }
 
     /// Returns the first lost slot and the number of consecutive unanswered requests.
-    pub(crate) fn lost_value(&self) -> Option<(Slot, u32)> {
-        Some((self.repair.first_lost()?, self.repair.fruitless()))
+    pub(crate) fn first_lost_slot(&self) -> Option<(Slot, u32)> {
+        Some((self.repair.first_lost()?, self.repair.unanswered_count()))
     }
 
     pub(crate) fn missing_slots(&self) -> u64 {
@@ -171,22 +171,22 @@ impl CatchingUp {
     }
 
     /// Records that the lost values of slots are in the log again.
-    pub(crate) fn repaired(
+    pub(crate) fn record_repaired(
         &mut self,
         range: SlotRange,
         protocol: &mut Protocol,
         counters: &mut Counters,
     ) {
         counters.slots_repaired += range.len();
-        self.repair.repaired(range);
-        protocol.later(Input::Missing(self.repair.first_lost()));
+        self.repair.record_repaired(range);
+        protocol.queue_input(Input::FirstUnreadable(self.repair.first_lost()));
     }
 
     /// Records that the log now begins at `start`, so that lost slots below it are no longer
     /// needed.
-    pub(crate) fn begins_at(&mut self, start: Slot, protocol: &mut Protocol) {
-        self.repair.repaired(SlotRange::new(Slot::FIRST, start));
-        protocol.later(Input::Missing(self.repair.first_lost()));
+    pub(crate) fn on_log_start(&mut self, start: Slot, protocol: &mut Protocol) {
+        self.repair.record_repaired(SlotRange::new(Slot::FIRST, start));
+        protocol.queue_input(Input::FirstUnreadable(self.repair.first_lost()));
     }
 
     /// Requests lost slots from a peer, if a request is due.
@@ -200,12 +200,12 @@ impl CatchingUp {
         if self.repair.wake_at().is_none_or(|at| at > now) {
             return;
         }
-        if let Some((to, range)) = self.repair.next_request(now, &peers.ids()) {
+        if let Some((to, range)) = self.repair.next_request(now, &peers.connected_nodes()) {
             let message = Message::CatchupRequest { range };
             let frame = Frame::Protocol { message, bytes: None };
             out.send(to, Lane::Control, &frame);
-            if self.repair.fruitless() as usize > 2 * peers.len() {
-                protocol.later(Input::FoundNowhere);
+            if self.repair.unanswered_count() as usize > 2 * peers.len() {
+                protocol.queue_input(Input::FoundNowhere);
             }
         }
     }
@@ -227,13 +227,13 @@ impl CatchingUp {
     ) {
         if let Value::Content { stream, offset } = value
             && let Some(position) = slot.0.checked_sub(offset)
-            && let Some(payload) = contents.runs().piece(stream, position)
+            && let Some(payload) = contents.stream_buffers().piece(stream, position)
         {
             return send_stream_bytes(from, stream, position, &payload, out);
         }
-        let payload = contents.recent(&value, SlotRange::one(slot));
+        let payload = contents.bytes_for_peer(&value, SlotRange::one(slot));
         if payload.is_none() && value.has_bytes() {
-            if !self.serving.want_payload(from, value, slot, self.questions_max) {
+            if !self.serving.queue_payload(from, value, slot, self.questions_max) {
                 out.counters.frames_overload += 1;
             }
             return;
@@ -250,7 +250,7 @@ impl CatchingUp {
 
     /// Starts reading bytes that peers requested. If a read fails, the peer repeats its request.
     pub(crate) fn read_for_peers<D: Disk>(&mut self, now: Time, storing: &mut Storing<D>) {
-        if storing.may_read(now, Kind::Payload)
+        if storing.can_read(now, Kind::Payload)
             && let Some((to, value, slot)) = self.serving.next_payload()
         {
             let purpose = Purpose::Payload(to, value, slot);
@@ -279,12 +279,12 @@ impl CatchingUp {
                 return;
             };
             match self.serve_from_memory(to, range.from, from, out) {
-                Served::Sent(bytes) => budget = budget.saturating_sub(bytes),
-                Served::NoRoom => {
+                ServeOutcome::Sent(bytes) => budget = budget.saturating_sub(bytes),
+                ServeOutcome::NoRoom => {
                     self.retry_at = Some(now.plus_ms(RETRY_MS));
                     turns -= 1;
                 }
-                Served::NotHere => {
+                ServeOutcome::NotHere => {
                     storing.read(now, Purpose::Serve(to), range);
                     turns -= 1;
                 }
@@ -301,9 +301,9 @@ impl CatchingUp {
         slot: Slot,
         (history, contents): (&History, &Contents),
         out: &mut Outbox<'_>,
-    ) -> Served {
+    ) -> ServeOutcome {
         let Some((range, value)) = history.find(slot) else {
-            return Served::NotHere;
+            return ServeOutcome::NotHere;
         };
         // A run of content may be longer than a frame.
         let most = match value {
@@ -311,9 +311,9 @@ impl CatchingUp {
             _ => range.to,
         };
         let range = SlotRange::new(slot, range.to.min(most));
-        let payload = contents.recent(&value, range);
+        let payload = contents.bytes_for_peer(&value, range);
         if payload.is_none() && value.has_bytes() {
-            return Served::NotHere;
+            return ServeOutcome::NotHere;
         }
         self.send_decided(to, range, value, payload.as_ref(), out)
     }
@@ -326,28 +326,28 @@ impl CatchingUp {
         value: Value,
         payload: Option<&Payload>,
         out: &mut Outbox<'_>,
-    ) -> Served {
-        let Some(wanted) = self.serving.range(to) else {
-            return Served::NoRoom;
+    ) -> ServeOutcome {
+        let Some(wanted) = self.serving.queued_range(to) else {
+            return ServeOutcome::NoRoom;
         };
         let whole = range;
         let range = range.intersect(wanted);
         if range.is_empty() || range.from != wanted.from {
-            return Served::NoRoom;
+            return ServeOutcome::NoRoom;
         }
         let message = Message::Learn { range, value };
-        let part = payload.and_then(|payload| part_of(payload, &value, whole, range));
+        let part = payload.and_then(|payload| payload_part(payload, &value, whole, range));
         let payload = part.as_ref().or(payload);
         let bytes = payload.map(|payload| &payload[..]);
         let frame = Frame::Protocol { message, bytes };
         let sent = out.send_all(NodeSet::one(to), Lane::Bulk, &frame, payload);
         if sent.is_empty() {
-            return Served::NoRoom;
+            return ServeOutcome::NoRoom;
         }
         out.counters.slots_served += range.len();
-        self.serving.sent(to, range.to);
+        self.serving.record_sent(to, range.to);
         let bytes = bytes.map_or(CHARGE_BYTES_MIN, <[u8]>::len);
-        Served::Sent(bytes.max(CHARGE_BYTES_MIN))
+        ServeOutcome::Sent(bytes.max(CHARGE_BYTES_MIN))
     }
 
     /// Sends values read from the log to the peer that lacks them. Returns `false` if the peer's
@@ -365,13 +365,13 @@ impl CatchingUp {
         for (range, value, body) in values {
             // [snap-5] For placed content, the peer fetches the bytes by position if it needs them.
             let bytes = match body {
-                Body::Bytes(bytes) => Some(bytes),
-                Body::Places(_) => None,
+                ValueBytes::Bytes(bytes) => Some(bytes),
+                ValueBytes::Places(_) => None,
             };
             let payload = bytes.filter(|_| value.has_bytes()).map(Payload::new);
             match self.send_decided(to, range, value, payload.as_ref(), out) {
-                Served::Sent(_) => {}
-                Served::NoRoom | Served::NotHere => return false,
+                ServeOutcome::Sent(_) => {}
+                ServeOutcome::NoRoom | ServeOutcome::NotHere => return false,
             }
         }
         true
@@ -380,7 +380,7 @@ impl CatchingUp {
 
 /// Returns the bytes of `part` of a run of content; `None` if it is no part, or the value is no
 /// run.
-fn part_of(
+fn payload_part(
     payload: &Payload,
     value: &Value,
     whole: SlotRange,

@@ -28,6 +28,6 @@ impl fmt::Debug for Clock {
 }
 
 /// Converts a time to the tuner's clock.
-pub(crate) const fn moment(time: Time) -> Moment {
+pub(crate) const fn to_moment(time: Time) -> Moment {
     Moment(time.0.saturating_mul(1000))
 }

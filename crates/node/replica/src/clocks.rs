@@ -15,14 +15,14 @@ use quorate_core::{
 use crate::clock::Clock;
 
 /// Difference in milliseconds from the group's clock above which a wall clock is reported.
-const REPORT_MS: u64 = 1_000;
+const REPORTED_DEVIATION_MS: u64 = 1_000;
 /// Time in milliseconds for which a clock must be off before it is reported, because a process that
 /// was suspended first reads old heartbeat answers.
 const REPORT_AFTER_MS: u64 = 2_000;
 /// Time in milliseconds without a reading after which a clock is no longer reported.
-const KNOWN_FOR_MS: u64 = 60_000;
+const READING_LIFETIME_MS: u64 = 60_000;
 /// Age in milliseconds above which a clock's last reading no longer counts for the group's time.
-const FRESH_MS: u64 = 2_000;
+const FRESH_READING_MS: u64 = 2_000;
 /// Number of latest readings, the highest of which counts, because readings arrive late but never
 /// early.
 const READINGS_MAX: usize = 8;
@@ -30,14 +30,14 @@ const READINGS_MAX: usize = 8;
 const CHECK_INTERVAL_MS: u64 = 100;
 /// Time in milliseconds after which a new leader starts the group's clock from the clocks of a
 /// quorum. Before that, it needs the clocks of all members.
-const BEGIN_MS: u64 = 500;
+const START_DELAY_MS: u64 = 500;
 /// Interval in milliseconds at which the group's clock follows the median of the members'.
-const SLEW_MS: u64 = 1_000;
+const SLEW_INTERVAL_MS: u64 = 1_000;
 /// Maximum step forward per interval in milliseconds; small, because it makes deadlines pass
 /// sooner.
-const AHEAD_MS: i64 = 1;
+const STEP_FORWARD_MAX_MS: i64 = 1;
 /// Maximum step back per interval in milliseconds.
-const BACK_MS: i64 = 10;
+const STEP_BACK_MAX_MS: i64 = 10;
 
 /// A wall clock that differs from the group's clock, or no longer does, as seen by this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,14 +45,14 @@ pub struct ClockDeviation {
     /// Node whose clock this is.
     pub node: NodeId,
     /// Offset from the group's clock in milliseconds: positive if ahead, negative if behind.
-    pub ms: i64,
+    pub offset_ms: i64,
 }
 
 /// Latest readings of one clock, received from another node.
 #[derive(Debug, Default)]
 struct ClockReadings {
     offsets: VecDeque<i64>,
-    at: Time,
+    last_reading_at: Time,
 }
 
 impl ClockReadings {
@@ -60,8 +60,8 @@ impl ClockReadings {
     fn record_reading(&mut self, now: Time, shown_ms: u64) {
         if shown_ms > 0 {
             self.offsets.truncate(READINGS_MAX - 1);
-            self.offsets.push_front(offset(now, shown_ms));
-            self.at = now;
+            self.offsets.push_front(offset_from_reading(now, shown_ms));
+            self.last_reading_at = now;
         }
     }
 
@@ -71,37 +71,37 @@ impl ClockReadings {
 
     /// Returns the offset if the last reading is at most `ms` old.
     fn recent_offset(&self, now: Time, ms: u64) -> Option<i64> {
-        self.offset().filter(|_| now < self.at.plus_ms(ms))
+        self.offset().filter(|_| now < self.last_reading_at.plus_ms(ms))
     }
 }
 
-fn offset(now: Time, shown_ms: u64) -> i64 {
+fn offset_from_reading(now: Time, shown_ms: u64) -> i64 {
     let shown_ms = i64::try_from(shown_ms).unwrap_or(i64::MAX);
     shown_ms.saturating_sub_unsigned(now.0 / 1000)
 }
 
-fn shown(now: Time, offset: i64) -> u64 {
+fn reading_from_offset(now: Time, offset: i64) -> u64 {
     (now.0 / 1000).saturating_add_signed(offset)
 }
 
 /// Readings of both clocks from a node that answers heartbeats.
 #[derive(Debug, Default)]
-struct Answers {
-    wall: ClockReadings,
-    group: ClockReadings,
+struct AnsweredReadings {
+    wall_readings: ClockReadings,
+    group_readings: ClockReadings,
 }
 
 /// A member's wall clock, and its reading of the group's clock if it has one.
 struct MemberClocks {
     weight: u64,
-    wall: i64,
-    group: Option<i64>,
+    wall_offset: i64,
+    group_offset: Option<i64>,
 }
 
 /// State of the clocks while this node leads.
 #[derive(Debug)]
-struct Reign {
-    since: Time,
+struct LeaderClockState {
+    led_since: Time,
     /// A quorum has confirmed the group's clock.
     is_confirmed: bool,
     slew_at: Time,
@@ -113,31 +113,31 @@ pub(crate) struct Clocks {
     /// Offset of this node's wall clock.
     own_offset: i64,
     /// Offset of the group's clock; `None` if it is not known yet.
-    group: Option<i64>,
+    group_offset: Option<i64>,
     /// Readings of the group's clock received from leaders.
     leader_readings: ClockReadings,
-    reign: Option<Reign>,
+    leader_state: Option<LeaderClockState>,
     /// Readings from members that answer this node's heartbeats.
-    answers: BTreeMap<NodeId, Answers>,
+    answered_readings: BTreeMap<NodeId, AnsweredReadings>,
     next_check_at: Time,
     /// Clocks that are off: since when, by how many milliseconds, and whether that was reported.
     deviations: BTreeMap<NodeId, (Time, i64, bool)>,
     /// Steady clock, required for leases and for reads with a bound on staleness.
-    steady: Option<Clock>,
+    steady_clock: Option<Clock>,
 }
 
 impl Clocks {
-    pub(crate) fn set_steady(&mut self, clock: Clock) {
-        self.steady = Some(clock);
+    pub(crate) fn set_steady_clock(&mut self, clock: Clock) {
+        self.steady_clock = Some(clock);
     }
 
-    pub(crate) fn steady(&self) -> Option<&Clock> {
-        self.steady.as_ref()
+    pub(crate) fn steady_clock(&self) -> Option<&Clock> {
+        self.steady_clock.as_ref()
     }
 
     /// Updates the reading of this node's wall clock.
     pub(crate) fn update_own_reading(&mut self, now: Time, wall_ms: u64) {
-        let own = offset(now, wall_ms);
+        let own = offset_from_reading(now, wall_ms);
         if own.abs_diff(self.own_offset) > CHECK_INTERVAL_MS {
             self.next_check_at = Time(0);
         }
@@ -147,44 +147,44 @@ impl Clocks {
     /// Adds the readings from a node's heartbeat answer: its wall clock, and its reading of the
     /// group's clock. A reading of 0 means unknown.
     pub(crate) fn on_answer(&mut self, now: Time, from: NodeId, wall_ms: u64, group_ms: u64) {
-        let answers = self.answers.entry(from).or_default();
-        answers.wall.record_reading(now, wall_ms);
-        answers.group.record_reading(now, group_ms);
+        let answers = self.answered_readings.entry(from).or_default();
+        answers.wall_readings.record_reading(now, wall_ms);
+        answers.group_readings.record_reading(now, group_ms);
     }
 
     /// Adds the leader's reading of the group's clock; 0 if the leader does not know it yet.
     pub(crate) fn on_leader(&mut self, now: Time, group_ms: u64) {
         self.leader_readings.record_reading(now, group_ms);
-        self.group = self.leader_readings.offset().or(self.group);
+        self.group_offset = self.leader_readings.offset().or(self.group_offset);
     }
 
     /// Returns the reading of this node's wall clock.
-    pub(crate) fn own_ms(&self, now: Time) -> u64 {
-        shown(now, self.own_offset)
+    pub(crate) fn own_wall_ms(&self, now: Time) -> u64 {
+        reading_from_offset(now, self.own_offset)
     }
 
     /// Returns the reading of the group's clock; 0 while it is not known.
     pub(crate) fn group_ms(&self, now: Time) -> u64 {
-        self.group.map_or(0, |group| shown(now, group))
+        self.group_offset.map_or(0, |group| reading_from_offset(now, group))
     }
 
     /// [time-4] Returns whether the group's clock is known, so that deadlines can be set.
-    pub(crate) fn is_known(&self) -> bool {
-        self.group.is_some()
+    pub(crate) fn is_group_clock_known(&self) -> bool {
+        self.group_offset.is_some()
     }
 
     /// Returns the group's time, or this node's wall clock while the group's is not known.
-    pub(crate) fn now_ms(&self, now: Time) -> u64 {
-        shown(now, self.group.unwrap_or(self.own_offset))
+    pub(crate) fn group_or_wall_ms(&self, now: Time) -> u64 {
+        reading_from_offset(now, self.group_offset.unwrap_or(self.own_offset))
     }
 
     /// Returns the leader's reading of the group's clock once a quorum has confirmed it.
-    pub(crate) fn stamp_ms(&self, now: Time) -> Option<u64> {
-        self.group.filter(|_| self.is_settled()).map(|group| shown(now, group))
+    pub(crate) fn confirmed_group_ms(&self, now: Time) -> Option<u64> {
+        self.group_offset.filter(|_| self.is_settled()).map(|group| reading_from_offset(now, group))
     }
 
     fn is_settled(&self) -> bool {
-        self.reign.as_ref().is_some_and(|reign| reign.is_confirmed)
+        self.leader_state.as_ref().is_some_and(|reign| reign.is_confirmed)
     }
 
     /// Compares the clocks if a comparison is due, and returns the changes to report. `time_ms` is
@@ -201,40 +201,50 @@ impl Clocks {
             return Vec::new();
         }
         self.next_check_at = now.plus_ms(CHECK_INTERVAL_MS);
-        self.answers.retain(|_, answers| answers.wall.recent_offset(now, KNOWN_FOR_MS).is_some());
-        if leads != self.reign.is_some() {
+        self.answered_readings.retain(|_, answers| {
+            answers.wall_readings.recent_offset(now, READING_LIFETIME_MS).is_some()
+        });
+        if leads != self.leader_state.is_some() {
             // Discard earlier readings: those from another leadership may be long outdated.
-            self.answers.clear();
-            self.leader_readings.offsets = self.group.into_iter().collect();
-            self.reign = leads.then_some(Reign { since: now, is_confirmed: false, slew_at: now });
+            self.answered_readings.clear();
+            self.leader_readings.offsets = self.group_offset.into_iter().collect();
+            self.leader_state = leads.then_some(LeaderClockState {
+                led_since: now,
+                is_confirmed: false,
+                slew_at: now,
+            });
         }
         if leads {
-            self.lead_group_clock(now, member, configuration);
+            self.advance_group_clock(now, member, configuration);
         }
         // The group's clock must not fall behind the applied time.
-        self.group = self.group.map(|group| group.max(offset(now, time_ms)));
-        self.judge_deviations(now, member.node, leads)
+        self.group_offset =
+            self.group_offset.map(|group| group.max(offset_from_reading(now, time_ms)));
+        self.update_deviations(now, member.node, leads)
     }
 
     /// [time-3] Starts the group's clock, or lets it follow the median of the members' clocks.
-    fn lead_group_clock(&mut self, now: Time, own: Member, configuration: &Configuration) {
+    fn advance_group_clock(&mut self, now: Time, own: Member, configuration: &Configuration) {
         let Some(fresh_clocks) = self.fresh_clocks(now, own, configuration) else {
             return;
         };
-        let walls = weighted_median(fresh_clocks.iter().map(|voice| (voice.wall, voice.weight)));
-        let (Some(walls), Some(reign)) = (walls, &mut self.reign) else {
+        let walls =
+            weighted_median(fresh_clocks.iter().map(|voice| (voice.wall_offset, voice.weight)));
+        let (Some(walls), Some(reign)) = (walls, &mut self.leader_state) else {
             return;
         };
         if !reign.is_confirmed {
-            let known = fresh_clocks.iter().filter_map(|voice| Some((voice.group?, voice.weight)));
+            let known =
+                fresh_clocks.iter().filter_map(|voice| Some((voice.group_offset?, voice.weight)));
             let all = fresh_clocks.len() == configuration.members().len();
-            let begins = all || now >= reign.since.plus_ms(BEGIN_MS);
-            self.group = weighted_median(known).or(begins.then_some(walls));
-            reign.is_confirmed = self.group.is_some();
+            let begins = all || now >= reign.led_since.plus_ms(START_DELAY_MS);
+            self.group_offset = weighted_median(known).or(begins.then_some(walls));
+            reign.is_confirmed = self.group_offset.is_some();
         } else if now >= reign.slew_at {
-            reign.slew_at = now.plus_ms(SLEW_MS);
-            self.group = self.group.map(|group| {
-                let step = walls.saturating_sub(group).clamp(-BACK_MS, AHEAD_MS);
+            reign.slew_at = now.plus_ms(SLEW_INTERVAL_MS);
+            self.group_offset = self.group_offset.map(|group| {
+                let step =
+                    walls.saturating_sub(group).clamp(-STEP_BACK_MAX_MS, STEP_FORWARD_MAX_MS);
                 group.saturating_add(step)
             });
         }
@@ -250,34 +260,40 @@ impl Clocks {
         let (mut fresh_clocks, mut heard) = (Vec::new(), MemberSet::default());
         for (at, voter) in configuration.members().iter().enumerate() {
             let clocks = match voter.member == own {
-                true => Some((self.own_offset, self.group)),
-                false => self.answers.get(&voter.member.node).and_then(|answers| {
-                    let wall = answers.wall.recent_offset(now, FRESH_MS)?;
-                    Some((wall, answers.group.recent_offset(now, FRESH_MS)))
+                true => Some((self.own_offset, self.group_offset)),
+                false => self.answered_readings.get(&voter.member.node).and_then(|answers| {
+                    let wall = answers.wall_readings.recent_offset(now, FRESH_READING_MS)?;
+                    Some((wall, answers.group_readings.recent_offset(now, FRESH_READING_MS)))
                 }),
             };
             if let Some((wall, group)) = clocks {
-                fresh_clocks.push(MemberClocks { weight: u64::from(voter.weight), wall, group });
+                fresh_clocks.push(MemberClocks {
+                    weight: u64::from(voter.weight),
+                    wall_offset: wall,
+                    group_offset: group,
+                });
                 heard = heard.with(at);
             }
         }
         configuration.is_quorum(Phase::Two, heard).then_some(fresh_clocks)
     }
 
-    fn judge_deviations(&mut self, now: Time, own: NodeId, leads: bool) -> Vec<ClockDeviation> {
-        let Some(group) = self.group else {
+    fn update_deviations(&mut self, now: Time, own: NodeId, leads: bool) -> Vec<ClockDeviation> {
+        let Some(group) = self.group_offset else {
             return Vec::new();
         };
-        let others = self.answers.iter().filter(|_| leads);
-        let others = others.filter_map(|(node, answers)| Some((*node, answers.wall.offset()?)));
+        let others = self.answered_readings.iter().filter(|_| leads);
+        let others =
+            others.filter_map(|(node, answers)| Some((*node, answers.wall_readings.offset()?)));
         let seen: Vec<_> = others.chain([(own, self.own_offset)]).collect();
         self.deviations.retain(|node, _| seen.iter().any(|(seen, _)| seen == node));
         let mut news = Vec::new();
         for (node, offset) in seen {
-            let off = ClockDeviation { node, ms: offset.saturating_sub(group) };
-            if off.ms.unsigned_abs() > REPORT_MS {
-                let (since, ms, told) = self.deviations.entry(node).or_insert((now, off.ms, false));
-                *ms = off.ms;
+            let off = ClockDeviation { node, offset_ms: offset.saturating_sub(group) };
+            if off.offset_ms.unsigned_abs() > REPORTED_DEVIATION_MS {
+                let (since, ms, told) =
+                    self.deviations.entry(node).or_insert((now, off.offset_ms, false));
+                *ms = off.offset_ms;
                 if !*told && now >= since.plus_ms(REPORT_AFTER_MS) {
                     *told = true;
                     news.push(off);
@@ -292,7 +308,7 @@ impl Clocks {
     /// Returns the clocks reported as off: all of them on a leader, otherwise this node's own.
     pub(crate) fn reported_deviations(&self) -> impl Iterator<Item = ClockDeviation> + '_ {
         let told = self.deviations.iter().filter(|(_, (_, _, told))| *told);
-        told.map(|(node, (_, ms, _))| ClockDeviation { node: *node, ms: *ms })
+        told.map(|(node, (_, ms, _))| ClockDeviation { node: *node, offset_ms: *ms })
     }
 }
 
@@ -313,14 +329,14 @@ fn weighted_median(offsets: impl Iterator<Item = (i64, u64)>) -> Option<i64> {
 impl ClockDeviation {
     /// Returns whether the difference is large enough for a warning.
     pub const fn is_off(&self) -> bool {
-        self.ms.unsigned_abs() > REPORT_MS
+        self.offset_ms.unsigned_abs() > REPORTED_DEVIATION_MS
     }
 
     /// Returns the difference as text, such as "2.5 s ahead of the group's clock".
     pub fn text(&self) -> String {
-        let tenths = self.ms.unsigned_abs().saturating_add(50) / 100;
+        let tenths = self.offset_ms.unsigned_abs().saturating_add(50) / 100;
         let (seconds, tenths) = (tenths / 10, tenths % 10);
-        let way = if self.ms < 0 { "behind" } else { "ahead of" };
+        let way = if self.offset_ms < 0 { "behind" } else { "ahead of" };
         format!("{seconds}.{tenths} s {way} the group's clock")
     }
 }
@@ -356,7 +372,7 @@ mod tests {
 
         fn check_clocks(&mut self) -> Vec<ClockDeviation> {
             let members = (1..=self.nodes).map(Member::first);
-            let configuration = Configuration::simple(members, Class::Durable).unwrap();
+            let configuration = Configuration::majority_of(members, Class::Durable).unwrap();
             let now = Time(0).plus_ms(self.ms);
             self.clocks.update_own_reading(now, shows(self.ms, self.own));
             self.clocks.check_clocks(
@@ -405,7 +421,7 @@ mod tests {
         }
 
         fn stamps(&self) -> bool {
-            self.clocks.stamp_ms(Time(0).plus_ms(self.ms)).is_some()
+            self.clocks.confirmed_group_ms(Time(0).plus_ms(self.ms)).is_some()
         }
     }
 
@@ -425,7 +441,7 @@ mod tests {
             let mut one = One::new(3, own);
             one.run_as_leader(100, others);
             assert_eq!(one.reading(), expected, "{own} {others:?}");
-            one.run_as_leader(BEGIN_MS, others);
+            one.run_as_leader(START_DELAY_MS, others);
             assert_eq!(one.reading().is_some(), !others.is_empty(), "{own} {others:?}");
             assert_eq!(one.stamps(), one.reading().is_some());
         }
@@ -475,7 +491,10 @@ mod tests {
         one.check_clocks();
         one.clocks.on_leader(Time(0), 0);
         assert_eq!(one.reading(), None, "the leader does not know");
-        assert_eq!((one.clocks.is_known(), one.clocks.now_ms(Time(0))), (false, shows(0, HOURS)));
+        assert_eq!(
+            (one.clocks.is_group_clock_known(), one.clocks.group_or_wall_ms(Time(0))),
+            (false, shows(0, HOURS))
+        );
         for (late_ms, expected) in [(30, -30), (900, -30), (2, -2), (40, -2)] {
             one.run_as_follower(0, late_ms);
             assert_eq!(one.reading(), Some(expected));

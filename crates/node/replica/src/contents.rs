@@ -26,7 +26,7 @@ use crate::{
     contents::{
         fetches::Fetches,
         payloads::Payloads,
-        runs::{BytesLocation, Runs},
+        runs::{BytesLocation, StreamBuffers},
     },
     outbox::Outbox,
     peers::Peers,
@@ -35,11 +35,11 @@ use crate::{
 
 /// Availability of a value's bytes in some slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Bytes {
+pub(crate) enum ByteAvailability {
     /// The value has no bytes, or they are not needed.
     None,
     /// The bytes are in memory.
-    Here(Payload),
+    InMemory(Payload),
     /// The bytes are on stable storage, in the store of streams.
     Placed,
     /// The bytes are not in memory.
@@ -51,7 +51,7 @@ pub(crate) enum Bytes {
 pub(crate) struct ReceivedBytes<'a> {
     pub(crate) bytes: &'a [u8],
     /// Checksum of the bytes, if it is known.
-    pub(crate) check: Option<u32>,
+    pub(crate) checksum: Option<u32>,
     /// The same bytes as a payload, if they can be stored without copying.
     pub(crate) body: Option<&'a Payload>,
 }
@@ -60,9 +60,9 @@ impl ReceivedBytes<'_> {
     /// Returns whether `self` holds exactly the value's bytes for the slots of `range` ([value-2]).
     /// For a value without bytes, returns whether there are none. Content may be empty, since the
     /// table of streams decides whether its bytes are needed.
-    pub(crate) fn is_of(&self, value: &Value, range: SlotRange) -> bool {
+    pub(crate) fn holds_bytes_of(&self, value: &Value, range: SlotRange) -> bool {
         match value {
-            Value::Batch(name) => payloads::matches(name, self.bytes, self.check),
+            Value::Batch(name) => payloads::is_batch_content(name, self.bytes, self.checksum),
             Value::Content { .. } => {
                 self.bytes.is_empty() || self.bytes.len() as u64 == range.len()
             }
@@ -72,14 +72,14 @@ impl ReceivedBytes<'_> {
 
     /// Returns the bytes of `part` of the slots; `None` if `self` does not hold the bytes of
     /// `whole`.
-    pub(crate) fn part(self, whole: SlotRange, part: SlotRange) -> Option<Self> {
+    pub(crate) fn part_for(self, whole: SlotRange, part: SlotRange) -> Option<Self> {
         if self.bytes.is_empty() {
             return Some(self);
         }
         let at = |slot: Slot| usize::try_from(slot.0.checked_sub(whole.from.0)?).ok();
         let sound = self.bytes.len() as u64 == whole.len();
         let bytes = self.bytes.get(at(part.from)?..at(part.to)?);
-        Some(Self { bytes: bytes.filter(|_| sound)?, check: None, body: None })
+        Some(Self { bytes: bytes.filter(|_| sound)?, checksum: None, body: None })
     }
 
     /// Converts the bytes to a payload for storing. They are shared if possible, otherwise copied.
@@ -93,12 +93,12 @@ impl ReceivedBytes<'_> {
 
 /// Error returned if received bytes do not match their value. They were not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mismatched;
+pub(crate) struct MismatchedBytes;
 
 /// Bytes of all values that this node may need.
 pub(crate) struct Contents {
     payloads: Payloads,
-    runs: Runs,
+    stream_buffers: StreamBuffers,
     /// Content whose bytes are not needed regardless of the table: either this node voted for it
     /// without bytes before the restart, and the table may be older than the vote; or a full
     /// replica stated that they are not needed ([aux-5]).
@@ -113,33 +113,33 @@ impl Contents {
     pub(crate) fn new(
         pinned_bytes_max: usize,
         recent_bytes_max: usize,
-        runs: Runs,
+        runs: StreamBuffers,
         retry_ms: u64,
     ) -> Self {
         Self {
             payloads: Payloads::new(pinned_bytes_max, recent_bytes_max),
-            runs,
+            stream_buffers: runs,
             without_bytes: Vec::new(),
             fetches: Fetches::new(retry_ms),
         }
     }
 
-    pub(crate) fn runs(&self) -> &Runs {
-        &self.runs
+    pub(crate) fn stream_buffers(&self) -> &StreamBuffers {
+        &self.stream_buffers
     }
 
-    pub(crate) fn runs_mut(&mut self) -> &mut Runs {
-        &mut self.runs
+    pub(crate) fn stream_buffers_mut(&mut self) -> &mut StreamBuffers {
+        &mut self.stream_buffers
     }
 
     /// Returns whether open slots have capacity for `more` bytes.
     pub(crate) fn has_room(&self, more: usize) -> bool {
-        self.payloads.has_room(more + self.runs.excess_bytes())
+        self.payloads.has_room(more + self.stream_buffers.excess_bytes())
     }
 
     /// Returns whether slots after a gap have capacity for `more` bytes.
     pub(crate) fn has_room_ahead(&self, more: usize) -> bool {
-        self.payloads.has_room_ahead(more + self.runs.excess_bytes())
+        self.payloads.has_room_ahead(more + self.stream_buffers.excess_bytes())
     }
 
     /// Returns the first part of these slots for which the value's bytes are available or not
@@ -149,12 +149,12 @@ impl Contents {
         let to = match *value {
             Value::Batch(ref name) if !self.payloads.holds(name) => range.from,
             Value::Content { stream, offset } => {
-                let needless = self.needless(value, range, streams);
+                let needless = self.needless_part(value, range, streams);
                 if !needless.is_empty() {
                     return needless;
                 }
-                let positions = positions(offset, range);
-                let to = self.runs.held_to(stream, positions.start, positions.end);
+                let positions = stream_positions(offset, range);
+                let to = self.stream_buffers.held_end(stream, positions.start, positions.end);
                 range.from.plus(to - positions.start)
             }
             _ => range.to,
@@ -174,61 +174,65 @@ impl Contents {
         value: &Value,
         range: SlotRange,
         streams: &Table,
-    ) -> (SlotRange, Bytes) {
+    ) -> (SlotRange, ByteAvailability) {
         match *value {
             Value::Batch(ref name) => match self.payloads.get(name) {
-                Some(payload) => (range, Bytes::Here(payload.clone())),
-                None => (range, Bytes::Missing),
+                Some(payload) => (range, ByteAvailability::InMemory(payload.clone())),
+                None => (range, ByteAvailability::Missing),
             },
             Value::Content { stream, offset } => {
-                let needless = self.needless(value, range, streams);
+                let needless = self.needless_part(value, range, streams);
                 if !needless.is_empty() {
-                    return (needless, Bytes::None);
+                    return (needless, ByteAvailability::None);
                 }
-                let mut positions = positions(offset, range);
-                let Some((end, whereabouts)) = self.runs.first_location(stream, &positions) else {
-                    return (range, Bytes::Missing);
+                let mut positions = stream_positions(offset, range);
+                let Some((end, whereabouts)) =
+                    self.stream_buffers.first_location(stream, &positions)
+                else {
+                    return (range, ByteAvailability::Missing);
                 };
                 positions.end = end;
                 let part = SlotRange::new(range.from, range.from.plus(end - positions.start));
                 match whereabouts {
-                    BytesLocation::Placed => (part, Bytes::Placed),
-                    BytesLocation::Memory => match self.runs.get(stream, &positions) {
-                        Some(payload) => (part, Bytes::Here(payload)),
-                        None => (range, Bytes::Missing),
+                    BytesLocation::Placed => (part, ByteAvailability::Placed),
+                    BytesLocation::Memory => match self.stream_buffers.get(stream, &positions) {
+                        Some(payload) => (part, ByteAvailability::InMemory(payload)),
+                        None => (range, ByteAvailability::Missing),
                     },
                 }
             }
-            _ => (range, Bytes::None),
+            _ => (range, ByteAvailability::None),
         }
     }
 
     /// Returns the value's bytes in the slots of `range` for a peer; `None` if they are not in
     /// memory. The peer may need bytes that this node no longer needs.
-    pub(crate) fn recent(&self, value: &Value, range: SlotRange) -> Option<Payload> {
+    pub(crate) fn bytes_for_peer(&self, value: &Value, range: SlotRange) -> Option<Payload> {
         match *value {
             Value::Batch(ref name) => self.payloads.get(name).cloned(),
-            Value::Content { stream, offset } => self.runs.get(stream, &positions(offset, range)),
+            Value::Content { stream, offset } => {
+                self.stream_buffers.get(stream, &stream_positions(offset, range))
+            }
             _ => None,
         }
     }
 
     /// Returns whether [`Contents::first_part`] would find missing bytes.
-    pub(crate) fn lacks(&self, value: &Value, range: SlotRange, streams: &Table) -> bool {
+    pub(crate) fn lacks_any(&self, value: &Value, range: SlotRange, streams: &Table) -> bool {
         match *value {
             Value::Batch(ref name) => !self.payloads.holds(name),
             Value::Content { stream, offset } => {
-                let positions = positions(offset, range);
+                let positions = stream_positions(offset, range);
                 let end = positions.end;
-                !streams.may_append(stream, offset, range).is_empty()
-                    && self.runs.here_to(stream, positions.start, end) < end
+                !streams.appendable(stream, offset, range).is_empty()
+                    && self.stream_buffers.available_end(stream, positions.start, end) < end
             }
             _ => false,
         }
     }
 
     /// Stores the bytes of a batch that has no slot yet.
-    pub(crate) fn offer(&mut self, value: &Value, payload: Payload) {
+    pub(crate) fn store_offered(&mut self, value: &Value, payload: Payload) {
         if let Value::Batch(name) = *value {
             self.payloads.insert(name, payload);
         }
@@ -239,8 +243,8 @@ impl Contents {
         match *value {
             Value::Batch(name) => self.payloads.insert(name, payload),
             Value::Content { stream, offset } if !payload.is_empty() => {
-                let position = positions(offset, range).start;
-                self.runs.put_needed(stream, position, &payload);
+                let position = stream_positions(offset, range).start;
+                self.stream_buffers.store_needed(stream, position, &payload);
             }
             _ => {}
         }
@@ -252,9 +256,9 @@ impl Contents {
         value: &Value,
         range: SlotRange,
         brought: ReceivedBytes<'_>,
-    ) -> Result<(), Mismatched> {
-        if !brought.is_of(value, range) {
-            return Err(Mismatched);
+    ) -> Result<(), MismatchedBytes> {
+        if !brought.holds_bytes_of(value, range) {
+            return Err(MismatchedBytes);
         }
         self.insert(value, range, brought.to_payload());
         Ok(())
@@ -262,12 +266,17 @@ impl Contents {
 
     /// [stream-4] Returns the first part of `range` whose content is not needed, according to the
     /// table or an earlier vote.
-    pub(crate) fn needless(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
+    pub(crate) fn needless_part(
+        &self,
+        value: &Value,
+        range: SlotRange,
+        streams: &Table,
+    ) -> SlotRange {
         let Value::Content { stream, offset } = *value else {
             return SlotRange::new(range.from, range.from);
         };
-        let positions = positions(offset, range);
-        let needed = streams.may_append(stream, offset, range);
+        let positions = stream_positions(offset, range);
+        let needed = streams.appendable(stream, offset, range);
         let mut to = range.from.plus(needed.start.min(positions.end) - positions.start);
         let bare = |to: Slot| {
             let mut bare = self.without_bytes.iter();
@@ -310,36 +319,36 @@ impl Contents {
     }
 
     /// Stores bytes of open slots that were read back from the log.
-    pub(crate) fn restore(&mut self, value: &Value, range: SlotRange, bytes: Vec<u8>) {
+    pub(crate) fn restore_bytes(&mut self, value: &Value, range: SlotRange, bytes: Vec<u8>) {
         if bytes.is_empty() && matches!(value, Value::Content { .. }) {
             self.without_bytes.push((range, *value));
             return;
         }
         self.insert(value, range, Payload::new(bytes));
-        self.pin(value, range);
+        self.pin_bytes(value, range);
     }
 
     /// [disk-5] Records that these open slots have their bytes in the store of streams.
     pub(crate) fn restore_placed(&mut self, value: &Value, range: SlotRange) {
         if let Value::Content { stream, offset } = *value {
-            self.runs.placed(stream, positions(offset, range));
+            self.stream_buffers.mark_placed(stream, stream_positions(offset, range));
         }
     }
 
     /// Pins the value's bytes for the open slots in `range`. Available bytes are retained until the
     /// slots are released or another value is decided in them.
-    pub(crate) fn pin(&mut self, value: &Value, range: SlotRange) {
+    pub(crate) fn pin_bytes(&mut self, value: &Value, range: SlotRange) {
         if let Value::Batch(name) = value {
-            self.payloads.pin(range.from, *name);
+            self.payloads.pin_batch(range.from, *name);
         }
     }
 
     /// Records that the value is decided in the slots of `range`. Its bytes are retained, and the
     /// bytes of other values proposed there are unpinned.
-    pub(crate) fn decided(&mut self, value: &Value, range: SlotRange) {
+    pub(crate) fn record_decided(&mut self, value: &Value, range: SlotRange) {
         match value {
-            Value::Batch(name) => self.payloads.decided(range.from, Some(*name)),
-            _ if range.len() == 1 => self.payloads.decided(range.from, None),
+            Value::Batch(name) => self.payloads.record_decided(range.from, Some(*name)),
+            _ if range.len() == 1 => self.payloads.record_decided(range.from, None),
             // No-ops may cover a wide range: pinned bytes in it are dropped when it is applied.
             _ => {}
         }
@@ -355,7 +364,7 @@ impl Contents {
     /// Fetches the value's bytes for open slots from peers, starting with `from`, which should have
     /// them. With `patience`, requests for bytes of streams are delayed, because the bytes may be
     /// in flight. Pins and returns the part that is already available.
-    pub(crate) fn fetch(
+    pub(crate) fn start_fetch(
         &mut self,
         now: Time,
         value: &Value,
@@ -366,7 +375,7 @@ impl Contents {
     ) -> SlotRange {
         let held = self.held_range(value, range, streams);
         if !held.is_empty() {
-            self.pin(value, held);
+            self.pin_bytes(value, held);
         }
         let missing = SlotRange::new(held.to, range.to);
         if !missing.is_empty() {
@@ -391,17 +400,17 @@ impl Contents {
             return None;
         }
         self.fetches.record_available(now, value, held.to);
-        self.pin(value, held);
+        self.pin_bytes(value, held);
         Some(held)
     }
 
     /// Returns all content whose bytes are being fetched.
-    pub(crate) fn wanted_content(&self) -> Vec<Value> {
-        self.fetches.content()
+    pub(crate) fn fetching_content(&self) -> Vec<Value> {
+        self.fetches.fetching_content()
     }
 
     /// Returns the content of this stream whose bytes are being fetched.
-    pub(crate) fn wanted_of(&self, stream: StreamName) -> Vec<Value> {
+    pub(crate) fn fetching_of_stream(&self, stream: StreamName) -> Vec<Value> {
         self.fetches.values_of_stream(stream)
     }
 
@@ -411,8 +420,8 @@ impl Contents {
     }
 
     /// Records that one of `peers` connected peers does not have the requested bytes.
-    pub(crate) fn not_there(&mut self, now: Time, value: &Value, peers: usize) {
-        self.fetches.not_there(now, value, peers);
+    pub(crate) fn on_unavailable(&mut self, now: Time, value: &Value, peers: usize) {
+        self.fetches.on_unavailable(now, value, peers);
     }
 
     pub(crate) fn send_requests(&mut self, now: Time, peers: &Peers, out: &mut Outbox<'_>) {
@@ -420,7 +429,7 @@ impl Contents {
             return;
         }
         let mut questions = Vec::new();
-        self.fetches.append_due_requests(now, &peers.ids(), &mut questions);
+        self.fetches.append_due_requests(now, &peers.connected_nodes(), &mut questions);
         for question in questions {
             let frame = Frame::FetchRequest { value: question.value, slot: question.range.from };
             out.send(question.to, Lane::Control, &frame);
@@ -433,7 +442,7 @@ impl Contents {
 }
 
 /// Returns the stream positions of content in `range`: its slots minus `offset`.
-pub(crate) fn positions(offset: u64, range: SlotRange) -> Range<u64> {
+pub(crate) fn stream_positions(offset: u64, range: SlotRange) -> Range<u64> {
     let at = |slot: Slot| slot.0.saturating_sub(offset);
     at(range.from)..at(range.to)
 }
@@ -445,7 +454,7 @@ mod tests {
     use super::*;
 
     fn brought(bytes: &[u8]) -> ReceivedBytes<'_> {
-        ReceivedBytes { bytes, check: None, body: None }
+        ReceivedBytes { bytes, checksum: None, body: None }
     }
 
     const CONTENT: Value =
@@ -465,10 +474,15 @@ mod tests {
 
     /// Creates a store for `pinned` bytes of open slots, and only the newest other bytes.
     fn contents(pinned: usize) -> Contents {
-        Contents::new(pinned, 0, Runs::new(100, 50), 10)
+        Contents::new(pinned, 0, StreamBuffers::new(100, 50), 10)
     }
 
-    fn bytes_of(contents: &Contents, value: &Value, range: SlotRange, streams: &Table) -> Bytes {
+    fn bytes_of(
+        contents: &Contents,
+        value: &Value,
+        range: SlotRange,
+        streams: &Table,
+    ) -> ByteAvailability {
         let (part, bytes) = contents.first_part(value, range, streams);
         assert_eq!(part, range);
         bytes
@@ -484,19 +498,20 @@ mod tests {
         let value = batch(b"abc");
         assert_eq!(contents.held_range(&value, slots(5, 6), &streams), none);
         let missing = bytes_of(&contents, &value, slots(5, 6), &streams);
-        assert_eq!(missing, Bytes::Missing);
+        assert_eq!(missing, ByteAvailability::Missing);
         contents.insert(&value, slots(5, 6), Payload::new(b"abc".to_vec()));
         for slot in [5, 8] {
             let range = SlotRange::one(Slot(slot));
             let everywhere = contents.holds_all(&value, range, &streams);
             assert!(everywhere, "the same in every slot");
-            let Bytes::Here(payload) = bytes_of(&contents, &value, range, &streams) else {
+            let ByteAvailability::InMemory(payload) = bytes_of(&contents, &value, range, &streams)
+            else {
                 panic!("just kept");
             };
             assert_eq!(payload[..], b"abc"[..]);
         }
         let nothing = bytes_of(&contents, &Value::NoOp, all, &streams);
-        assert_eq!(nothing, Bytes::None);
+        assert_eq!(nothing, ByteAvailability::None);
     }
 
     /// [stream-4] Needless content is reported separately from available content, because one vote
@@ -518,39 +533,45 @@ mod tests {
         streams.execute(Slot(1), &open.encode()).unwrap();
         streams.append(stream, 0, slots(0, 6));
         assert_eq!(contents.held_range(&CONTENT, slots(2, 10), &streams), slots(2, 6));
-        assert_eq!(bytes_of(&contents, &CONTENT, slots(2, 6), &streams), Bytes::None);
+        assert_eq!(bytes_of(&contents, &CONTENT, slots(2, 6), &streams), ByteAvailability::None);
         let (now, from) = (Time(0), NodeId(2));
-        let held = contents.fetch(now, &CONTENT, slots(2, 10), from, &streams, true);
+        let held = contents.start_fetch(now, &CONTENT, slots(2, 10), from, &streams, true);
         assert_eq!((held, contents.fetching_range(&CONTENT)), (slots(2, 6), Some(slots(6, 10))));
-        assert!(contents.lacks(&CONTENT, slots(6, 10), &streams));
+        assert!(contents.lacks_any(&CONTENT, slots(6, 10), &streams));
         contents.insert(&CONTENT, slots(6, 8), Payload::new(vec![6, 7]));
         assert_eq!(contents.record_available(now, &CONTENT, &streams), Some(slots(6, 8)));
         assert_eq!(contents.record_available(now, &CONTENT, &streams), None);
         contents.insert(&CONTENT, slots(8, 10), Payload::new(vec![8, 9]));
         assert_eq!(contents.record_available(now, &CONTENT, &streams), Some(slots(8, 10)));
-        let Bytes::Here(bytes) = bytes_of(&contents, &CONTENT, slots(7, 9), &streams) else {
+        let ByteAvailability::InMemory(bytes) =
+            bytes_of(&contents, &CONTENT, slots(7, 9), &streams)
+        else {
             panic!("both are here");
         };
         assert_eq!(bytes[..], [7, 8]);
-        contents.restore(&CONTENT, slots(20, 30), Vec::new());
+        contents.restore_bytes(&CONTENT, slots(20, 30), Vec::new());
         let bare = bytes_of(&contents, &CONTENT, slots(22, 30), &streams);
-        assert_eq!(bare, Bytes::None, "it was voted for without bytes");
+        assert_eq!(bare, ByteAvailability::None, "it was voted for without bytes");
         assert!(contents.holds_all(&CONTENT, slots(22, 30), &streams));
         assert!(!contents.holds_all(&CONTENT, slots(22, 31), &streams));
         // The next position is 6, where the part that the table settles and the earlier vote meet.
-        contents.restore(&CONTENT, slots(6, 7), Vec::new());
-        let needless = contents.needless(&CONTENT, slots(2, 9), &streams);
+        contents.restore_bytes(&CONTENT, slots(6, 7), Vec::new());
+        let needless = contents.needless_part(&CONTENT, slots(2, 9), &streams);
         assert_eq!(needless, slots(2, 7));
         let rest = bytes_of(&contents, &CONTENT, slots(7, 9), &streams);
-        assert!(matches!(rest, Bytes::Here(_)), "{rest:?}");
+        assert!(matches!(rest, ByteAvailability::InMemory(_)), "{rest:?}");
         let first = contents.first_part(&CONTENT, slots(2, 9), &streams);
-        assert_eq!(first, (slots(2, 7), Bytes::None), "a part of it is needed");
+        assert_eq!(first, (slots(2, 7), ByteAvailability::None), "a part of it is needed");
         contents.release_below(Slot(30));
         assert!(!contents.holds_all(&CONTENT, slots(22, 30), &streams));
         streams.close_inner(stream);
         let rest = contents.held_range(&CONTENT, slots(8, 99), &streams);
         assert_eq!(rest, slots(8, 99), "closed: no peer needs it");
-        assert_eq!(contents.recent(&CONTENT, slots(7, 9)).unwrap()[..], [7, 8], "a peer may");
+        assert_eq!(
+            contents.bytes_for_peer(&CONTENT, slots(7, 9)).unwrap()[..],
+            [7, 8],
+            "a peer may"
+        );
     }
 
     /// [aux-5] An auxiliary knows no streams. A full replica's statement settles only the content
@@ -561,7 +582,7 @@ mod tests {
         let now = Time(0);
         let looking = |range| {
             let mut contents = contents(100);
-            contents.fetch(now, &CONTENT, range, NodeId(2), &streams, false);
+            contents.start_fetch(now, &CONTENT, range, NodeId(2), &streams, false);
             contents
         };
         let Value::Content { stream, .. } = CONTENT else { unreachable!() };
@@ -577,7 +598,7 @@ mod tests {
         let found = all.record_available(now, &CONTENT, &streams);
         assert_eq!((found, all.fetching_range(&CONTENT)), (Some(slots(20, 30)), None));
         let bytes = bytes_of(&all, &CONTENT, slots(20, 30), &streams);
-        assert_eq!(bytes, Bytes::None, "its record has none");
+        assert_eq!(bytes, ByteAvailability::None, "its record has none");
         assert_eq!(all.record_not_needed(stream, u64::MAX, Slot(20)), [], "said again");
         all.release_below(Slot(30));
         assert!(all.without_bytes.is_empty());
@@ -592,8 +613,11 @@ mod tests {
     fn bytes_that_do_not_match_the_value_are_not_stored() {
         let mut contents = contents(100);
         let (value, range) = (batch(b"abc"), slots(5, 6));
-        assert_eq!(contents.store_bytes(&value, range, brought(b"abd")), Err(Mismatched));
-        assert_eq!(contents.store_bytes(&CONTENT, slots(5, 9), brought(b"abc")), Err(Mismatched));
+        assert_eq!(contents.store_bytes(&value, range, brought(b"abd")), Err(MismatchedBytes));
+        assert_eq!(
+            contents.store_bytes(&CONTENT, slots(5, 9), brought(b"abc")),
+            Err(MismatchedBytes)
+        );
         assert!(!contents.holds_all(&value, range, &Table::default()));
         assert_eq!(contents.store_bytes(&value, range, brought(b"abc")), Ok(()));
         assert!(contents.holds_all(&value, range, &Table::default()));
@@ -604,10 +628,10 @@ mod tests {
     fn pinned_bytes_stay_until_all_their_slots_are_released() {
         let mut contents = contents(3);
         let (value, other) = (batch(b"abc"), batch(b"other"));
-        contents.restore(&value, slots(5, 6), b"abc".to_vec());
-        contents.pin(&value, slots(5, 6));
-        contents.pin(&value, slots(7, 8));
-        contents.pin(&CONTENT, slots(8, 20));
+        contents.restore_bytes(&value, slots(5, 6), b"abc".to_vec());
+        contents.pin_bytes(&value, slots(5, 6));
+        contents.pin_bytes(&value, slots(7, 8));
+        contents.pin_bytes(&CONTENT, slots(8, 20));
         let pinned = |contents: &mut Contents| {
             // Unpinned bytes are dropped to store the newest.
             contents.insert(&other, slots(5, 6), Payload::new(b"other".to_vec()));
@@ -616,7 +640,7 @@ mod tests {
             contents.holds_all(&value, slots(5, 6), &Table::default()) && !contents.has_room(1)
         };
         assert!(pinned(&mut contents));
-        contents.decided(&Value::NoOp, slots(5, 6));
+        contents.record_decided(&Value::NoOp, slots(5, 6));
         assert!(pinned(&mut contents), "slot 7 needs it");
         contents.release_below(Slot(7));
         assert!(pinned(&mut contents));
@@ -632,7 +656,7 @@ mod tests {
         let mut contents = contents(3);
         let (value, range) = (batch(b"abc"), slots(5, 6));
         let fetch = |contents: &mut Contents, value: &Value, range| {
-            contents.fetch(Time(0), value, range, NodeId(2), &Table::default(), false)
+            contents.start_fetch(Time(0), value, range, NodeId(2), &Table::default(), false)
         };
         assert!(fetch(&mut contents, &value, range).is_empty());
         assert_eq!(contents.fetching_range(&value), Some(range));

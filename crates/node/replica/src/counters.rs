@@ -12,9 +12,9 @@ use crate::ports::{latencies::Latencies, status::Traffic};
 
 /// Counts of accepted commands and formed batches since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Totals {
-    pub(crate) accepted: u64,
-    pub(crate) batches: u64,
+pub(crate) struct OriginTotals {
+    pub(crate) accepted_commands: u64,
+    pub(crate) formed_batches: u64,
     /// Number of commands in the formed batches.
     pub(crate) commands: u64,
     /// Number of bytes in the formed batches.
@@ -23,30 +23,30 @@ pub(crate) struct Totals {
 
 /// Times of a batch that this process formed and that was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Completed {
+pub(crate) struct BatchCompletion {
     /// Time at which the batch's first command was accepted.
-    pub(crate) accepted_first: Time,
+    pub(crate) first_accepted_at: Time,
     /// Time at which its last command was accepted.
-    pub(crate) accepted_last: Time,
-    pub(crate) formed: Time,
-    pub(crate) commands: u32,
+    pub(crate) last_accepted_at: Time,
+    pub(crate) formed_at: Time,
+    pub(crate) command_count: u32,
     pub(crate) bytes: usize,
 }
 
 /// Per-node totals, for a small number of nodes.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct PerNode {
+pub struct NodeTotals {
     nodes: [(NodeId, u64); NODES_MAX],
 }
 
-impl fmt::Debug for PerNode {
+impl fmt::Debug for NodeTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = self.nodes.iter().filter(|(node, _)| *node != NodeId(0));
         f.debug_map().entries(known.map(|(node, sum)| (node.0, sum))).finish()
     }
 }
 
-impl PerNode {
+impl NodeTotals {
     /// Adds `amount` for each node in `nodes`. Nodes for which no entry is free are not counted.
     pub(crate) fn add(&mut self, nodes: NodeSet, amount: usize) {
         for node in nodes.iter() {
@@ -66,7 +66,7 @@ impl PerNode {
     }
 
     /// Returns the total for this node.
-    pub fn to(&self, node: NodeId) -> u64 {
+    pub fn total_for(&self, node: NodeId) -> u64 {
         let place = self.nodes.iter().find(|(known, _)| *known == node);
         place.map_or(0, |(_, sum)| *sum)
     }
@@ -163,7 +163,7 @@ pub struct Counters {
     /// Snapshots that the service loaded.
     pub snapshots_loaded: u64,
     /// Bytes of values sent to each peer: in proposals, answers and forwarded batches.
-    pub payload_bytes_sent: PerNode,
+    pub payload_bytes_sent: NodeTotals,
     /// Bytes of snapshots sent to peers.
     pub snapshot_bytes_sent: u64,
     /// Bytes of snapshots received from peers.
@@ -176,7 +176,7 @@ pub struct Counters {
     pub rings_broken: u64,
     /// Number of times that each node was excluded from a ring because the previous ring made no
     /// progress.
-    pub ring_left_out: PerNode,
+    pub ring_left_out: NodeTotals,
     /// Protocol violations reported by any node ([`quorate_core::effect::Alarm`]), for an operator.
     pub alarms: u64,
 }
@@ -184,19 +184,19 @@ pub struct Counters {
 impl Counters {
     pub(crate) const fn traffic(&self) -> Traffic {
         Traffic {
-            applied: self.commands_applied,
-            answered: self.commands_answered,
-            answered_us: self.commands_answered_us,
+            applied_commands: self.commands_applied,
+            answered_commands: self.commands_answered,
+            answer_time_us: self.commands_answered_us,
             latencies: self.command_latencies,
         }
     }
 
     /// Counts an executed batch, whose replies are about to be sent. The acceptance times of its
     /// commands are assumed to be spread evenly between the first and the last.
-    pub(crate) fn on_answered(&mut self, now: Time, completed: &Completed) {
-        let oldest = now.since_us(completed.accepted_first);
-        let youngest = now.since_us(completed.accepted_last);
-        let commands = u64::from(completed.commands);
+    pub(crate) fn on_answered(&mut self, now: Time, completed: &BatchCompletion) {
+        let oldest = now.since_us(completed.first_accepted_at);
+        let youngest = now.since_us(completed.last_accepted_at);
+        let commands = u64::from(completed.command_count);
         self.commands_answered += commands;
         let mean_us = oldest.midpoint(youngest);
         self.commands_answered_us =

@@ -13,13 +13,13 @@ pub const CLIENT_TIMEOUT_MS: u64 = 5_000;
 pub const CLOCK_DRIFT_PPM: u64 = 10_000;
 /// Delay in milliseconds before the group uses a higher level, counted from the leader's first
 /// contact with the last upgraded node.
-pub const RAISE_MS: u64 = 24 * 3_600_000;
+pub const LEVEL_RAISE_DELAY_MS: u64 = 24 * 3_600_000;
 /// Maximum size of a command, in bytes.
 pub const COMMAND_BYTES_MAX: usize = 8 << 20;
 /// Memory limit in bytes for the replies and requests of all clients.
 pub const CLIENT_MEMORY_BYTES: usize = 1 << 30;
 /// Log space in bytes that is prepared in advance.
-pub const LOG_READY_BYTES: u64 = 64 << 20;
+pub const PREPARED_LOG_BYTES: u64 = 64 << 20;
 /// A snapshot is taken when the log has grown by this multiple of the last snapshot's size.
 pub const SNAPSHOT_RATIO: u32 = 2;
 /// Size of the log in bytes above which it is trimmed even if nodes lag.
@@ -27,4 +27,4 @@ pub const LOG_BYTES_MAX: u64 = 8 << 30;
 pub const LOG_SEGMENT_BYTES: u64 = 64 << 20;
 
 /// Interval in milliseconds from the end of one scrub to the start of the next: one week.
-pub const SCRUB_EVERY_MS: u64 = 7 * 24 * 3600 * 1000;
+pub const SCRUB_INTERVAL_MS: u64 = 7 * 24 * 3600 * 1000;

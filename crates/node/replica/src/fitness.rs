@@ -3,11 +3,11 @@
 
 use quorate_core::{fitness::Fitness, slot::Slot, time::Time};
 
-use crate::room::Room;
+use crate::room::FullDisks;
 
 /// Time in milliseconds after a problem during which the node accepts no leadership, since
 /// shortages often recur.
-const SETTLES_MS: u64 = 5_000;
+const SETTLE_TIME_MS: u64 = 5_000;
 
 /// Number of slots to apply above which a starting node is far behind.
 const FAR_BEHIND_SLOTS: u64 = 4096;
@@ -16,38 +16,38 @@ const FAR_BEHIND_MS: u64 = 2_000;
 /// Time in milliseconds that a decided slot may wait before the node accepts no leadership. Shorter
 /// than [`FAR_BEHIND_MS`], so that a leader does not hand over to a node that will soon be far
 /// behind.
-const LAGS_MS: u64 = 1_000;
+const LAG_LIMIT_MS: u64 = 1_000;
 /// Time in milliseconds within which a decided slot must be applied for the lag to end.
-const NEAR_MS: u64 = 500;
+const LAG_END_MS: u64 = 500;
 
 /// Lag of this node in applying decided slots ([live-6]).
 #[derive(Debug)]
 struct Lag {
     /// A past time, and the first slot that was not known to be decided then.
-    sample: (Time, Slot),
+    past_sample: (Time, Slot),
     is_far_behind: bool,
 }
 
 impl Lag {
     fn new(now: Time, decided_to: Slot, applied_to: Slot) -> Self {
         let far = applied_to.plus(FAR_BEHIND_SLOTS) < decided_to;
-        Self { sample: (now, decided_to), is_far_behind: far }
+        Self { past_sample: (now, decided_to), is_far_behind: far }
     }
 
     /// Returns this node's fitness according to its current lag.
     fn update_lag(&mut self, now: Time, decided_to: Slot, applied_to: Slot) -> Fitness {
-        let (at, to) = self.sample;
+        let (at, to) = self.past_sample;
         let waits = applied_to < to;
         let waited_us = now.since_us(at);
         if waits {
             self.is_far_behind |= waited_us >= FAR_BEHIND_MS * 1000;
         } else {
-            self.is_far_behind &= waited_us > NEAR_MS * 1000;
-            self.sample = (now, decided_to);
+            self.is_far_behind &= waited_us > LAG_END_MS * 1000;
+            self.past_sample = (now, decided_to);
         }
         match self.is_far_behind {
             true => Fitness::FarBehind,
-            false if waits && waited_us >= LAGS_MS * 1000 => Fitness::Settling,
+            false if waits && waited_us >= LAG_LIMIT_MS * 1000 => Fitness::Settling,
             false => Fitness::Fit,
         }
     }
@@ -58,16 +58,16 @@ impl Lag {
 pub(crate) struct FitnessState {
     fitness: Fitness,
     /// Reason why the log cannot write; `None` if it can.
-    log: Option<&'static str>,
+    log_trouble: Option<&'static str>,
     /// Description of the last problem, retained while the node settles.
-    reason: String,
+    last_problem: String,
     /// End of the time during which the node settles after a problem.
     settled_at: Time,
     /// The node has been fit before. Until then, obstacles are part of the start and not reported
     /// as trouble.
     was_fit: bool,
     lag: Lag,
-    pub(crate) room: Room,
+    pub(crate) full_disks: FullDisks,
 }
 
 impl FitnessState {
@@ -75,11 +75,11 @@ impl FitnessState {
         Self {
             lag: Lag::new(now, decided_to, applied_to),
             fitness: Fitness::Fit,
-            log: None,
-            reason: String::new(),
+            log_trouble: None,
+            last_problem: String::new(),
             settled_at: Time(0),
             was_fit: false,
-            room: Room::default(),
+            full_disks: FullDisks::default(),
         }
     }
 
@@ -97,19 +97,19 @@ impl FitnessState {
         lag: Fitness,
     ) -> Option<Fitness> {
         let before = self.fitness;
-        self.log = log;
+        self.log_trouble = log;
         if let Some(why) = log {
             self.fitness = Fitness::CannotWrite;
-            why.clone_into(&mut self.reason);
+            why.clone_into(&mut self.last_problem);
         } else if let Some(why) = service() {
             self.fitness = Fitness::CannotApply;
-            self.reason = why;
+            self.last_problem = why;
         } else if lag.should_hand_over() {
             self.fitness = lag;
-            self.reason = "it has much left to apply".to_owned();
+            self.last_problem = "it has much left to apply".to_owned();
         } else if before.should_hand_over() && self.was_fit {
             self.fitness = Fitness::Settling;
-            self.settled_at = now.plus_ms(SETTLES_MS);
+            self.settled_at = now.plus_ms(SETTLE_TIME_MS);
         } else if lag == Fitness::Settling {
             self.fitness = lag;
             self.settled_at = self.settled_at.max(now);
@@ -122,11 +122,11 @@ impl FitnessState {
 
     /// Returns why a leader must hand over; `None` if it need not.
     pub(crate) fn handover_reason(&self) -> Option<&str> {
-        self.fitness.should_hand_over().then_some(&*self.reason)
+        self.fitness.should_hand_over().then_some(&*self.last_problem)
     }
 
     pub(crate) fn log_trouble(&self) -> Option<&'static str> {
-        self.log
+        self.log_trouble
     }
 }
 

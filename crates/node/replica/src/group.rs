@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use quorate_core::{
     ballot::Era,
-    configuration::{Change, Configuration, Invalid},
+    configuration::{Change, Configuration, InvalidConfiguration},
     level::Level,
     node_id::{Member, NodeId},
     quorum::QuorumRule,
@@ -25,7 +25,7 @@ use quorate_core::{
 
 use quorate_wire::checksum;
 
-pub use self::command::{As, Command, Denied, Granted, Reply};
+pub use self::command::{Command, CommandDenied, CommandEffect, CommandReply, MemberRole};
 pub use self::planner::Goal;
 
 /// Maximum number of ids that are assigned and not removed, including founding members. Bounds the
@@ -34,9 +34,9 @@ pub const NODES_MAX: usize = 64;
 /// Maximum length of an address in bytes.
 pub const ADDRESS_BYTES_MAX: usize = 256;
 /// [member-4] First level at which the table itself rejects duplicate addresses.
-const ADDRESSES_SINCE: Level = Level(10);
+const UNIQUE_ADDRESSES_LEVEL: Level = Level(10);
 /// Maximum length of a plan's description in bytes.
-const WHAT_BYTES_MAX: usize = 256;
+const DESCRIPTION_BYTES_MAX: usize = 256;
 
 /// Entry of a node to which an id was assigned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,17 +47,17 @@ pub struct NodeEntry {
     /// Address for peers.
     pub peer: String,
     /// Intended or current role.
-    pub role: As,
+    pub role: MemberRole,
     /// Priority as leader. Among several candidates, the one with the highest priority leads.
     pub priority: u32,
     /// The node is a founding member.
-    pub founding: bool,
+    pub is_founding: bool,
 }
 
 impl NodeEntry {
     /// Returns whether a node has joined under this id; otherwise the id is only reserved.
     pub const fn has_joined(&self) -> bool {
-        self.founding || self.nonce.is_some()
+        self.is_founding || self.nonce.is_some()
     }
 }
 
@@ -69,11 +69,11 @@ pub struct Plan {
     /// Target weights.
     pub goal: Goal,
     /// Changes of roles and of the quorum rule, made once the weights have reached their targets.
-    pub then: Vec<Change>,
+    pub later_changes: Vec<Change>,
     /// Nodes to remove once they have no weight; their ids are never used again ([member-1]).
-    pub leaving: Vec<NodeId>,
+    pub nodes_to_remove: Vec<NodeId>,
     /// Description of the operator's request, for display.
-    pub what: String,
+    pub description: String,
 }
 
 impl Plan {
@@ -82,7 +82,7 @@ impl Plan {
     /// changes include an intermediate rule whose quorums intersect both ([era-4]).
     pub fn remaining_changes(&self, configuration: &Configuration) -> Vec<Change> {
         let mut left = Vec::new();
-        for change in &self.then {
+        for change in &self.later_changes {
             match *change {
                 Change::Role { member, auxiliary } => {
                     if configuration.is_auxiliary(member) != auxiliary {
@@ -91,8 +91,8 @@ impl Plan {
                 }
                 Change::Rule(wanted) if configuration.rule() == wanted => {}
                 Change::Rule(wanted) => {
-                    if configuration.changed(*change).is_err() {
-                        left.extend(between(configuration, wanted).map(Change::Rule));
+                    if configuration.after_change(*change).is_err() {
+                        left.extend(joint_rule(configuration, wanted).map(Change::Rule));
                     }
                     left.push(*change);
                 }
@@ -109,7 +109,7 @@ impl Plan {
 
     /// Returns the same plan with the nodes' current members, since some nodes may have forgotten
     /// their votes and have a new incarnation.
-    pub fn renewed(&self, now: impl Fn(Member) -> Member) -> Self {
+    pub fn with_current_members(&self, now: impl Fn(Member) -> Member) -> Self {
         let goal = self.goal.iter();
         let role = |change: &Change| match *change {
             Change::Role { member, auxiliary } => Change::Role { member: now(member), auxiliary },
@@ -117,12 +117,12 @@ impl Plan {
         };
         Self {
             goal: goal.map(|(member, weight)| (now(*member), *weight)).collect(),
-            then: self.then.iter().map(role).collect(),
+            later_changes: self.later_changes.iter().map(role).collect(),
             ..self.clone()
         }
     }
 
-    fn renews(&self, other: &Self) -> bool {
+    fn is_renewal_of(&self, other: &Self) -> bool {
         let later = |member: Member| {
             let mut members = self.goal.keys().copied();
             let of_node = |later: &Member| {
@@ -130,20 +130,23 @@ impl Plan {
             };
             members.find(of_node).unwrap_or(member)
         };
-        let renewed = Self { id: self.id, ..other.renewed(later) };
+        let renewed = Self { id: self.id, ..other.with_current_members(later) };
         self.goal != other.goal && *self == renewed
     }
 
     /// Returns the final configuration of the plan, if it is valid.
-    fn final_configuration(&self, from: &Configuration) -> Result<Configuration, Invalid> {
-        let weighed = planner::reached_by(from, &self.goal)?;
+    fn final_configuration(
+        &self,
+        from: &Configuration,
+    ) -> Result<Configuration, InvalidConfiguration> {
+        let weighed = planner::goal_configuration(from, &self.goal)?;
         let left = self.remaining_changes(&weighed);
-        left.into_iter().try_fold(weighed, |at, change| at.changed(change))
+        left.into_iter().try_fold(weighed, |at, change| at.after_change(change))
     }
 }
 
 /// Returns a rule whose quorums satisfy both the current rule and the target rule, if there is one.
-fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRule> {
+fn joint_rule(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRule> {
     let most = u32::try_from(configuration.weight() / 2 + 1).ok()?;
     let thresholds = |rule| match rule {
         QuorumRule::Majority => Some((most, most)),
@@ -156,13 +159,13 @@ fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRu
 
 /// Outcome of a finished plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct PlanEnd {
     /// Id of the plan: the slot of the command that made it.
     pub id: u64,
     /// The plan reached its goal.
-    pub reached: bool,
+    pub is_goal_reached: bool,
     /// Slot of the plan's last change, or of the command that cancelled it.
-    pub at: Slot,
+    pub slot: Slot,
 }
 
 /// The replicated table of members.
@@ -174,7 +177,7 @@ pub struct Group {
     /// Lowest id that has never been assigned.
     next: u32,
     plan: Option<Plan>,
-    ended: Option<Ended>,
+    last_end: Option<PlanEnd>,
     level: Level,
 }
 
@@ -182,7 +185,7 @@ impl Group {
     /// Creates the table of a group founded by `members`.
     pub fn founded(members: impl IntoIterator<Item = (NodeId, String)>) -> Self {
         let known = |(node, peer)| {
-            let known = NodeEntry { peer, founding: true, ..NodeEntry::default() };
+            let known = NodeEntry { peer, is_founding: true, ..NodeEntry::default() };
             (node, known)
         };
         let nodes: BTreeMap<NodeId, NodeEntry> = members.into_iter().map(known).collect();
@@ -211,13 +214,13 @@ impl Group {
 
     /// Returns the group with initial level `level`, taken from a backup ([level-10]).
     #[must_use]
-    pub fn at_level(self, level: Level) -> Self {
+    pub fn with_level(self, level: Level) -> Self {
         Self { level, ..self }
     }
 
     /// [level-5] Returns a checksum of the ids of the nodes that joined. A raise contains the
     /// checksum of the nodes that the leader queried.
-    pub fn nodes_sum(&self) -> u32 {
+    pub fn joined_nodes_checksum(&self) -> u32 {
         let come = self.nodes.iter().filter(|(_, known)| known.has_joined());
         let ids: Vec<u8> = come.flat_map(|(node, _)| node.0.to_be_bytes()).collect();
         checksum(&ids)
@@ -226,8 +229,9 @@ impl Group {
     /// [level-5] Executes a decided raise that was proposed in this era, and returns whether it
     /// takes effect. It does not if the group's nodes differ from those that the leader queried, or
     /// if `to` is not the next level.
-    pub fn raise(&mut self, era: Era, nodes: u32, to: Level, eras: &Eras) -> bool {
-        let counts = era == eras.era() && nodes == self.nodes_sum() && to == self.level.next();
+    pub fn raise_level(&mut self, era: Era, nodes: u32, to: Level, eras: &Eras) -> bool {
+        let counts =
+            era == eras.era() && nodes == self.joined_nodes_checksum() && to == self.level.next();
         if counts {
             self.level = to;
         }
@@ -238,34 +242,48 @@ impl Group {
         self.plan.as_ref()
     }
 
-    pub fn ended(&self) -> Option<Ended> {
-        self.ended
+    pub fn last_end(&self) -> Option<PlanEnd> {
+        self.last_end
     }
 
     /// Executes a command that was decided in `slot`, with the eras in force before it. Execution
     /// is deterministic; a refusal is returned as a reply.
-    pub fn execute(&mut self, slot: Slot, command: &[u8], eras: &Eras) -> Reply {
+    pub fn execute(&mut self, slot: Slot, command: &[u8], eras: &Eras) -> CommandReply {
         let Some(command) = Command::decode(command) else {
-            return Err(Denied::Malformed);
+            return Err(CommandDenied::Malformed);
         };
-        if self.level >= ADDRESSES_SINCE {
+        if self.level >= UNIQUE_ADDRESSES_LEVEL {
             self.check_addresses(&command, eras)?;
         }
         match command {
-            Command::Allocate { nonce, node, peer, role } => self.allocate(nonce, node, peer, role),
-            Command::Address { node, peer } => self.readdress(node, peer),
-            Command::Priority { node, priority } => self.prioritise(node, priority),
-            Command::Plan { era: named, goal, then, leaving, what } => {
-                let plan = Plan { id: slot.0, goal, then, leaving, what };
-                self.adopt(slot, plan, named, eras)
+            Command::Allocate { nonce, node, peer, role } => {
+                self.allocate_id(nonce, node, peer, role)
             }
-            Command::Cancel { plan } => self.cancel(slot, plan),
+            Command::Address { node, peer } => self.change_address(node, peer),
+            Command::Priority { node, priority } => self.set_priority(node, priority),
+            Command::Plan {
+                era: named,
+                goal,
+                later_changes: then,
+                nodes_to_remove: leaving,
+                description: what,
+            } => {
+                let plan = Plan {
+                    id: slot.0,
+                    goal,
+                    later_changes: then,
+                    nodes_to_remove: leaving,
+                    description: what,
+                };
+                self.adopt_plan(slot, plan, named, eras)
+            }
+            Command::Cancel { plan } => self.cancel_plan(slot, plan),
         }
     }
 
     /// [member-4] Refuses a command that would assign a node an address that another node uses. The
     /// exception is a learner: it may join at the address of a voter to replace it.
-    pub fn check_addresses(&self, command: &Command, eras: &Eras) -> Result<(), Denied> {
+    pub fn check_addresses(&self, command: &Command, eras: &Eras) -> Result<(), CommandDenied> {
         match command {
             Command::Allocate { nonce: None, peer, .. } => self.check_free(peer, |_, _| true),
             Command::Allocate { nonce, node, peer, role } => {
@@ -273,10 +291,10 @@ impl Group {
                     |id: NodeId, known: &NodeEntry| known.nonce == *nonce || Some(id) == *node;
                 let own = self.nodes().find(|(id, known)| is_own(*id, known));
                 match own.map_or(*role, |(_, known)| known.role) {
-                    As::Learner => Ok(()),
+                    MemberRole::Learner => Ok(()),
                     _ => self.check_free(peer, |id, known| {
                         let votes = eras.current().member_of(id).is_some();
-                        !is_own(id, known) && (votes || known.role != As::Learner)
+                        !is_own(id, known) && (votes || known.role != MemberRole::Learner)
                     }),
                 }
             }
@@ -291,16 +309,16 @@ impl Group {
         &self,
         peer: &str,
         counts: impl Fn(NodeId, &NodeEntry) -> bool,
-    ) -> Result<(), Denied> {
+    ) -> Result<(), CommandDenied> {
         let mut nodes = self.nodes();
         let taken = nodes.find(|(id, known)| {
             known.has_joined() && !peer.is_empty() && known.peer == peer && counts(*id, known)
         });
-        taken.map_or(Ok(()), |(node, _)| Err(Denied::AddressTaken(node)))
+        taken.map_or(Ok(()), |(node, _)| Err(CommandDenied::AddressTaken(node)))
     }
 
     /// [member-4] Refuses weights that give a node its first vote at the address of another voter.
-    pub fn check_goal(&self, goal: &Goal, eras: &Eras) -> Result<(), Denied> {
+    pub fn check_goal(&self, goal: &Goal, eras: &Eras) -> Result<(), CommandDenied> {
         let voters = goal.iter().filter(|(_, weight)| **weight > 0).map(|(member, _)| member.node);
         let place = |node: NodeId| self.entry_of(node).map_or("", |known| known.peer.as_str());
         let new = voters.clone().filter(|node| eras.current().member_of(*node).is_none());
@@ -308,37 +326,37 @@ impl Group {
         let twice = pairs.find(|(new, other)| {
             new != other && !place(*new).is_empty() && place(*new) == place(*other)
         });
-        twice.map_or(Ok(()), |(_, other)| Err(Denied::AddressTaken(other)))
+        twice.map_or(Ok(()), |(_, other)| Err(CommandDenied::AddressTaken(other)))
     }
 
-    fn allocate(
+    fn allocate_id(
         &mut self,
         nonce: Option<u64>,
         node: Option<NodeId>,
         peer: String,
-        role: As,
-    ) -> Reply {
+        role: MemberRole,
+    ) -> CommandReply {
         if peer.len() > ADDRESS_BYTES_MAX || peer.is_empty() {
-            return Err(Denied::Address);
+            return Err(CommandDenied::BadAddress);
         }
         if let Some(node) = nonce.and_then(|nonce| self.removed_nonces.get(&nonce)) {
-            return Err(Denied::Removed(*node));
+            return Err(CommandDenied::Removed(*node));
         }
         let by_nonce =
             |(_, known): &(&NodeId, &mut NodeEntry)| nonce.is_some() && known.nonce == nonce;
         if let Some((node, known)) = self.nodes.iter_mut().find(by_nonce) {
             // The same folder requests an id again, perhaps from another address.
             known.peer = peer;
-            return Ok(Granted::Node(*node));
+            return Ok(CommandEffect::Node(*node));
         }
         if let Some(node) = node {
-            let known = self.nodes.get_mut(&node).ok_or(Denied::UnknownNode(node))?;
+            let known = self.nodes.get_mut(&node).ok_or(CommandDenied::UnknownNode(node))?;
             if known.has_joined() || nonce.is_none() {
-                return Err(Denied::Taken(node));
+                return Err(CommandDenied::IdTaken(node));
             }
             known.nonce = nonce;
             known.peer = peer;
-            return Ok(Granted::Node(node));
+            return Ok(CommandEffect::Node(node));
         }
         let kept = |(_, known): &(&NodeId, &mut NodeEntry)| {
             nonce.is_none() && !known.has_joined() && known.peer == peer
@@ -346,78 +364,78 @@ impl Group {
         if let Some((node, known)) = self.nodes.iter_mut().find(kept) {
             // The id is already reserved for this address: the operator has repeated the request.
             known.role = role;
-            return Ok(Granted::Node(*node));
+            return Ok(CommandEffect::Node(*node));
         }
         if self.nodes.len() >= NODES_MAX {
-            return Err(Denied::Full);
+            return Err(CommandDenied::TableFull);
         }
         let node = NodeId(self.next);
-        self.next = self.next.checked_add(1).ok_or(Denied::Full)?;
+        self.next = self.next.checked_add(1).ok_or(CommandDenied::TableFull)?;
         let known = NodeEntry { nonce, peer, role, ..NodeEntry::default() };
         self.nodes.insert(node, known);
-        Ok(Granted::Node(node))
+        Ok(CommandEffect::Node(node))
     }
 
-    fn readdress(&mut self, node: NodeId, peer: String) -> Reply {
+    fn change_address(&mut self, node: NodeId, peer: String) -> CommandReply {
         if peer.len() > ADDRESS_BYTES_MAX || peer.is_empty() {
-            return Err(Denied::Address);
+            return Err(CommandDenied::BadAddress);
         }
-        let known = self.nodes.get_mut(&node).ok_or(Denied::UnknownNode(node))?;
+        let known = self.nodes.get_mut(&node).ok_or(CommandDenied::UnknownNode(node))?;
         known.peer = peer;
-        Ok(Granted::Done)
+        Ok(CommandEffect::Done)
     }
 
-    fn prioritise(&mut self, node: NodeId, priority: u32) -> Reply {
-        let known = self.nodes.get_mut(&node).ok_or(Denied::UnknownNode(node))?;
+    fn set_priority(&mut self, node: NodeId, priority: u32) -> CommandReply {
+        let known = self.nodes.get_mut(&node).ok_or(CommandDenied::UnknownNode(node))?;
         known.priority = priority;
-        Ok(Granted::Done)
+        Ok(CommandEffect::Done)
     }
 
     /// Adopts a plan unless it is based on an outdated state, as when two operators act at once.
     /// The plan in progress may be renewed under its own id, since callers wait for that id to end.
-    fn adopt(&mut self, slot: Slot, mut plan: Plan, named: Era, eras: &Eras) -> Reply {
+    fn adopt_plan(&mut self, slot: Slot, mut plan: Plan, named: Era, eras: &Eras) -> CommandReply {
         if let Some(other) = &self.plan {
-            if !plan.renews(other) {
-                return Err(Denied::UnderWay(other.id));
+            if !plan.is_renewal_of(other) {
+                return Err(CommandDenied::UnderWay(other.id));
             }
             plan.id = other.id;
         }
-        if plan.what.len() > WHAT_BYTES_MAX {
-            return Err(Denied::Malformed);
+        if plan.description.len() > DESCRIPTION_BYTES_MAX {
+            return Err(CommandDenied::Malformed);
         }
         if named != eras.era() {
-            return Err(Denied::OtherEra(eras.era()));
+            return Err(CommandDenied::OtherEra(eras.era()));
         }
         let unknown = plan.goal.keys().map(|member| member.node);
-        let unknown = unknown.chain(plan.leaving.iter().copied());
+        let unknown = unknown.chain(plan.nodes_to_remove.iter().copied());
         if let Some(node) = unknown.into_iter().find(|node| !self.nodes.contains_key(node)) {
-            return Err(Denied::UnknownNode(node));
+            return Err(CommandDenied::UnknownNode(node));
         }
         // The outcome must not depend on the node that runs the search, or on a later version of
         // the search. So only the final configuration is checked.
         let last = plan.final_configuration(eras.current());
-        let heavy = |weight: &u32| *weight > planner::WEIGHT_WANTED_MAX;
-        let keeps_leaving = plan.leaving.iter().any(|node| {
+        let heavy = |weight: &u32| *weight > planner::TARGET_WEIGHT_MAX;
+        let keeps_leaving = plan.nodes_to_remove.iter().any(|node| {
             let weight = |(member, weight): (&Member, &u32)| member.node == *node && *weight > 0;
             plan.goal.iter().any(weight)
         });
         if last.is_err() || keeps_leaving || plan.goal.values().any(heavy) {
-            return Err(Denied::Impossible);
+            return Err(CommandDenied::NoPath);
         }
         let id = plan.id;
         self.plan = Some(plan);
         self.apply_eras(slot, eras);
-        Ok(Granted::Plan(id))
+        Ok(CommandEffect::Plan(id))
     }
 
-    fn cancel(&mut self, at: Slot, id: u64) -> Reply {
+    fn cancel_plan(&mut self, at: Slot, id: u64) -> CommandReply {
         match self.plan.take_if(|plan| plan.id == id) {
             Some(_) => {
                 let reached = false;
-                self.ended = Some(Ended { id, reached, at });
-                Ok(Granted::Done)
+                self.last_end = Some(PlanEnd { id, is_goal_reached: reached, slot: at });
+                Ok(CommandEffect::Done)
             }
-            None => Err(Denied::NoSuchPlan),
+            None => Err(CommandDenied::NoSuchPlan),
         }
     }
 
@@ -429,11 +447,11 @@ impl Group {
         let gone = gone.filter_map(|(node, known)| Some((known.nonce?, node)));
         self.removed_nonces.extend(gone);
         let reached = |plan: &mut Plan| {
-            plan.is_reached(eras.current()) && plan.leaving.iter().all(|node| spent(*node))
+            plan.is_reached(eras.current()) && plan.nodes_to_remove.iter().all(|node| spent(*node))
         };
         if let Some(Plan { id, .. }) = self.plan.take_if(reached) {
             let reached = true;
-            self.ended = Some(Ended { id, reached, at });
+            self.last_end = Some(PlanEnd { id, is_goal_reached: reached, slot: at });
         }
     }
 }
@@ -441,17 +459,17 @@ impl Group {
 /// Returns whether the weights match the goal.
 pub fn has_weights(configuration: &Configuration, goal: &Goal) -> bool {
     let wanted = goal.iter().filter(|(_, weight)| **weight > 0);
-    goal_of(configuration).iter().eq(wanted)
+    current_goal(configuration).iter().eq(wanted)
 }
 
 /// Returns the weights of the configuration's members, the starting point for a plan's goal.
-pub fn goal_of(configuration: &Configuration) -> Goal {
+pub fn current_goal(configuration: &Configuration) -> Goal {
     let members = configuration.members().iter();
     members.map(|voter| (voter.member, voter.weight)).collect()
 }
 
 /// Returns the goal with the weight of one member changed; a weight of 0 removes the member.
-pub fn with(mut goal: Goal, member: Member, weight: u32) -> Goal {
+pub fn with_weight(mut goal: Goal, member: Member, weight: u32) -> Goal {
     goal.insert(member, weight);
     goal.retain(|_, weight| *weight > 0);
     goal
@@ -466,11 +484,11 @@ mod tests {
     fn group() -> (Group, Configuration) {
         let members = (1..=3).map(|node| (NodeId(node), format!("n{node}:1")));
         let voters = (1..=3).map(Member::first);
-        let configuration = Configuration::simple(voters, Class::Durable).unwrap();
+        let configuration = Configuration::majority_of(voters, Class::Durable).unwrap();
         (Group::founded(members), configuration)
     }
 
-    fn run(group: &mut Group, slot: u64, command: &Command) -> Reply {
+    fn run(group: &mut Group, slot: u64, command: &Command) -> CommandReply {
         let (_, configuration) = self::group();
         group.execute(Slot(slot), &command.encode(), &Eras::founded(configuration))
     }
@@ -480,7 +498,7 @@ mod tests {
             nonce,
             node: node.map(NodeId),
             peer: "here:1".to_owned(),
-            role: As::Voter,
+            role: MemberRole::Voter,
         }
     }
 
@@ -488,20 +506,20 @@ mod tests {
     #[test]
     fn id_is_allocated_once_per_nonce_and_never_reused() {
         let (mut group, _) = group();
-        let four = Ok(Granted::Node(NodeId(4)));
+        let four = Ok(CommandEffect::Node(NodeId(4)));
         assert_eq!(run(&mut group, 1, &allocate(Some(7), None)), four);
         assert_eq!(run(&mut group, 2, &allocate(Some(7), None)), four);
-        let five = Ok(Granted::Node(NodeId(5)));
+        let five = Ok(CommandEffect::Node(NodeId(5)));
         assert_eq!(run(&mut group, 3, &allocate(Some(8), None)), five);
-        let six = Ok(Granted::Node(NodeId(6)));
+        let six = Ok(CommandEffect::Node(NodeId(6)));
         assert_eq!(run(&mut group, 4, &allocate(None, None)), six, "kept for another");
         assert_eq!(run(&mut group, 5, &allocate(Some(9), Some(6))), six);
         assert_eq!(run(&mut group, 6, &allocate(Some(9), Some(6))), six, "again");
         for (nonce, node) in [(Some(10), 6), (Some(10), 1), (None, 6)] {
-            let taken = Err(Denied::Taken(NodeId(node)));
+            let taken = Err(CommandDenied::IdTaken(NodeId(node)));
             assert_eq!(run(&mut group, 7, &allocate(nonce, Some(node))), taken);
         }
-        let unknown = Err(Denied::UnknownNode(NodeId(9)));
+        let unknown = Err(CommandDenied::UnknownNode(NodeId(9)));
         assert_eq!(run(&mut group, 8, &allocate(Some(11), Some(9))), unknown);
     }
 
@@ -515,60 +533,60 @@ mod tests {
             peer: peer.to_owned(),
             role,
         };
-        let four = Ok(Granted::Node(NodeId(4)));
-        assert_eq!(run(&mut group, 1, &keep("a:1", As::Voter)), four);
-        assert_eq!(run(&mut group, 2, &keep("a:1", As::Learner)), four);
-        assert_eq!(group.entry_of(NodeId(4)).unwrap().role, As::Learner);
-        let five = Ok(Granted::Node(NodeId(5)));
-        assert_eq!(run(&mut group, 3, &keep("b:1", As::Voter)), five);
+        let four = Ok(CommandEffect::Node(NodeId(4)));
+        assert_eq!(run(&mut group, 1, &keep("a:1", MemberRole::Voter)), four);
+        assert_eq!(run(&mut group, 2, &keep("a:1", MemberRole::Learner)), four);
+        assert_eq!(group.entry_of(NodeId(4)).unwrap().role, MemberRole::Learner);
+        let five = Ok(CommandEffect::Node(NodeId(5)));
+        assert_eq!(run(&mut group, 3, &keep("b:1", MemberRole::Voter)), five);
         // Once a node has joined, another one may use its address: a machine whose folder was lost.
         let come = Command::Allocate {
             nonce: Some(7),
             node: Some(NodeId(4)),
             peer: "a:1".to_owned(),
-            role: As::Voter,
+            role: MemberRole::Voter,
         };
         assert_eq!(run(&mut group, 4, &come), four);
-        let six = Ok(Granted::Node(NodeId(6)));
-        assert_eq!(run(&mut group, 5, &keep("a:1", As::Voter)), six);
-        let seven = Ok(Granted::Node(NodeId(7)));
-        assert_eq!(run(&mut group, 6, &keep("n2:1", As::Voter)), seven);
+        let six = Ok(CommandEffect::Node(NodeId(6)));
+        assert_eq!(run(&mut group, 5, &keep("a:1", MemberRole::Voter)), six);
+        let seven = Ok(CommandEffect::Node(NodeId(7)));
+        assert_eq!(run(&mut group, 6, &keep("n2:1", MemberRole::Voter)), seven);
     }
 
     /// [member-4] From the level on, the table rejects duplicate addresses. Below it, the table
     /// executes such commands, as an older release does.
     #[test]
     fn duplicate_voter_addresses_are_refused() {
-        let at = |level| group().0.at_level(Level(level));
+        let at = |level| group().0.with_level(Level(level));
         let ask = |nonce, role| {
             let peer = "n3:1".to_owned();
             Command::Allocate { nonce, node: None, peer, role }
         };
-        let taken = Err(Denied::AddressTaken(NodeId(3)));
+        let taken = Err(CommandDenied::AddressTaken(NodeId(3)));
         for command in [
-            ask(None, As::Voter),
-            ask(None, As::Learner),
-            ask(Some(7), As::Voter),
-            ask(Some(7), As::Auxiliary),
+            ask(None, MemberRole::Voter),
+            ask(None, MemberRole::Learner),
+            ask(Some(7), MemberRole::Voter),
+            ask(Some(7), MemberRole::Auxiliary),
             Command::Address { node: NodeId(2), peer: "n3:1".to_owned() },
         ] {
             assert_eq!(run(&mut at(10), 1, &command), taken);
             assert!(run(&mut at(9), 1, &command).is_ok());
         }
         let mut group = at(10);
-        let four = Ok(Granted::Node(NodeId(4)));
-        assert_eq!(run(&mut group, 1, &ask(Some(7), As::Learner)), four);
-        assert_eq!(run(&mut group, 2, &ask(Some(7), As::Learner)), four, "again");
+        let four = Ok(CommandEffect::Node(NodeId(4)));
+        assert_eq!(run(&mut group, 1, &ask(Some(7), MemberRole::Learner)), four);
+        assert_eq!(run(&mut group, 2, &ask(Some(7), MemberRole::Learner)), four, "again");
         let plan = |nodes: &[u32], leaving| Command::Plan {
             era: Era(0),
             goal: nodes.iter().map(|node| (Member::first(*node), 1)).collect(),
-            then: Vec::new(),
-            leaving,
-            what: String::new(),
+            later_changes: Vec::new(),
+            nodes_to_remove: leaving,
+            description: String::new(),
         };
         assert_eq!(run(&mut group, 3, &plan(&[1, 2, 3, 4], Vec::new())), taken);
         let replaced = run(&mut group, 4, &plan(&[1, 2, 4], vec![NodeId(3)]));
-        assert_eq!(replaced, Ok(Granted::Plan(4)));
+        assert_eq!(replaced, Ok(CommandEffect::Plan(4)));
     }
 
     /// [level-5] A raise takes effect only for the nodes that the leader queried, and for one level
@@ -577,25 +595,25 @@ mod tests {
     fn raise_applies_only_to_the_queried_nodes_and_era() {
         let (mut group, configuration) = group();
         let mut eras = Eras::founded(configuration);
-        let (era, sum) = (eras.era(), group.nodes_sum());
+        let (era, sum) = (eras.era(), group.joined_nodes_checksum());
         assert_eq!(group.encode()[0], 1, "as every release wrote it");
-        assert!(!group.raise(era, sum ^ 1, Level(9), &eras));
-        assert!(!group.raise(Era(1), sum, Level(9), &eras));
+        assert!(!group.raise_level(era, sum ^ 1, Level(9), &eras));
+        assert!(!group.raise_level(Era(1), sum, Level(9), &eras));
         for level in [7, 8, 10, u16::MAX] {
-            assert!(!group.raise(era, sum, Level(level), &eras), "{level}");
+            assert!(!group.raise_level(era, sum, Level(level), &eras), "{level}");
         }
         // In the meantime a node joined, or a weight changed.
         let mut with_four = group.clone();
         run(&mut with_four, 1, &allocate(None, None)).unwrap();
-        assert_eq!(with_four.nodes_sum(), sum, "an id that is kept is no node");
+        assert_eq!(with_four.joined_nodes_checksum(), sum, "an id that is kept is no node");
         run(&mut with_four, 2, &allocate(Some(7), Some(4))).unwrap();
-        assert!(!with_four.raise(era, sum, Level(9), &eras));
+        assert!(!with_four.raise_level(era, sum, Level(9), &eras));
         let change = Change::Multiply(2);
-        assert!(eras.decide(Slot(3), &Value::Reconfigure { era, change }));
-        assert!(!group.raise(era, sum, Level(9), &eras));
+        assert!(eras.apply_decided(Slot(3), &Value::Reconfigure { era, change }));
+        assert!(!group.raise_level(era, sum, Level(9), &eras));
         assert_eq!(group.level(), Level(8));
-        assert!(group.raise(eras.era(), sum, Level(9), &eras));
-        assert!(!group.raise(eras.era(), sum, Level(9), &eras), "twice");
+        assert!(group.raise_level(eras.era(), sum, Level(9), &eras));
+        assert!(!group.raise_level(eras.era(), sum, Level(9), &eras), "twice");
         assert_eq!(group.level(), Level(9));
         let bytes = group.encode();
         assert_eq!(bytes[0], 2, "a release before levels refuses it");
@@ -611,7 +629,7 @@ mod tests {
         for nonce in 0..NODES_MAX as u64 - 3 {
             assert!(run(&mut group, nonce, &allocate(Some(nonce), None)).is_ok());
         }
-        assert_eq!(run(&mut group, 99, &allocate(Some(99), None)), Err(Denied::Full));
+        assert_eq!(run(&mut group, 99, &allocate(Some(99), None)), Err(CommandDenied::TableFull));
     }
 
     /// A removed node learns of its removal and gets no other id, however late its request.
@@ -619,13 +637,13 @@ mod tests {
     fn a_removed_node_gets_no_other_id() {
         let (mut group, configuration) = group();
         let four = run(&mut group, 1, &allocate(Some(7), None));
-        assert_eq!(four, Ok(Granted::Node(NodeId(4))));
+        assert_eq!(four, Ok(CommandEffect::Node(NodeId(4))));
         let mut eras = Eras::founded(configuration);
         let change = Change::Remove(NodeId(4));
-        eras.decide(Slot(2), &Value::Reconfigure { era: Era(0), change });
+        eras.apply_decided(Slot(2), &Value::Reconfigure { era: Era(0), change });
         group.apply_eras(Slot(2), &eras);
         assert_eq!(group.entry_of(NodeId(4)), None);
-        let removed = Err(Denied::Removed(NodeId(4)));
+        let removed = Err(CommandDenied::Removed(NodeId(4)));
         assert_eq!(run(&mut group, 3, &allocate(Some(7), None)), removed);
         assert_eq!(Group::decode(&group.encode()), Some(group));
     }
@@ -635,31 +653,34 @@ mod tests {
     fn one_plan_at_a_time_and_only_in_its_era() {
         let (mut group, configuration) = group();
         run(&mut group, 1, &allocate(Some(7), None)).unwrap();
-        let goal = with(goal_of(&configuration), Member::first(4), 1);
+        let goal = with_weight(current_goal(&configuration), Member::first(4), 1);
         let plan = |era, goal: &Goal| Command::Plan {
             era: Era(era),
             goal: goal.clone(),
-            then: vec![],
-            leaving: vec![],
-            what: "add node 4".to_owned(),
+            later_changes: vec![],
+            nodes_to_remove: vec![],
+            description: "add node 4".to_owned(),
         };
         let late = run(&mut group, 2, &plan(3, &goal));
-        assert_eq!(late, Err(Denied::OtherEra(Era(0))));
-        assert_eq!(run(&mut group, 3, &plan(0, &goal)), Ok(Granted::Plan(3)));
-        assert_eq!(run(&mut group, 4, &plan(0, &goal)), Err(Denied::UnderWay(3)));
-        assert_eq!(run(&mut group, 5, &Command::Cancel { plan: 4 }), Err(Denied::NoSuchPlan));
+        assert_eq!(late, Err(CommandDenied::OtherEra(Era(0))));
+        assert_eq!(run(&mut group, 3, &plan(0, &goal)), Ok(CommandEffect::Plan(3)));
+        assert_eq!(run(&mut group, 4, &plan(0, &goal)), Err(CommandDenied::UnderWay(3)));
+        assert_eq!(
+            run(&mut group, 5, &Command::Cancel { plan: 4 }),
+            Err(CommandDenied::NoSuchPlan)
+        );
         let mut eras = Eras::founded(configuration.clone());
         group.apply_eras(Slot(6), &eras);
         assert!(group.plan().is_some());
         let change = Change::Increment(Member::first(4));
-        assert!(eras.decide(Slot(7), &Value::Reconfigure { era: Era(0), change }));
+        assert!(eras.apply_decided(Slot(7), &Value::Reconfigure { era: Era(0), change }));
         group.apply_eras(Slot(7), &eras);
-        let ended = Ended { id: 3, reached: true, at: Slot(7) };
-        assert_eq!((group.plan(), group.ended()), (None, Some(ended)));
-        let stranger = with(goal, Member::first(9), 1);
-        let unknown = Err(Denied::UnknownNode(NodeId(9)));
+        let ended = PlanEnd { id: 3, is_goal_reached: true, slot: Slot(7) };
+        assert_eq!((group.plan(), group.last_end()), (None, Some(ended)));
+        let stranger = with_weight(goal, Member::first(9), 1);
+        let unknown = Err(CommandDenied::UnknownNode(NodeId(9)));
         assert_eq!(run(&mut group, 6, &plan(0, &stranger)), unknown);
-        assert_eq!(run(&mut group, 7, &plan(0, &Goal::new())), Err(Denied::Impossible));
+        assert_eq!(run(&mut group, 7, &plan(0, &Goal::new())), Err(CommandDenied::NoPath));
     }
 
     /// [volatile-2] A plan continues with the new member id of a node that lost its votes.
@@ -672,31 +693,31 @@ mod tests {
         };
         let role = |member| Change::Role { member, auxiliary: true };
         let plan = |member, weight, what: &str| {
-            let mut goal = goal_of(&configuration);
+            let mut goal = current_goal(&configuration);
             goal.remove(&Member::first(3));
             Command::Plan {
                 era: Era(0),
-                goal: with(goal, member, weight),
-                then: vec![role(member)],
-                leaving: vec![],
-                what: what.to_owned(),
+                goal: with_weight(goal, member, weight),
+                later_changes: vec![role(member)],
+                nodes_to_remove: vec![],
+                description: what.to_owned(),
             }
         };
         let first = plan(later(3, 1), 1, "take node 3 back");
-        assert_eq!(run(&mut group, 5, &first), Ok(Granted::Plan(5)));
+        assert_eq!(run(&mut group, 5, &first), Ok(CommandEffect::Plan(5)));
         let renewed = plan(later(3, 2), 1, "take node 3 back");
-        assert_eq!(run(&mut group, 6, &renewed), Ok(Granted::Plan(5)));
+        assert_eq!(run(&mut group, 6, &renewed), Ok(CommandEffect::Plan(5)));
         let under_way = group.plan().unwrap().clone();
         assert_eq!(under_way.id, 5);
         assert_eq!(under_way.goal.get(&later(3, 2)), Some(&1));
-        assert_eq!(under_way.then, [role(later(3, 2))]);
+        assert_eq!(under_way.later_changes, [role(later(3, 2))]);
         for other in [
             first,
             renewed,
             plan(later(3, 3), 2, "take node 3 back"),
             plan(later(3, 3), 1, "something else"),
         ] {
-            assert_eq!(run(&mut group, 7, &other), Err(Denied::UnderWay(5)));
+            assert_eq!(run(&mut group, 7, &other), Err(CommandDenied::UnderWay(5)));
         }
         assert_eq!(group.plan(), Some(&under_way));
     }
@@ -710,13 +731,13 @@ mod tests {
         run(&mut group, 3, &priority).unwrap();
         let plan = Command::Plan {
             era: Era(0),
-            goal: with(goal_of(&configuration), Member::first(4), 2),
-            then: vec![
+            goal: with_weight(current_goal(&configuration), Member::first(4), 2),
+            later_changes: vec![
                 Change::Role { member: Member::first(3), auxiliary: true },
                 Change::Rule(QuorumRule::Flexible { phase1: 4, phase2: 2 }),
             ],
-            leaving: vec![NodeId(5)],
-            what: "x".to_owned(),
+            nodes_to_remove: vec![NodeId(5)],
+            description: "x".to_owned(),
         };
         run(&mut group, 4, &plan).unwrap();
         let bytes = group.encode();
@@ -732,9 +753,9 @@ mod tests {
         let (mut group, configuration) = group();
         for bytes in [&b""[..], b"x", &[1, 2, 3], &[255; 40]] {
             let denied = group.execute(Slot(1), bytes, &Eras::founded(configuration.clone()));
-            assert_eq!(denied, Err(Denied::Malformed));
+            assert_eq!(denied, Err(CommandDenied::Malformed));
         }
         let long = Command::Address { node: NodeId(1), peer: "x".repeat(ADDRESS_BYTES_MAX + 1) };
-        assert_eq!(run(&mut group, 1, &long), Err(Denied::Address));
+        assert_eq!(run(&mut group, 1, &long), Err(CommandDenied::BadAddress));
     }
 }

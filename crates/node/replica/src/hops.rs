@@ -1,4 +1,4 @@
-//! Timestamps on a command's path through this node. `quorate bench log --trace` draws them.
+//! Timestamps on a command's path through this node. `quorate bench log --path_to` draws them.
 //!
 //! Stamps are stored in a ring of fixed size, which overwrites the oldest without allocating. A
 //! node without stamps has no ring, and each stamping point costs it one branch.
@@ -11,7 +11,7 @@ use quorate_core::slot::Slot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hop {
     /// The thread has events to process after sleeping or polling.
-    Woke,
+    Wakeup,
     /// A client's command was read and accepted.
     Command,
     /// A frame from a peer was read.
@@ -39,7 +39,7 @@ pub enum Hop {
 impl Hop {
     /// All hops, in the order in which they occur in a turn.
     pub const ALL: [Self; 12] = [
-        Self::Woke,
+        Self::Wakeup,
         Self::Command,
         Self::Frame,
         Self::Proposed,
@@ -55,7 +55,7 @@ impl Hop {
 
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Woke => "woke",
+            Self::Wakeup => "woke",
             Self::Command => "command",
             Self::Frame => "frame",
             Self::Proposed => "proposed",
@@ -81,7 +81,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Parses a line of [`Hops::text`].
+    /// Parses a line of [`HopRing::text`].
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let (at, name, slot) = (words.next()?, words.next()?, words.next()?);
@@ -96,22 +96,22 @@ impl Stamp {
 
 /// The latest stamps of a node.
 #[derive(Clone, Debug)]
-pub struct Hops {
+pub struct HopRing {
     /// Clock in nanoseconds, shared by all nodes and clients that are compared.
     clock: fn() -> u64,
     ring: Box<[Stamp]>,
-    stamped: usize,
+    stamp_count: usize,
     next_write: u64,
 }
 
-impl Hops {
+impl HopRing {
     /// Capacity of the ring in stamps.
-    pub const KEPT: usize = 1 << 16;
+    pub const CAPACITY: usize = 1 << 16;
 
     /// Creates an empty ring. `clock` returns nanoseconds.
     pub fn new(clock: fn() -> u64) -> Self {
-        let none = Stamp { at_ns: 0, hop: Hop::Woke, slot: None };
-        Self { clock, ring: vec![none; Self::KEPT].into(), stamped: 0, next_write: 0 }
+        let none = Stamp { at_ns: 0, hop: Hop::Wakeup, slot: None };
+        Self { clock, ring: vec![none; Self::CAPACITY].into(), stamp_count: 0, next_write: 0 }
     }
 
     pub fn now_ns(&self) -> u64 {
@@ -123,13 +123,13 @@ impl Hops {
     }
 
     pub fn stamp_at(&mut self, at_ns: u64, hop: Hop, slot: Option<Slot>) {
-        self.ring[self.stamped % Self::KEPT] = Stamp { at_ns, hop, slot };
-        self.stamped += 1;
+        self.ring[self.stamp_count % Self::CAPACITY] = Stamp { at_ns, hop, slot };
+        self.stamp_count += 1;
     }
 
     /// Records that all writes with a number below `next` were started. The last of them contains
     /// the votes for slots below `voted_to`.
-    pub(crate) fn writes(&mut self, next: u64, voted_to: Slot) {
+    pub(crate) fn stamp_writes(&mut self, next: u64, voted_to: Slot) {
         if std::mem::replace(&mut self.next_write, next) < next {
             self.stamp(Hop::Writing, Some(Slot(voted_to.0.saturating_sub(1))));
         }
@@ -138,8 +138,8 @@ impl Hops {
     /// Returns all stamps, the oldest first, one per line.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for number in self.stamped.saturating_sub(Self::KEPT)..self.stamped {
-            let Stamp { at_ns, hop, slot } = self.ring[number % Self::KEPT];
+        for number in self.stamp_count.saturating_sub(Self::CAPACITY)..self.stamp_count {
+            let Stamp { at_ns, hop, slot } = self.ring[number % Self::CAPACITY];
             let slot = slot.map_or_else(|| "-".to_owned(), |slot| slot.0.to_string());
             let _ = writeln!(text, "{at_ns} {} {slot}", hop.name());
         }
@@ -153,18 +153,18 @@ mod tests {
 
     #[test]
     fn latest_stamps_are_retained_and_parsed_back() {
-        let mut hops = Hops::new(|| 7);
+        let mut hops = HopRing::new(|| 7);
         assert_eq!(hops.text(), "");
         hops.stamp(Hop::Proposed, Some(Slot(3)));
         hops.stamp_at(8, Hop::Sending, None);
         assert_eq!(hops.text(), "7 proposed 3\n8 sending -\n");
-        for number in 0..Hops::KEPT as u64 {
+        for number in 0..HopRing::CAPACITY as u64 {
             let hop = Hop::ALL[number as usize % Hop::ALL.len()];
             hops.stamp_at(number, hop, (number % 2 == 0).then_some(Slot(number)));
         }
         let text = hops.text();
         let read: Vec<Stamp> = text.lines().filter_map(Stamp::parse).collect();
-        assert_eq!(read.len(), Hops::KEPT, "every line, and no older one");
+        assert_eq!(read.len(), HopRing::CAPACITY, "every line, and no older one");
         assert_eq!((read[0].at_ns, read[0].slot), (0, Some(Slot(0))));
         assert_eq!(read[13].hop, Hop::Command);
         assert_eq!(read[13].slot, None);
@@ -172,9 +172,9 @@ mod tests {
 
     #[test]
     fn a_write_is_stamped_once() {
-        let mut hops = Hops::new(|| 7);
+        let mut hops = HopRing::new(|| 7);
         for (next, voted_to) in [(3, 9), (3, 10), (5, 10)] {
-            hops.writes(next, Slot(voted_to));
+            hops.stamp_writes(next, Slot(voted_to));
         }
         assert_eq!(hops.text(), "7 writing 8\n7 writing 9\n");
     }

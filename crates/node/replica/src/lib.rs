@@ -54,7 +54,7 @@
 //! `storing`, `applying`, `completions`. *Wings* serve one subject each, and borrow the spine for
 //! one call: `streaming`, `members`, `reading`, `catching_up`, `snapshots`, `scrubbing`,
 //! `rollback`, `differing`, `devices`, `tuning`, `ending`. Reports to operators: `observing`,
-//! [`hops`]. Capacities: [`limits`]. `docs/spec/structure.md` has the rules.
+//! [`hops`]. Capacities: [`limits`]. `docs/spec/declare_structure.md` has the rules.
 #![forbid(unsafe_code)]
 
 mod applying;
@@ -107,10 +107,10 @@ mod wake;
 pub use applying::sessions;
 pub use clock::Clock;
 pub use clocks::ClockDeviation;
-pub use completions::Ended;
-pub use hops::Hops;
+pub use completions::CompletedRequests;
+pub use hops::HopRing;
 pub use limits::Limits;
-pub use members::rising::{self, Raising};
+pub use members::rising::{self, RaisePolicy};
 pub use observing::events;
 pub use open::{OpenError, ReplicaOptions, Timeouts};
 pub use ports::{
@@ -127,7 +127,7 @@ pub use ports::{
 };
 /// Choice of batch and window.
 pub use quorate_tuner as tuner;
-pub use reading::probe::Probed;
+pub use reading::probe::ProbeOutcome;
 pub use replica::{Replica, requests::Requester};
 pub use scrubbing::ScrubOptions;
 pub use snapshots::trimming::SnapshotOptions;

@@ -79,7 +79,7 @@ impl Default for Limits {
 
 impl Limits {
     /// Raises each limit that would stop a replica from working to the lowest value that works.
-    pub fn at_least(mut self, command_bytes_max: usize) -> Self {
+    pub fn raised_for(mut self, command_bytes_max: usize) -> Self {
         let one = command_bytes_max.saturating_add(1024);
         self.window_batches = self.window_batches.clamp(1, OPEN_BATCHES_MAX);
         self.batch_bytes = self.batch_bytes.max(1);

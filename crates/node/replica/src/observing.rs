@@ -23,33 +23,33 @@ use crate::{
         promises::Promises,
         pursuit::{LagTracker, NodeProgress},
         reigns::LeaderHistory,
-        watch::{ReplicaView, Watch},
+        watch::{ReplicaView, ReplicaWatch},
     },
     ports::status::{LeaderChange, Progress},
-    rings::Rings,
+    rings::RingHistory,
 };
 
 /// Observations of this replica, and the events not reported yet.
 #[derive(Debug)]
 pub(crate) struct Observing {
-    watch: Watch,
+    watch: ReplicaWatch,
     promises: Promises,
     events: Events,
-    reigns: LeaderHistory,
+    leader_history: LeaderHistory,
     /// First violation of a protocol rule that was detected.
     alarm: Option<Alarm>,
-    rings: Rings,
+    rings: RingHistory,
 }
 
 impl Observing {
     pub(crate) fn new(now: Time, pursuit: LagTracker, election_max_ms: u64) -> Self {
         Self {
-            watch: Watch::new(now, pursuit),
+            watch: ReplicaWatch::new(now, pursuit),
             promises: Promises::new(election_max_ms),
             events: Events::default(),
-            reigns: LeaderHistory::default(),
+            leader_history: LeaderHistory::default(),
             alarm: None,
-            rings: Rings::default(),
+            rings: RingHistory::default(),
         }
     }
 
@@ -62,13 +62,13 @@ impl Observing {
     }
 
     /// Records the current leader, as far as this node knows it.
-    pub(crate) fn led(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
-        self.reigns.record_leader(now, leader, ballot);
+    pub(crate) fn record_leader(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
+        self.leader_history.record_leader(now, leader, ballot);
     }
 
     /// Returns the latest changes of leader, the oldest first.
-    pub(crate) fn reigns(&self, now: Time) -> Vec<LeaderChange> {
-        self.reigns.recent_changes(now)
+    pub(crate) fn leader_changes(&self, now: Time) -> Vec<LeaderChange> {
+        self.leader_history.recent_changes(now)
     }
 
     /// Records a violated rule. The status shows the first violation, except that any later one
@@ -82,10 +82,15 @@ impl Observing {
     }
 
     /// Queues an explanation from the core, and counts it if it concerns a ring.
-    pub(crate) fn explain(&mut self, now: Time, why: Explanation, counters: &mut Counters) {
+    pub(crate) fn queue_explanation(
+        &mut self,
+        now: Time,
+        why: Explanation,
+        counters: &mut Counters,
+    ) {
         self.rings.count_explanation(&why, counters);
         if let Explanation::WaitsAlone { us } = why {
-            self.watch.waits_alone(now, us);
+            self.watch.expect_own_lead(now, us);
         }
         self.queue_event(Event::Leadership(why));
     }
@@ -100,18 +105,18 @@ impl Observing {
     }
 
     /// Records this node's current promise. `own` is this node's era.
-    pub(crate) fn promised(&mut self, now: Time, promised: Ballot, own: Era) {
+    pub(crate) fn record_promise(&mut self, now: Time, promised: Ballot, own: Era) {
         self.promises.record_promise(now, promised, own);
     }
 
     /// Returns the notice about this node's promise, if the operator should act.
-    pub(crate) fn notice(&self, now: Time) -> Option<String> {
-        self.promises.notice(now)
+    pub(crate) fn promise_notice(&self, now: Time) -> Option<String> {
+        self.promises.unknown_era_notice(now)
     }
 
     /// Returns the notice about this node's promise the first time that there is one.
     pub(crate) fn take_notice(&mut self, now: Time) -> Option<String> {
-        self.promises.take_news(now)
+        self.promises.take_new_notice(now)
     }
 
     pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize) {
@@ -119,8 +124,8 @@ impl Observing {
     }
 
     /// Returns whether a check of the replica is due, and schedules the next one.
-    pub(crate) fn take_look(&mut self, now: Time) -> bool {
-        self.watch.take_due(now)
+    pub(crate) fn take_due_check(&mut self, now: Time) -> bool {
+        self.watch.take_due_check(now)
     }
 
     /// Checks the replica's current state, and queues events.
@@ -133,6 +138,6 @@ impl Observing {
     }
 
     pub(crate) fn log_growth(&self, now: Time, written_bytes: u64) -> Option<u64> {
-        self.watch.growth(now, written_bytes)
+        self.watch.log_growth(now, written_bytes)
     }
 }

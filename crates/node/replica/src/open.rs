@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use quorate_core::{
     configuration::Configuration,
-    lease::Leases,
+    lease::LeaseRules,
     level::Level,
     node_id::{Member, NodeId},
 };
@@ -13,8 +13,8 @@ use quorate_stream::store::{Layout, StoreError, StoreLimits};
 use quorate_tuner::Settings;
 
 use crate::{
-    applying::sessions::Unreadable, defaults, limits::Limits, members::rising::Raising,
-    ports::status::Addresses, routing::Votes, scrubbing::ScrubOptions,
+    applying::sessions::UnreadableMetadata, defaults, limits::Limits, members::rising::RaisePolicy,
+    ports::status::Addresses, routing::VoteRoute, scrubbing::ScrubOptions,
     snapshots::trimming::SnapshotOptions,
 };
 
@@ -60,14 +60,14 @@ pub struct ReplicaOptions {
     /// ([p2-3]).
     pub window_slots: u64,
     /// Leases for reads at the leader ([read-4]). Requires a clock
-    /// ([`crate::Replica::lend_clock`]).
-    pub leases: Option<Leases>,
+    /// ([`crate::Replica::set_clock`]).
+    pub leases: Option<LeaseRules>,
     /// Duration in microseconds of leases that an earlier process may have granted; 0 if it cannot
     /// have granted any.
-    pub silent_us: u64,
+    pub earlier_lease_us: u64,
     /// Time in microseconds for which the node waits for others to connect before it leads as a
     /// quorum by itself ([lie-6]); 0 if this process created the folder for a new group.
-    pub alone_us: u64,
+    pub lead_alone_after_us: u64,
     /// Maximum drift of a clock, in parts per million.
     pub clock_drift_ppm: u64,
     pub limits: Limits,
@@ -85,15 +85,15 @@ pub struct ReplicaOptions {
     /// The founding configuration ([era-11]).
     pub founding: Configuration,
     /// As leader, sends proposals only to a quorum, and to all nodes if an answer is late.
-    pub thrifty: bool,
+    pub is_thrifty: bool,
     /// Route of votes to this node while it leads.
-    pub votes: Votes,
+    pub vote_route: VoteRoute,
     /// Highest level that this node supports. Tests set a lower one to simulate an earlier release.
-    pub supports: Level,
+    pub supported_level: Level,
     /// Highest feature level whose formats may already be in the folder ([level-8]).
-    pub marked: Level,
+    pub marked_level: Level,
     /// As leader, policy for raising the level.
-    pub raising: Raising,
+    pub raise_policy: RaisePolicy,
     /// Schedule of scrubs, which read all data to verify that it is intact.
     pub scrub: ScrubOptions,
 }
@@ -113,22 +113,22 @@ impl ReplicaOptions {
             // Content takes a slot per byte; the limit on proposals bounds the other slots.
             window_slots: 32 << 20,
             leases: None,
-            silent_us: 0,
-            alone_us: 0,
+            earlier_lease_us: 0,
+            lead_alone_after_us: 0,
             clock_drift_ppm: defaults::CLOCK_DRIFT_PPM,
             limits: Limits::default(),
             addresses: BTreeMap::new(),
             founding_peers: BTreeMap::new(),
             tuning: None,
             snapshots: SnapshotOptions::default(),
-            stream_limits: StoreLimits::USUAL,
-            stream_layout: Layout::USUAL,
+            stream_limits: StoreLimits::DEFAULT,
+            stream_layout: Layout::DEFAULT,
             founding,
-            thrifty: false,
-            votes: Votes::default(),
-            supports: Level::NEWEST,
-            marked: Level::NEWEST,
-            raising: Raising::default(),
+            is_thrifty: false,
+            vote_route: VoteRoute::default(),
+            supported_level: Level::NEWEST,
+            marked_level: Level::NEWEST,
+            raise_policy: RaisePolicy::default(),
             scrub: ScrubOptions::default(),
         }
     }
@@ -143,7 +143,7 @@ pub enum OpenError {
         places: Vec<String>,
     },
     /// The service's metadata cannot be read.
-    Metadata(Unreadable),
+    Metadata(UnreadableMetadata),
     /// The replica's note at the base of the log cannot be read.
     Base,
     /// The snapshot files cannot be listed.

@@ -10,7 +10,7 @@ use crate::{
     counters::Counters,
     ports::{
         payload::Payload,
-        plane::{Body, Plane},
+        plane::{FrameBody, Plane},
     },
 };
 
@@ -22,19 +22,19 @@ pub(crate) struct Outbox<'a> {
     from: Member,
     plane: &'a mut dyn Plane,
     /// End of this node's log as stated in frames ([lie-1]); 0 if frames state none.
-    logged: u64,
+    logged_to: u64,
     pub(crate) counters: &'a mut Counters,
 }
 
 impl<'a> Outbox<'a> {
     pub(crate) fn new(from: Member, plane: &'a mut dyn Plane, counters: &'a mut Counters) -> Self {
-        Self { from, plane, logged: 0, counters }
+        Self { from, plane, logged_to: 0, counters }
     }
 
     /// Returns the outbox, whose frames state that this node's log is on stable storage up to write
     /// `logged` ([lie-1]).
-    pub(crate) fn saying(self, logged: u64) -> Self {
-        Self { logged, ..self }
+    pub(crate) fn with_logged_to(self, logged: u64) -> Self {
+        Self { logged_to: logged, ..self }
     }
 
     /// Passes a frame to the plane. Returns `false` if the plane had no space for it.
@@ -52,46 +52,46 @@ impl<'a> Outbox<'a> {
         payload: Option<&Payload>,
     ) -> NodeSet {
         let check = |bytes: &[u8]| payload.map_or_else(|| checksum(bytes), Payload::checksum);
-        let Ok(encoded) = encode_logged(self.from, frame, self.logged, check) else {
-            return self.dropped(to, NodeSet::default());
+        let Ok(encoded) = encode_logged(self.from, frame, self.logged_to, check) else {
+            return self.count_dropped(to, NodeSet::default());
         };
         let body = match payload {
-            Some(payload) => Body::Shared(payload),
-            None => Body::Bytes(&encoded.body),
+            Some(payload) => FrameBody::Shared(payload),
+            None => FrameBody::Borrowed(&encoded.body),
         };
         assert_eq!(body.bytes().len(), encoded.body.len(), "the payload of the frame");
         let sent = self.plane.send(to, lane, &encoded.header, body);
-        let length = payload_of(frame).map_or(0, <[u8]>::len);
+        let length = frame_payload(frame).map_or(0, <[u8]>::len);
         if let Ok(sent) = &sent
             && length > 0
         {
             self.counters.payload_bytes_sent.add(*sent, length);
         }
         // A frame that is too long for the plane is lost, like one for which there is no space.
-        self.dropped(to, sent.unwrap_or_default())
+        self.count_dropped(to, sent.unwrap_or_default())
     }
 
     /// Returns whether a frame of `bytes` bytes could be sent now. A refusal is counted.
     pub(crate) fn has_room(&mut self, to: NodeId, lane: Lane, bytes: usize) -> bool {
-        let room = self.fits(to, lane, bytes);
+        let room = self.can_send(to, lane, bytes);
         self.counters.sends_dropped += u64::from(!room);
         room
     }
 
     /// Returns whether a frame of `bytes` bytes could be sent now. A refusal is not counted,
     /// because the caller has an alternative.
-    pub(crate) fn fits(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
+    pub(crate) fn can_send(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
         self.plane.has_room(to, lane, bytes)
     }
 
-    fn dropped(&mut self, to: NodeSet, sent: NodeSet) -> NodeSet {
+    fn count_dropped(&mut self, to: NodeSet, sent: NodeSet) -> NodeSet {
         self.counters.sends_dropped += (to.len() - sent.len()) as u64;
         sent
     }
 }
 
 /// Returns the bytes of the value that a frame contains, if any.
-const fn payload_of<'a>(frame: &Frame<'a>) -> Option<&'a [u8]> {
+const fn frame_payload<'a>(frame: &Frame<'a>) -> Option<&'a [u8]> {
     match frame {
         Frame::Protocol { bytes, .. } | Frame::FetchReply { bytes, .. } => *bytes,
         Frame::Forward { bytes, .. } => Some(bytes),
@@ -121,7 +121,7 @@ mod tests {
             to: NodeSet,
             _: Lane,
             header: &[u8],
-            body: Body<'_>,
+            body: FrameBody<'_>,
         ) -> Result<NodeSet, TooLarge> {
             let bytes = header.len() + body.bytes().len();
             if bytes > PACKET_BYTES {

@@ -13,14 +13,14 @@ use quorate_core::{
 use quorate_wire::{Frame, Lane};
 
 use crate::{
-    applying::digest::{Claim, Digest},
+    applying::digest::{Digest, DigestClaim},
     group::NODES_MAX,
     outbox::Outbox,
     peers::comparison::Comparison,
     ports::status::Addresses,
 };
 
-pub(crate) use self::comparison::Doubt;
+pub(crate) use self::comparison::StateDoubt;
 
 /// Maximum number of nodes with stored addresses: all possible members, and as many former ones.
 const ADDRESSED_NODES_MAX: usize = 2 * NODES_MAX;
@@ -37,7 +37,7 @@ impl Peers {
     pub(crate) fn new(
         now: Time,
         addresses: BTreeMap<NodeId, Addresses>,
-        doubt: Option<Doubt>,
+        doubt: Option<StateDoubt>,
     ) -> Self {
         let comparison = Comparison::new(now, doubt);
         Self { connected: BTreeMap::new(), addresses, comparison }
@@ -75,7 +75,7 @@ impl Peers {
     }
 
     /// Returns whether any incarnation of this node is connected.
-    pub(crate) fn has(&self, node: NodeId) -> bool {
+    pub(crate) fn is_connected(&self, node: NodeId) -> bool {
         self.connected.contains_key(&node)
     }
 
@@ -87,7 +87,7 @@ impl Peers {
         self.connected.get(&member.node) == Some(&member)
     }
 
-    pub(crate) fn ids(&self) -> Vec<NodeId> {
+    pub(crate) fn connected_nodes(&self) -> Vec<NodeId> {
         self.connected.keys().copied().collect()
     }
 
@@ -105,7 +105,11 @@ impl Peers {
 
     /// Returns the number of the configuration's members to which `own` is connected, including
     /// itself, and the number of all members.
-    pub(crate) fn reachable(&self, own: Member, configuration: &Configuration) -> (usize, usize) {
+    pub(crate) fn count_reachable(
+        &self,
+        own: Member,
+        configuration: &Configuration,
+    ) -> (usize, usize) {
         let members = configuration.members();
         let reachable = members.iter().filter(|voter| {
             voter.member == own || self.connected.get(&voter.member.node) == Some(&voter.member)
@@ -117,7 +121,7 @@ impl Peers {
     pub(crate) fn compare_claim(
         &mut self,
         from: NodeId,
-        claim: Claim,
+        claim: DigestClaim,
         own: &Digest,
     ) -> Option<Alarm> {
         self.comparison.compare_claim(from, claim, own)
@@ -128,24 +132,24 @@ impl Peers {
         &mut self,
         own: Member,
         members: &Configuration,
-    ) -> Option<Doubt> {
+    ) -> Option<StateDoubt> {
         self.comparison.doubt_own_state(own, members)
     }
 
     /// Compares claims of peers that were ahead with the state applied since, and returns an alarm
     /// if they differ. Periodically sends this node's claim to all peers.
-    pub(crate) fn compare(
+    pub(crate) fn exchange_claims(
         &mut self,
         now: Time,
         own: &Digest,
         out: &mut Outbox<'_>,
     ) -> Option<Alarm> {
-        let alarm = self.comparison.caught_up(own);
-        if self.comparison.take_due(now)
-            && let Some(Claim { to, digest }) = own.latest_claim()
+        let alarm = self.comparison.compare_pending_claims(own);
+        if self.comparison.take_due_claim(now)
+            && let Some(DigestClaim { to, digest }) = own.latest_claim()
         {
             for peer in self.connected.keys() {
-                out.send(*peer, Lane::Control, &Frame::Applied { to, digest });
+                out.send(*peer, Lane::Control, &Frame::Applied { to, state_digest: digest });
             }
         }
         alarm

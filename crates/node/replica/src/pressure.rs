@@ -8,9 +8,9 @@ use std::cmp::Reverse;
 use crate::{limits::Limits, ports::outcome::ConnectionId};
 
 /// Number of full batches that may be queued while another is being formed.
-const BATCHES: usize = 4;
+const QUEUED_BATCHES_MAX: usize = 4;
 /// Minimum of the limit on queued bytes, so that small batches do not shorten the queue too much.
-const BYTES_MIN: usize = 4 << 20;
+const BOUND_BYTES_MIN: usize = 4 << 20;
 
 /// Fill level of this node's queues of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +25,7 @@ pub enum Pressure {
 
 impl Pressure {
     /// Returns the pressure of a queue of `waits` bytes whose limit is `bound` bytes.
-    pub(crate) fn of(waits: usize, bound: usize) -> Self {
+    pub(crate) fn from_queued_bytes(waits: usize, bound: usize) -> Self {
         if waits > bound {
             Self::High
         } else if waits > bound / 2 {
@@ -52,9 +52,9 @@ pub fn heaviest(
 
 /// Returns the size of queued commands, in bytes, above which no client is read: at most half of
 /// the limit for refusing commands, so that input that was already read still fits.
-pub(crate) fn bound(limits: &Limits) -> usize {
-    let batches = limits.batch_bytes.saturating_mul(BATCHES);
-    batches.max(BYTES_MIN).min(limits.pending_bytes / 2)
+pub(crate) fn queued_bytes_max(limits: &Limits) -> usize {
+    let batches = limits.batch_bytes.saturating_mul(QUEUED_BATCHES_MAX);
+    batches.max(BOUND_BYTES_MIN).min(limits.pending_bytes / 2)
 }
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn bound_follows_the_batch_size_below_the_refusal_limit() {
         let bound = |batch_bytes, pending_bytes| {
-            bound(&Limits { batch_bytes, pending_bytes, ..Limits::default() })
+            queued_bytes_max(&Limits { batch_bytes, pending_bytes, ..Limits::default() })
         };
         assert_eq!(bound(1000, 32 << 20), 4 << 20);
         assert_eq!(bound(2 << 20, 32 << 20), 8 << 20);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn pressure_levels_change_at_half_and_full_bound() {
-        let levels = [0, 50, 51, 100, 101].map(|waits| Pressure::of(waits, 100));
+        let levels = [0, 50, 51, 100, 101].map(|waits| Pressure::from_queued_bytes(waits, 100));
         let expected =
             [Pressure::Low, Pressure::Low, Pressure::Medium, Pressure::Medium, Pressure::High];
         assert_eq!(levels, expected);

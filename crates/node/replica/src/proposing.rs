@@ -22,7 +22,7 @@ use crate::{
     },
     pressure::Pressure,
     proposing::{
-        batch::{Entry, Kind},
+        batch::{BatchEntry, Kind},
         forwarded::Forwarded,
         gather::Waiter,
         origin::Origin,
@@ -30,11 +30,11 @@ use crate::{
 };
 
 /// Interval in milliseconds of the leader's checks for deadlines and housekeeping commands.
-const DUE_MS: u64 = 10;
+const DUE_CHECK_INTERVAL_MS: u64 = 10;
 /// [time-1] Minimum interval in milliseconds between the leader's time stamps.
-const STAMP_MS: u64 = 50;
+const STAMP_INTERVAL_MS: u64 = 50;
 /// Time in milliseconds after which a time stamp that was not applied counts as lost.
-const STAMP_LOST_MS: u64 = 1000;
+const STAMP_TIMEOUT_MS: u64 = 1000;
 
 /// Commands of this node that await a slot and, on the leader, those of other nodes.
 pub(crate) struct Proposing {
@@ -45,9 +45,9 @@ pub(crate) struct Proposing {
     /// Maximum size of a command, in bytes.
     command_bytes_max: usize,
     /// Time at which the leader next queries its service for due commands.
-    due_at: Time,
+    next_due_check_at: Time,
     /// Last time stamp that this leader proposed, and the time of the proposal.
-    stamped: Option<(u64, Time)>,
+    last_stamp: Option<(u64, Time)>,
 }
 
 impl Proposing {
@@ -63,13 +63,13 @@ impl Proposing {
             forwarded: Forwarded::default(),
             forwarded_bytes_max,
             command_bytes_max,
-            due_at: now,
-            stamped: None,
+            next_due_check_at: now,
+            last_stamp: None,
         }
     }
 
     /// Returns the requests accepted by this node, for callers that complete, repeat or end them.
-    pub(crate) fn origin(&mut self) -> &mut Origin {
+    pub(crate) fn origin_mut(&mut self) -> &mut Origin {
         &mut self.origin
     }
 
@@ -92,42 +92,42 @@ impl Proposing {
             return Err(Failure::TooBig);
         }
         let kind = at.map_or(Kind::Plain, Kind::Sequenced);
-        self.origin.accept_command(now, waiter, &Entry { kind, command })?;
+        self.origin.accept_command(now, waiter, &BatchEntry { kind, command })?;
         if heavy {
-            self.origin.set_apart();
+            self.origin.mark_alone_in_batch();
         }
         Ok(())
     }
 
     pub(crate) fn pressure(&self) -> Pressure {
-        Pressure::of(self.origin.waiting_bytes(), self.origin.waiting_bound())
+        Pressure::from_queued_bytes(self.origin.waiting_bytes(), self.origin.waiting_bytes_max())
     }
 
-    pub(crate) fn due_at(&self) -> Time {
-        self.due_at
+    pub(crate) fn next_due_check_at(&self) -> Time {
+        self.next_due_check_at
     }
 
-    pub(crate) fn take_due(&mut self, now: Time) -> bool {
-        let due = now >= self.due_at;
+    pub(crate) fn take_due_check(&mut self, now: Time) -> bool {
+        let due = now >= self.next_due_check_at;
         if due {
-            self.due_at = now.plus_ms(DUE_MS);
+            self.next_due_check_at = now.plus_ms(DUE_CHECK_INTERVAL_MS);
         }
         due
     }
 
     /// Returns whether the leader may stamp the time now, given the group's time.
-    pub(crate) fn may_stamp(&self, now: Time, group_ms: u64) -> bool {
-        self.stamped.is_none_or(|(ms, at)| {
+    pub(crate) fn can_stamp(&self, now: Time, group_ms: u64) -> bool {
+        self.last_stamp.is_none_or(|(ms, at)| {
             let wait_ms = match ms <= group_ms {
-                true => STAMP_MS,
-                false => STAMP_LOST_MS,
+                true => STAMP_INTERVAL_MS,
+                false => STAMP_TIMEOUT_MS,
             };
             now >= at.plus_ms(wait_ms)
         })
     }
 
-    pub(crate) fn stamped(&mut self, now: Time, ms: u64) {
-        self.stamped = Some((ms, now));
+    pub(crate) fn record_stamp(&mut self, now: Time, ms: u64) {
+        self.last_stamp = Some((ms, now));
     }
 
     /// Sets the ballot of the current leader; `None` if there is no leader. `newly` means that this
@@ -135,8 +135,8 @@ impl Proposing {
     pub(crate) fn on_role(&mut self, now: Time, leader: Option<Ballot>, newly: bool) {
         self.forwarded.restart(leader);
         if newly {
-            self.due_at = now;
-            self.stamped = None;
+            self.next_due_check_at = now;
+            self.last_stamp = None;
         }
         if leader.is_some() {
             self.origin.on_new_ballot();
@@ -164,36 +164,36 @@ impl Proposing {
     }
 
     /// Records that this node, as leader, voted for the value in its own ballot.
-    pub(crate) fn proposed(&mut self, ballot: Ballot, value: Value) {
-        self.forwarded.proposed(ballot, value);
+    pub(crate) fn record_proposed(&mut self, ballot: Ballot, value: Value) {
+        self.forwarded.record_vote(ballot, value);
     }
 
-    pub(crate) fn decided(&mut self, value: &Value) {
-        self.forwarded.decided(value);
+    pub(crate) fn record_decided(&mut self, value: &Value) {
+        self.forwarded.record_decided(value);
     }
 
     /// Sends this node's batches to the leader. The leader proposes each of them as one value.
     pub(crate) fn forward_batches(&mut self, now: Time, ways: &mut LeaderPaths<'_, '_>) {
-        while let Some(late) = ways.devices.next_late(now) {
+        while let Some(late) = ways.devices.take_late_offer(now) {
             // A value that does not fit counts as lost, and is offered again together with all
             // others.
-            ways.connect(&late);
+            ways.forward_to_leader(&late);
         }
         while let Some(bytes) = self.origin.next_bytes(now) {
             // Check the space before forming the batch, since forming one cannot be undone.
-            if !ways.out.has_room(ways.leader, Lane::Control, HEADER_BYTES + bytes) {
+            if !ways.outbox.has_room(ways.leader, Lane::Control, HEADER_BYTES + bytes) {
                 self.origin.hold_offers(now.plus_ms(RETRY_MS));
                 return;
             }
             let Some(offer) = self.origin.take_offer(now) else {
                 return;
             };
-            if !ways.devices.offer(now, ways.ballot, &offer) {
-                ways.connect(&offer);
+            if !ways.devices.offer_value(now, ways.ballot, &offer) {
+                ways.forward_to_leader(&offer);
             }
             if let Offer { value, payload: Some(payload) } = offer {
                 // The leader's proposal may arrive without the bytes, which originate here.
-                ways.contents.offer(&value, payload);
+                ways.contents.store_offered(&value, payload);
             }
         }
     }
@@ -207,13 +207,13 @@ pub(crate) struct LeaderPaths<'a, 'b> {
     /// Store of the batches' bytes, so that the leader need not send them back.
     pub(crate) contents: &'a mut Contents,
     /// Connection to the leader.
-    pub(crate) out: &'a mut Outbox<'b>,
+    pub(crate) outbox: &'a mut Outbox<'b>,
 }
 
 impl LeaderPaths<'_, '_> {
-    fn connect(&mut self, Offer { value, payload }: &Offer) {
+    fn forward_to_leader(&mut self, Offer { value, payload }: &Offer) {
         let frame = Frame::Forward { value: *value, bytes: payload.as_deref().unwrap_or_default() };
         let to = NodeSet::one(self.leader);
-        self.out.send_all(to, Lane::Control, &frame, payload.as_ref());
+        self.outbox.send_all(to, Lane::Control, &frame, payload.as_ref());
     }
 }

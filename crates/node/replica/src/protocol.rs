@@ -19,16 +19,16 @@ pub(crate) struct Protocol {
     effects: Effects,
     inbox: VecDeque<Input>,
     /// Time of the core's next tick.
-    wake: Time,
+    next_tick_at: Time,
     /// Role of this node as last reported to the other parts.
     role: Role,
     /// Latest time that was read within a turn, since the core's time must never go back.
-    read_at: Time,
+    latest_reading: Time,
     /// Number of slots accepted above `decided_to`. Messages about later slots are refused
     /// ([p2-3]).
     window_slots: u64,
     /// Era of the configuration that was last passed to the plane.
-    voters_of: Option<Era>,
+    voters_era: Option<Era>,
 }
 
 impl Protocol {
@@ -36,18 +36,18 @@ impl Protocol {
         Self {
             node,
             window_slots,
-            voters_of: None,
+            voters_era: None,
             effects: Effects::with_capacity(64),
             inbox: VecDeque::new(),
-            wake: Time(0),
+            next_tick_at: Time(0),
             role: Role::Follower,
-            read_at: Time(0),
+            latest_reading: Time(0),
         }
     }
 
     /// Records that the clock was read again within this turn.
-    pub(crate) fn clock_was_read(&mut self, now: Time) {
-        self.read_at = self.read_at.max(now);
+    pub(crate) fn record_clock_reading(&mut self, now: Time) {
+        self.latest_reading = self.latest_reading.max(now);
     }
 
     pub(crate) fn node(&self) -> &Node {
@@ -61,12 +61,12 @@ impl Protocol {
     /// Returns the configuration if its era began since the last call.
     pub(crate) fn take_new_voters(&mut self) -> Option<&Configuration> {
         let era = self.node.era();
-        let is_new = self.voters_of.replace(era) != Some(era);
+        let is_new = self.voters_era.replace(era) != Some(era);
         is_new.then(|| self.node.configuration())
     }
 
     /// Returns whether this node leads, as last reported to the other parts.
-    pub(crate) fn leads(&self) -> bool {
+    pub(crate) fn is_leader(&self) -> bool {
         self.role == Role::Leader
     }
 
@@ -76,7 +76,7 @@ impl Protocol {
     }
 
     /// Queues an input for the next call that can also send frames.
-    pub(crate) fn later(&mut self, input: Input) {
+    pub(crate) fn queue_input(&mut self, input: Input) {
         self.inbox.push_back(input);
     }
 
@@ -93,19 +93,19 @@ impl Protocol {
         self.inbox.clear();
     }
 
-    pub(crate) fn set_wake(&mut self, at: Time) {
-        self.wake = at;
+    pub(crate) fn set_next_tick(&mut self, at: Time) {
+        self.next_tick_at = at;
     }
 
-    pub(crate) fn next_wake_at(&self) -> Time {
-        self.wake
+    pub(crate) fn next_tick_at(&self) -> Time {
+        self.next_tick_at
     }
 
     /// Returns whether a tick is due. If so, marks the tick as done.
     pub(crate) fn take_tick(&mut self, now: Time) -> bool {
-        let due = now >= self.wake;
+        let due = now >= self.next_tick_at;
         if due {
-            self.wake = now.plus_ms(u64::MAX);
+            self.next_tick_at = now.plus_ms(u64::MAX);
         }
         due
     }
@@ -114,14 +114,14 @@ impl Protocol {
     /// effects, which the caller returns with [`Protocol::recycle`].
     pub(crate) fn step(&mut self, now: Time, input: Input) -> (HardState, Effects) {
         let before = self.node.hard_state();
-        let now = now.max(self.read_at);
+        let now = now.max(self.latest_reading);
         let mut effects = std::mem::take(&mut self.effects);
         self.node.step(now, input, &mut effects);
         (before, effects)
     }
 
     /// Accepts the effects of a step once they have been carried out, to reuse their memory.
-    pub(crate) fn recycle(&mut self, effects: Effects) {
+    pub(crate) fn recycle_effects(&mut self, effects: Effects) {
         self.effects = effects;
     }
 

@@ -38,16 +38,16 @@ use quorate_log::disk::{Completed, Disk};
 use quorate_stream::store::Store;
 
 use crate::{
-    applying::{Applying, applier::Listeners},
+    applying::{Applying, applier::ApplyContext},
     catching_up::CatchingUp,
     clock::Clock,
     contents::Contents,
     devices::{DeviceEvent, Devices, report_bytes},
-    differing::Suspicion,
+    differing::StateSuspicion,
     ending::Ending,
     fitness::FitnessState,
-    hops::{Hop, Hops},
-    idling::Surroundings,
+    hops::{Hop, HopRing},
+    idling::GroupView,
     members::{MembersView, MembersWork, driver::MembershipDriver},
     observing::{events::Event, watch::ReplicaView},
     offers::Offer,
@@ -69,7 +69,7 @@ use crate::{
     streaming::{Streaming, work::StreamWork},
     tuning::Tuning,
     turns::Turns,
-    wake::earliest,
+    wake::earliest_time,
 };
 
 /// Number of slots above the decided prefix for which decisions received by frames are used.
@@ -86,7 +86,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     scrubbing: Scrubbing,
     members: MembershipDriver,
     rollback: Rollback,
-    suspicion: Suspicion,
+    suspicion: StateSuspicion,
     /// This node's device, if any, which may run phase 2.
     devices: Devices,
     tuning: Tuning,
@@ -105,39 +105,39 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         newest: Level,
         addresses: Addresses,
     ) {
-        if member.node == self.spine.own.member.node {
+        if member.node == self.spine.identity.member.node {
             return;
         }
         self.peer_down(now, member.node);
         self.spine.peers.connect(member, addresses);
-        self.members.rising_mut().record_connection(now, member.node, boot, newest);
-        let understands = self.members.rising().may_remind(member.node);
+        self.members.level_raises_mut().record_connection(now, member.node, boot, newest);
+        let understands = self.members.level_raises().can_remind(member.node);
         self.rollback.handle_connection(&self.spine, (member, boot), understands);
         self.tuning.on_peers_changed();
-        self.spine.protocol.later(Input::Connected(member));
+        self.spine.protocol.queue_input(Input::Connected(member));
         self.streaming.peer_up(member.node, boot);
         if self.spine.node().leader() == Some(member.node) {
             // Offers sent over the old connection may be lost.
-            self.spine.proposing.origin().on_new_ballot();
+            self.spine.proposing.origin_mut().on_new_ballot();
         }
     }
 
     pub fn peer_down(&mut self, _now: Time, node: NodeId) {
         if self.spine.peers.disconnect(node) {
-            self.members.rising_mut().record_disconnection(node);
+            self.members.level_raises_mut().record_disconnection(node);
             self.catching_up.stop_serving(node);
             self.snapshots.drop_transfers(node);
             self.streaming.peer_down(node);
             self.tuning.on_peers_changed();
-            self.spine.protocol.later(Input::Disconnected(node));
+            self.spine.protocol.queue_input(Input::Disconnected(node));
         }
     }
 
     /// Does all work that is due: timers, completed writes, decisions, new proposals. Reads that
     /// are ordered among the commands run in `front`; all other results are reported by
-    /// [`Replica::deliver`]. `wall_ms` is Unix time in milliseconds.
+    /// [`Replica::deliver_completions`]. `wall_ms` is Unix time in milliseconds.
     pub fn poll(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane, front: &mut dyn Front) {
-        let wall_ms = self.spine.look_at_clocks(now, wall_ms);
+        let wall_ms = self.spine.check_clocks(now, wall_ms);
         self.rollback.send_reminders(&mut self.spine, plane);
         self.begin_turn(now);
         self.catching_up.begin_turn();
@@ -149,34 +149,34 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         }
         let node = self.spine.node();
-        plane.told(node.ballot(), node.decided_to());
+        plane.note_decided(node.ballot(), node.decided_to());
         if let Some(voters) = self.spine.protocol.take_new_voters() {
-            plane.voters(voters);
+            plane.set_voters(voters);
         }
-        self.turn_device(now);
-        self.look_at_fitness(now);
+        self.run_device_turn(now);
+        self.check_fitness(now);
         self.drain_inbox(now, plane);
-        self.look_at_promise(now);
+        self.check_promise(now);
         self.tick(now, plane);
-        self.expire(now);
-        self.apply(now, wall_ms, false, front);
-        self.take_due(now, plane);
-        self.steer(now, plane);
+        self.fail_expired(now);
+        self.apply_decided(now, wall_ms, false, front);
+        self.propose_due_commands(now, plane);
+        self.run_leader_duties(now, plane);
         self.propose(now, plane);
-        self.streams_work().offer(now, wall_ms, plane);
+        self.streams_work().send_client_bytes(now, wall_ms, plane);
         self.propose_streams(now, plane);
-        self.ask_reads(now, plane);
+        self.request_confirmations(now, plane);
         self.drain_inbox(now, plane);
-        self.turn_device(now);
+        self.run_device_turn(now);
         // In a volatile group of one, the latest proposal is already decided.
-        self.apply(now, wall_ms, true, front);
-        self.judge_asks(now);
+        self.apply_decided(now, wall_ms, true, front);
+        self.check_requests(now);
         self.members_work().answer_raises(now);
-        self.release_reads_within(now);
+        self.release_bounded_reads(now);
         self.reading.settle_probe(now, self.spine.applying.applied_to());
-        self.help_peers(now, plane);
-        self.keep_snapshots(now, plane);
-        self.go_on_scrubbing(now, wall_ms, plane);
+        self.serve_and_request(now, plane);
+        self.advance_snapshots(now, plane);
+        self.advance_scrub(now, wall_ms, plane);
         self.compare_histories(now, plane);
         self.advance_stop(now);
     }
@@ -186,26 +186,26 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Some(us) = self.turns.begin_turn(now)
             && !self.is_silent()
         {
-            self.spine.protocol.later(Input::Late { us });
+            self.spine.protocol.queue_input(Input::LateTurn { delay_us: us });
         }
     }
 
     /// [access-4] Starts a linearizable read if the access rules are needed and not known to be
     /// current. Its completion shows that everything on which this node may have acted before the
     /// restart is applied.
-    fn look_at_access(&mut self, now: Time) {
-        if !self.spine.applying.access().is_wanted() || self.is_open().is_err() {
+    fn check_access(&mut self, now: Time) {
+        if !self.spine.applying.access().is_awaited() || self.check_open().is_err() {
             return;
         }
-        if self.reading.shows_access(now, self.spine.applying.applied_to()) {
-            self.spine.applying.know_access();
+        if self.reading.take_access_confirmation(now, self.spine.applying.applied_to()) {
+            self.spine.applying.mark_access_current();
         }
     }
 
     /// Starts writing the appended records. Called once the plane's buffers have been flushed.
-    pub fn submit(&mut self, now: Time) {
+    pub fn submit_records(&mut self, now: Time) {
         self.spine.storing.submit(now, self.spine.node().awaits_disk());
-        self.note_writes(now);
+        self.report_writes(now);
     }
 
     /// Ends the turn at time `now`. Returns the time at which [`Replica::poll`] is due, like
@@ -214,16 +214,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.check_at_intervals(now);
         self.choose_route(now);
         let wake_by = self.wake_at(now);
-        let origin = self.spine.proposing.origin();
+        let origin = self.spine.proposing.origin_mut();
         for completed in origin.take_completed() {
             self.spine.counters.on_answered(now, &completed);
             self.tuning.on_completed(now, &completed);
         }
-        let (waiting, in_flight) = origin.queued();
+        let (waiting, in_flight) = origin.queued_counts();
         let totals = origin.totals();
         let setting = self.tuning.end_turn(now, wake_by, totals, waiting, in_flight);
         // [offload-15] The coordinator need not be revoked for a batch that fits into a frame.
-        let refitted = origin.set_room(now, self.devices.room());
+        let refitted = origin.set_frame_value_bytes(now, self.devices.frame_value_bytes());
         let batch_bytes = setting.batch_bytes.min(self.spine.applying.batch_bytes_max());
         let changed = origin.set_batching(batch_bytes, setting.window) || refitted;
         // A waiting command may be small enough for a batch now.
@@ -241,7 +241,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let leads = node.role() == Role::Leader;
         let voters = node.configuration().members().len();
         if let Some(route) = self.tuning.choose_route(leads, voters, now) {
-            self.spine.protocol.later(Input::Route(route));
+            self.spine.protocol.queue_input(Input::Route(route));
         }
     }
 
@@ -251,48 +251,49 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             // Only disk writes are pending.
             return match self.ending.is_writing() {
                 true if self.spine.storing.all_written() => Some(now),
-                true => self.spine.storing.short_retry(),
+                true => self.spine.storing.shortage_retry_at(),
                 false => None,
             };
         }
         let (read_at, short_retry) =
-            (self.spine.storing.read_at(now), self.spine.storing.short_retry());
+            (self.spine.storing.read_at(now), self.spine.storing.shortage_retry_at());
         if self.catching_up.unread_votes().is_some() {
-            return earliest([read_at, self.reading.probe_at(), short_retry]);
+            return earliest_time([read_at, self.reading.probe_at(), short_retry]);
         }
         if self.has_work() {
             return Some(now);
         }
-        let leading = self.spine.protocol.leads().then_some(self.spine.proposing.due_at());
-        earliest([
-            Some(self.spine.protocol.next_wake_at()),
+        let leading =
+            self.spine.protocol.is_leader().then_some(self.spine.proposing.next_due_check_at());
+        earliest_time([
+            Some(self.spine.protocol.next_tick_at()),
             leading,
             self.spine.proposing.own_origin().wake_at(now),
             self.spine.contents.wake_at(),
-            self.spine.storing.write_by(),
+            self.spine.storing.write_deadline(),
             read_at,
             short_retry,
             self.spine.applying.condition().wake_at(now),
-            self.spine.completions.lasting_deadline(),
+            self.spine.completions.next_reply_deadline(),
             self.reading.wake_at(now),
             self.reading.probe_at(),
             self.catching_up.retry_at(),
             self.catching_up.repair_at(),
             self.snapshots.wake_at(now),
             self.scrubbing.wake_at(now),
-            self.steers().then(|| self.members_view().steer_at()).flatten(),
+            self.should_steer().then(|| self.members_view().steer_at()).flatten(),
             self.ending.deadline(),
             self.devices.wake_at(),
             self.streaming.wake_at(now),
-            self.spine.protocol.leads().then(|| self.streaming.retain_at()).flatten(),
+            self.spine.protocol.is_leader().then(|| self.streaming.retain_at()).flatten(),
         ])
     }
 
     fn has_work(&self) -> bool {
         let decided_to = self.spine.executable_to();
         self.spine.protocol.has_input()
-            || self.streaming.has_fresh()
-            || (self.streaming.keeping.has_room()
+            || self.streaming.has_fresh_bytes()
+            || (self.streaming.stream_storage.has_room()
                 && self.spine.applying.has_work(
                     decided_to,
                     &self.spine.contents,
@@ -312,9 +313,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    fn look_at_promise(&mut self, now: Time) {
+    fn check_promise(&mut self, now: Time) {
         let node = self.spine.node();
-        self.spine.observing.promised(now, node.acceptor().promised(), node.era());
+        self.spine.observing.record_promise(now, node.acceptor().promised(), node.era());
     }
 
     fn tick(&mut self, now: Time, plane: &mut dyn Plane) {
@@ -323,20 +324,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    fn expire(&mut self, now: Time) {
-        let origin = self.spine.proposing.origin();
+    fn fail_expired(&mut self, now: Time) {
+        let origin = self.spine.proposing.origin_mut();
         origin.repeat_if_silent(now);
-        let commands = origin.expire(now, &mut self.spine.completions);
-        let reads = self.reading.expire(now, &mut self.spine.completions);
-        let lasting = self.spine.completions.expire_lasting(now);
+        let commands = origin.fail_expired(now, &mut self.spine.completions);
+        let reads = self.reading.fail_expired(now, &mut self.spine.completions);
+        let lasting = self.spine.completions.fail_overdue_replies(now);
         self.spine.counters.requests_timed_out += commands + reads + lasting;
     }
 
     /// Applies the decided slots, within a budget, and releases the reads that waited for them.
     /// `again` means that slots may already have been applied in this turn.
-    fn apply(&mut self, now: Time, wall_ms: u64, again: bool, front: &mut dyn Front) {
+    fn apply_decided(&mut self, now: Time, wall_ms: u64, again: bool, front: &mut dyn Front) {
         self.check_service_health();
-        if !self.streaming.keeping.has_room() {
+        if !self.streaming.stream_storage.has_room() {
             return;
         }
         let decided_to = self.spine.executable_to();
@@ -350,7 +351,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Some(range) = unread {
             self.read_to_apply(now, range);
         }
-        self.applied(now, front);
+        self.process_applied(now, front);
     }
 
     /// Borrows the applier's input and the listeners for its output.
@@ -359,25 +360,25 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         now: Time,
         wall_ms: u64,
         front: &'a mut dyn Front,
-    ) -> (&'a mut Applying<S>, &'a Contents, Listeners<'a>) {
-        let listeners = Listeners {
+    ) -> (&'a mut Applying<S>, &'a Contents, ApplyContext<'a>) {
+        let listeners = ApplyContext {
             now,
-            clock: self.spine.clocks.steady(),
+            clock: self.spine.clocks.steady_clock(),
             wall_ms,
             front,
-            origin: self.spine.proposing.origin(),
+            origin: self.spine.proposing.origin_mut(),
             completions: &mut self.spine.completions,
             counters: &mut self.spine.counters,
-            appended: &mut self.streaming.appended,
-            runs: &mut self.streaming.runs,
-            streams_done: &mut self.streaming.done,
+            appended_bytes: &mut self.streaming.appended_bytes,
+            applied_runs: &mut self.streaming.applied_runs,
+            executed_stream_commands: &mut self.streaming.executed_commands,
         };
         (&mut self.spine.applying, &self.spine.contents, listeners)
     }
 
     /// Processes the effects of applied slots, if any.
-    fn applied(&mut self, now: Time, front: &mut dyn Front) {
-        if let Some(why) = self.rollback.look_for_later_names(&self.spine) {
+    fn process_applied(&mut self, now: Time, front: &mut dyn Front) {
+        if let Some(why) = self.rollback.find_later_names(&self.spine) {
             self.fail_storage(why);
         }
         self.streams_work().process_applied(now);
@@ -386,38 +387,39 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let logged = durable.then(|| node.durable_to());
         self.spine.applying.commit(logged, front);
         self.spine.contents.release_below(self.spine.needed_from());
-        self.ask_what_lasts();
+        self.query_durable_slots();
         self.release_reads();
     }
 
     /// [class-2] Queries the members about their disks while clients wait until applied commands
     /// are on stable storage at a quorum.
-    fn ask_what_lasts(&mut self) {
-        if self.spine.completions.outlasting().is_empty() {
+    fn query_durable_slots(&mut self) {
+        if self.spine.completions.held_replies().is_empty() {
             return;
         }
         // Slots confirmed earlier may have been applied since.
-        self.spine.completions.lasts(Slot(0));
-        if let Some(to) = self.spine.completions.outlasting().question() {
-            self.spine.protocol.later(Input::Last { to });
+        self.spine.completions.release_durable(Slot(0));
+        if let Some(to) = self.spine.completions.held_replies().next_query() {
+            self.spine.protocol.queue_input(Input::AwaitDurable { to });
         }
     }
 
     fn release_reads(&mut self) {
-        if self.spine.applying.answers() {
-            self.reading.release(self.spine.applying.applied_to(), &mut self.spine.completions);
+        if self.spine.applying.can_answer_queries() {
+            self.reading
+                .release_applied(self.spine.applying.applied_to(), &mut self.spine.completions);
         }
     }
 
     /// Checks the service's health. The node votes even if the service has failed.
     fn check_service_health(&mut self) {
         if let Some(why) = self.spine.applying.check_health() {
-            self.spine.observing.queue_event(Event::ServiceBack { why });
+            self.spine.observing.queue_event(Event::ServiceRestarted { why });
         }
-        if self.spine.applying.take_went_back() {
-            self.streaming.keeping.went_back();
+        if self.spine.applying.take_rolled_back() {
+            self.streaming.stream_storage.on_rollback();
         }
-        if let Some(event) = self.spine.applying.news() {
+        if let Some(event) = self.spine.applying.next_health_event() {
             self.spine.observing.queue_event(event);
         }
         if !self.spine.applying.condition().is_stuck() {
@@ -429,90 +431,90 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Reports to the core whether this node is fit to lead ([live-3], [live-6]).
-    fn look_at_fitness(&mut self, now: Time) {
-        let (applying, keeping) = (&self.spine.applying, &self.streaming.keeping);
+    fn check_fitness(&mut self, now: Time) {
+        let (applying, keeping) = (&self.spine.applying, &self.streaming.stream_storage);
         let device = self.devices.late_reason();
         let service = || {
             let condition = applying.condition();
             let cannot = condition.is_stuck() || condition.doubt_reason().is_some();
-            let trouble = cannot.then(|| applying.trouble()).flatten();
+            let trouble = cannot.then(|| applying.trouble_reason()).flatten();
             // A leader without free space for streams assigns them no slots.
             let waits = keeping.is_full() || !keeping.has_room();
-            let streams = keeping.short().filter(|_| waits);
+            let streams = keeping.shortage().filter(|_| waits);
             let streams = streams.map(|why| format!("no room for byte streams: {why}"));
             device.map(str::to_owned).or(trouble).or(streams)
         };
-        let known_to = self.spine.node().known_to();
-        let lag = self.fitness.measure_lag(now, known_to, self.level_to());
-        let log = self.spine.storing.trouble(now);
+        let known_to = self.spine.node().known_decided_to();
+        let lag = self.fitness.measure_lag(now, known_to, self.caught_up_to());
+        let log = self.spine.storing.write_obstacle(now);
         if let Some(fitness) = self.fitness.update_fitness(now, log, service, lag) {
-            self.spine.protocol.later(Input::Fitness(fitness));
+            self.spine.protocol.queue_input(Input::Fitness(fitness));
         }
     }
 
     /// [session-3] If this node leads, proposes the commands that are due. Time reaches the service
     /// only through the log, stamped by the leader.
-    fn take_due(&mut self, now: Time, plane: &mut dyn Plane) {
-        if !self.spine.protocol.leads() || !self.spine.proposing.take_due(now) {
+    fn propose_due_commands(&mut self, now: Time, plane: &mut dyn Plane) {
+        if !self.spine.protocol.is_leader() || !self.spine.proposing.take_due_check(now) {
             return;
         }
         if self.ending.is_requested() || self.spine.applying.condition().is_down() {
             return;
         }
         let group_ms = self.spine.applying.time().ms();
-        if self.spine.proposing.may_stamp(now, group_ms)
+        if self.spine.proposing.can_stamp(now, group_ms)
             && self.may_propose(0)
-            && let Some(clock_ms) = self.spine.clocks.stamp_ms(now)
-            && let Some(ms) = self.spine.applying.stamp(clock_ms)
+            && let Some(clock_ms) = self.spine.clocks.confirmed_group_ms(now)
+            && let Some(ms) = self.spine.applying.time_to_propose(clock_ms)
         {
-            self.spine.proposing.stamped(now, ms);
+            self.spine.proposing.record_stamp(now, ms);
             let value = Value::Now { ms };
             let payload = None;
             self.propose_value(now, Offer { value, payload }, plane);
         }
-        let origin = self.spine.proposing.origin();
+        let origin = self.spine.proposing.origin_mut();
         // This limit does not depend on the one for clients' commands, since housekeeping must be
         // able to complete what an accepted command began.
         let max = largest_command(self.spine.storing.log());
-        self.spine.applying.due(&mut |command| {
+        self.spine.applying.visit_due_commands(&mut |command| {
             if command.len() <= max {
-                origin.accept_due(now, command);
+                origin.accept_service_command(now, command);
             }
         });
     }
 
     /// Returns whether this node leads and is not stopping.
-    fn steers(&self) -> bool {
-        self.spine.protocol.leads() && !self.ending.is_requested()
+    fn should_steer(&self) -> bool {
+        self.spine.protocol.is_leader() && !self.ending.is_requested()
     }
 
     /// As leader, continues the plan, readmits members that forgot their votes, and hands
     /// leadership to the member that should have it.
-    fn steer(&mut self, now: Time, plane: &mut dyn Plane) {
-        if !self.steers() {
+    fn run_leader_duties(&mut self, now: Time, plane: &mut dyn Plane) {
+        if !self.should_steer() {
             return;
         }
         if self.members_view().is_plan_due(now) {
             if let Some(value) = self.members_work().follow_plan(now) {
                 self.step(now, Input::Propose { value, slots: 1 }, plane);
             }
-            self.hand_to_heir();
+            self.hand_over_to_heir();
         }
-        if self.members.take_look(now) {
+        if self.members.take_due_check(now) {
             let may_propose = self.may_propose(0);
             if let Some(value) = self.members_work().raise_to_propose(now, may_propose) {
                 self.propose_value(now, Offer { value, payload: None }, plane);
             }
-            self.members_work().take_back(now);
-            self.members_work().hand_over(now);
-            self.hand_to_heir();
+            self.members_work().readmit_node(now);
+            self.members_work().hand_over_by_priority(now);
+            self.hand_over_to_heir();
         }
     }
 
     /// Hands leadership to the node that should have it, if any.
-    fn hand_to_heir(&mut self) {
+    fn hand_over_to_heir(&mut self) {
         if let Some(to) = self.members.take_heir() {
-            self.ending.transfer(Some(to), &mut self.spine.protocol);
+            self.ending.start_transfer(Some(to), &mut self.spine.protocol);
         }
     }
 
@@ -525,12 +527,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn streams_work(&mut self) -> StreamWork<'_, D, S> {
-        StreamWork { own: &mut self.streaming, spine: &mut self.spine }
+        StreamWork { streaming: &mut self.streaming, spine: &mut self.spine }
     }
 
     /// As leader, closes streams whose owners are lost, and assigns slots to available bytes.
     fn propose_streams(&mut self, now: Time, plane: &mut dyn Plane) {
-        if !self.spine.protocol.leads() {
+        if !self.spine.protocol.is_leader() {
             return;
         }
         while self.may_propose(0)
@@ -538,8 +540,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         {
             self.step(now, Input::Propose { value, slots: 1 }, plane);
         }
-        self.look_at_disk(now);
-        while self.full_disk(now).is_none()
+        self.check_disk(now);
+        while self.full_disk_member(now).is_none()
             && self.may_propose(0)
             && let Some((value, slots)) = self.streams_work().next_run()
         {
@@ -549,19 +551,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Hands completed disk operations to their owners, and advances the store of streams. Returns
     /// the operations that belong to snapshots.
-    fn keep_streams(&mut self, now: Time, plane: &mut dyn Plane) -> Vec<Completed> {
+    fn advance_streams(&mut self, now: Time, plane: &mut dyn Plane) -> Vec<Completed> {
         let mut others = Vec::new();
-        while let Some(completed) = self.spine.storing.log_mut().next_other() {
+        while let Some(completed) = self.spine.storing.log_mut().next_other_completion() {
             if let Completed::SmallFileRead { name, result, .. } = completed {
-                self.scrubbing.recalled = Some((name, result));
-            } else if Store::concerns(&completed) {
+                self.scrubbing.read_back_file = Some((name, result));
+            } else if Store::is_store_completion(&completed) {
                 self.streams_work().on_completed(completed);
             } else {
                 others.push(completed);
             }
         }
-        if let Some(range) = self.streams_work().replays() {
-            let range = self.catching_up.readable(range);
+        if let Some(range) = self.streams_work().replay_range() {
+            let range = self.catching_up.readable_part(range);
             if !range.is_empty() {
                 self.spine.storing.read(now, Purpose::Streams, range);
             }
@@ -569,27 +571,28 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Some(why) = self.streams_work().advance_store(now, plane) {
             self.fail_storage(why);
         }
-        self.streams_work().note_lacking();
+        self.streams_work().report_lacking();
         others
     }
 
     fn propose(&mut self, now: Time, plane: &mut dyn Plane) {
-        self.spine.proposing.origin().end_wait_if_over(now);
+        self.spine.proposing.origin_mut().end_wait_if_over(now);
         match self.spine.node().leader() {
-            _ if self.spine.protocol.leads() => {
+            _ if self.spine.protocol.is_leader() => {
                 self.devices.forget_offers();
                 self.propose_forwarded(now, plane);
                 self.propose_own(now, plane);
                 self.members.set_pausing(self.spine.node().pauses_for_era());
             }
-            Some(leader) if leader != self.spine.own.member.node => {
-                let mut out = Outbox::new(self.spine.own.member, plane, &mut self.spine.counters);
+            Some(leader) if leader != self.spine.identity.member.node => {
+                let mut out =
+                    Outbox::new(self.spine.identity.member, plane, &mut self.spine.counters);
                 let mut ways = LeaderPaths {
                     leader,
                     ballot: self.spine.protocol.node().ballot(),
                     devices: &mut self.devices,
                     contents: &mut self.spine.contents,
-                    out: &mut out,
+                    outbox: &mut out,
                 };
                 self.spine.proposing.forward_batches(now, &mut ways);
             }
@@ -609,7 +612,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn propose_own(&mut self, now: Time, plane: &mut dyn Plane) {
         while let Some(bytes) = self.spine.proposing.own_origin().next_bytes(now)
             && self.may_propose(bytes)
-            && let Some(offer) = self.spine.proposing.origin().take_offer(now)
+            && let Some(offer) = self.spine.proposing.origin_mut().take_offer(now)
         {
             if !self.spine.proposing.has_pending(&offer.value) {
                 self.propose_value(now, offer, plane);
@@ -630,75 +633,83 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.spine.counters.slots_waited_for_era += u64::from(self.members.is_pausing());
         if let Some(payload) = payload {
             self.devices.note_proposed(now, payload.len());
-            self.spine.contents.offer(&value, payload);
+            self.spine.contents.store_offered(&value, payload);
             self.spine.handle_arrival(now, value);
         }
         self.step(now, Input::Propose { value, slots: 1 }, plane);
     }
 
     /// Sets the devices to choose from, on which phase 2 of the group may run ([offload-5]).
-    pub fn lend_device(&mut self, devices: Box<dyn DeviceSource>) {
+    pub fn set_device_source(&mut self, devices: Box<dyn DeviceSource>) {
         self.devices.set_source(devices);
     }
 
     /// Processes the device's messages, and lets its owner do the work that is due.
-    fn turn_device(&mut self, now: Time) {
+    fn run_device_turn(&mut self, now: Time) {
         if self.devices.is_none() {
             return;
         }
         let (contents, protocol) = (&mut self.spine.contents, &mut self.spine.protocol);
         let node = protocol.node();
         let (role, decided_to) = (node.role(), node.decided_to());
-        let group = Surroundings {
+        let group = GroupView {
             has_vote: role != Role::Learner,
             is_durable: node.configuration().class() == Class::Durable,
-            leads: role == Role::Leader,
+            is_leader: role == Role::Leader,
             leader: node.leader(),
             decided_to,
         };
         self.devices.run_turn(now, &group, |news| match news {
-            DeviceEvent::Bytes(value, range, payload) => contents.insert(&value, range, payload),
-            DeviceEvent::Told(ballot, held) => {
+            DeviceEvent::ValueBytes(value, range, payload) => {
+                contents.insert(&value, range, payload)
+            }
+            DeviceEvent::Decision(ballot, held) => {
                 // Decisions far ahead are learned later, in order.
                 if !(decided_to..decided_to.plus(DECISIONS_AHEAD_MAX)).contains(&held.slot) {
                     return;
                 }
                 let (slot, value) = report_bytes(held, &mut |news| {
-                    if let DeviceEvent::Bytes(value, range, payload) = news {
+                    if let DeviceEvent::ValueBytes(value, range, payload) = news {
                         contents.insert(&value, range, payload);
                     }
                 });
-                protocol.later(Input::Device(DeviceReport::CountedValue { ballot, slot, value }));
+                protocol.queue_input(Input::Device(DeviceReport::CountedValue {
+                    ballot,
+                    slot,
+                    value,
+                }));
             }
-            DeviceEvent::Word(word) => protocol.later(Input::Device(word)),
-            DeviceEvent::Use(cells) => protocol.later(Input::Offload { cells }),
-            DeviceEvent::Returned(value) => protocol.later(Input::Propose { value, slots: 1 }),
+            DeviceEvent::Report(word) => protocol.queue_input(Input::Device(word)),
+            DeviceEvent::Capacity(cells) => protocol.queue_input(Input::Offload { cells }),
+            DeviceEvent::Returned(value) => {
+                protocol.queue_input(Input::Propose { value, slots: 1 })
+            }
         });
-        self.spine.completions.note_late_device(self.devices.late_reason().is_some());
+        self.spine.completions.set_device_late(self.devices.late_reason().is_some());
     }
 
     /// [offload-15] Submits a value of the core to the device. If the device cannot accept it, the
     /// value is returned to the core.
     fn submit_to_device(&mut self, now: Time, value: Value, plane: &mut dyn Plane) {
         let slot = SlotRange::one(Slot(0));
-        let payload = self.spine.contents.recent(&value, slot);
+        let payload = self.spine.contents.bytes_for_peer(&value, slot);
         let bytes = payload.as_deref().unwrap_or_default();
-        if self.devices.submit(now, value, bytes).is_err() {
+        if self.devices.submit_value(now, value, bytes).is_err() {
             self.on_refused(now, value, Refusal::Busy, plane);
         }
     }
 
     /// Sets the clock to read when a turn's timestamp is too old. Called before the first turn.
-    pub fn lend_clock(&mut self, clock: Clock) {
-        self.spine.clocks.set_steady(clock);
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.spine.clocks.set_steady_clock(clock);
     }
 
     /// Enables timestamps of commands' hops, stored in the ring `hops`.
-    pub fn lend_hops(&mut self, hops: Hops) {
+    pub fn set_hops(&mut self, hops: HopRing) {
         self.spine.hops = Some(Box::new(hops));
     }
 
-    pub fn hops(&mut self) -> Option<&mut Hops> {
+    pub fn hops(&mut self) -> Option<&mut HopRing> {
         self.spine.hops.as_deref_mut()
     }
 
@@ -706,43 +717,43 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// hold a lease. The turn's timestamp may be old, so this is only an estimate; the clock is
     /// read again after the query.
     fn read_by_lease(&mut self, now: Time) {
-        if !self.reading.wants_lease() || self.spine.clocks.steady().is_none() {
+        if !self.reading.wants_lease() || self.spine.clocks.steady_clock().is_none() {
             return;
         }
         if let Some(leased) = self.spine.node().leased_read(now) {
-            self.spine.counters.reads_leased += self.reading.leased(leased);
+            self.spine.counters.reads_leased += self.reading.release_leased(leased);
             self.release_reads();
         }
     }
 
     /// [read-9] Returns whether nothing that this leader has proposed and not yet applied can
     /// change the answer to a query.
-    fn reads_ahead(&self, query: &[u8]) -> bool {
+    fn may_read_ahead(&self, query: &[u8]) -> bool {
         let (node, applying) = (self.spine.node(), &self.spine.applying);
         let level = node.decided_to() == applying.applied_to();
-        let Some(mut undecided) = node.undecided().filter(|_| level) else {
+        let Some(mut undecided) = node.undecided_proposals().filter(|_| level) else {
             return false;
         };
         undecided.all(|proposal| match proposal.value {
             Value::NoOp | Value::RegisterSession { .. } => true,
             Value::Batch(_) => {
-                let batch = self.spine.contents.recent(&proposal.value, proposal.range);
+                let batch = self.spine.contents.bytes_for_peer(&proposal.value, proposal.range);
                 batch.is_some_and(|batch| !applying.may_change(&batch, query))
             }
             _ => false,
         })
     }
 
-    fn release_reads_within(&mut self, now: Time) {
-        if self.spine.applying.answers() {
+    fn release_bounded_reads(&mut self, now: Time) {
+        if self.spine.applying.can_answer_queries() {
             let applied_to = self.spine.applying.applied_to();
-            self.reading.release_within(now, applied_to, &mut self.spine.completions);
+            self.reading.release_bounded(now, applied_to, &mut self.spine.completions);
         }
     }
 
-    fn ask_reads(&mut self, now: Time, plane: &mut dyn Plane) {
+    fn request_confirmations(&mut self, now: Time, plane: &mut dyn Plane) {
         self.read_by_lease(now);
-        self.release_reads_within(now);
+        self.release_bounded_reads(now);
         if let Some(token) = self.reading.next_question(now) {
             self.step(now, Input::Read(token), plane);
             self.release_reads();
@@ -752,17 +763,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let (node, applying) = (self.spine.node(), &self.spine.applying);
         let level = node.decided_to() == applying.applied_to();
-        let ahead = level && node.awaits_votes(now) && applying.answers();
+        let ahead = level && node.awaits_old_leases(now) && applying.can_answer_queries();
         self.reading.release_ahead(now, ahead, &mut self.spine.completions);
-        self.look_at_access(now);
+        self.check_access(now);
         if let Some(token) = self.reading.next_access_question(now) {
             self.step(now, Input::Read(token), plane);
         }
     }
 
     /// Serves peers that catch up, and sends this node's own requests, within a budget per turn.
-    fn help_peers(&mut self, now: Time, plane: &mut dyn Plane) {
-        let mut out = Outbox::new(self.spine.own.member, plane, &mut self.spine.counters);
+    fn serve_and_request(&mut self, now: Time, plane: &mut dyn Plane) {
+        let mut out = Outbox::new(self.spine.identity.member, plane, &mut self.spine.counters);
         self.spine.contents.send_requests(now, &self.spine.peers, &mut out);
         self.catching_up.request_lost_slots(
             now,
@@ -782,17 +793,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Takes, sends, receives and loads snapshots, and trims the log, as each is due.
-    fn keep_snapshots(&mut self, now: Time, plane: &mut dyn Plane) {
-        let others = self.keep_streams(now, plane);
-        let streams_kept_to = self.streaming.keeping.kept_to(self.spine.applying.streams());
+    fn advance_snapshots(&mut self, now: Time, plane: &mut dyn Plane) {
+        let others = self.advance_streams(now, plane);
+        let streams_kept_to = self.streaming.stream_storage.kept_to(self.spine.applying.streams());
         self.with_snapshots(now, plane, |snapshots, around| {
             snapshots.advance(others, streams_kept_to, around);
         });
-        if self.snapshots.waits_to_follow(self.spine.storing.log().start())
-            && self.spine.protocol.leads()
+        if self.snapshots.waits_to_lose_leadership(self.spine.storing.log().start())
+            && self.spine.protocol.is_leader()
         {
             self.members_work().hand_over_leadership(now);
-            self.hand_to_heir();
+            self.hand_over_to_heir();
         }
         if self.spine.applying.take_loaded() {
             self.streams_work().on_loaded(now);
@@ -808,18 +819,18 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
         act: impl FnOnce(&mut Snapshots, &mut ReplicaParts<'_, '_, D, S>),
     ) {
-        let mut out = Outbox::new(self.spine.own.member, plane, &mut self.spine.counters);
+        let mut out = Outbox::new(self.spine.identity.member, plane, &mut self.spine.counters);
         let mut around = ReplicaParts {
             now,
             storing: &mut self.spine.storing,
             applying: &mut self.spine.applying,
-            origin: self.spine.proposing.origin(),
+            origin: self.spine.proposing.origin_mut(),
             completions: &mut self.spine.completions,
             catching_up: &mut self.catching_up,
             protocol: &mut self.spine.protocol,
             peers: &self.spine.peers,
             observing: &mut self.spine.observing,
-            out: &mut out,
+            outbox: &mut out,
         };
         act(&mut self.snapshots, &mut around);
     }
@@ -827,10 +838,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Compares applied states with the peers, so that different ones do not go unnoticed.
     fn compare_histories(&mut self, now: Time, plane: &mut dyn Plane) {
         let logged = self.stated_log_end();
-        let mut out =
-            Outbox::new(self.spine.own.member, plane, &mut self.spine.counters).saying(logged);
+        let mut out = Outbox::new(self.spine.identity.member, plane, &mut self.spine.counters)
+            .with_logged_to(logged);
         let own = self.spine.applying.digest();
-        if let Some(alarm) = self.spine.peers.compare(now, own, &mut out) {
+        if let Some(alarm) = self.spine.peers.exchange_claims(now, own, &mut out) {
             self.spine.observing.raise_alarm(alarm, &mut self.spine.counters);
         }
         self.suspicion.update_record(&mut self.spine);
@@ -839,8 +850,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [lie-1] Returns the end of this node's log to state in frames. While a connected node would
     /// not understand such a statement, returns 0, which states nothing.
     fn stated_log_end(&self) -> u64 {
-        match self.members.rising().all_support_log_statements() {
-            true => self.spine.storing.log().whole_to(),
+        match self.members.level_raises().all_support_log_statements() {
+            true => self.spine.storing.log().intact_to(),
             false => 0,
         }
     }
@@ -863,27 +874,30 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn end_requests(&mut self, failure: Failure) {
-        let origin = self.spine.proposing.origin();
-        origin.expire_all(failure, &mut self.spine.completions);
-        self.reading.expire(Time(u64::MAX), &mut self.spine.completions);
-        self.spine.completions.expire_lasting(Time(u64::MAX));
+        let origin = self.spine.proposing.origin_mut();
+        origin.fail_all(failure, &mut self.spine.completions);
+        self.reading.fail_expired(Time(u64::MAX), &mut self.spine.completions);
+        self.spine.completions.fail_overdue_replies(Time(u64::MAX));
         self.streaming.end_all(failure);
     }
 
     /// Checks this replica at intervals, and reports events to the operator.
     fn check_at_intervals(&mut self, now: Time) {
-        if !self.spine.observing.take_look(now) {
+        if !self.spine.observing.take_due_check(now) {
             return;
         }
         let log = self.spine.storing.log();
         let configuration = self.spine.node().configuration();
         let sight = ReplicaView {
-            standing: self.standing(),
-            leaves: self.ending.is_requested() || self.is_removed(),
+            progress: self.node_progress(),
+            is_leaving: self.ending.is_requested() || self.is_removed(),
             oldest_write: self.tuning.oldest_write(),
             written_bytes: log.counters().write_bytes,
             segment_failure: log.segment_failure(),
-            reachable: self.spine.peers.reachable(self.spine.own.member, configuration),
+            reachable_members: self
+                .spine
+                .peers
+                .count_reachable(self.spine.identity.member, configuration),
         };
         self.spine.observing.check_replica(now, &sight);
     }

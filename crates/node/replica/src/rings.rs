@@ -7,12 +7,12 @@ use crate::counters::Counters;
 
 /// The last ring of this leader, and whether it failed to make progress.
 #[derive(Debug, Default)]
-pub(crate) struct Rings {
+pub(crate) struct RingHistory {
     last_ring: NodeSet,
     failed_ring: NodeSet,
 }
 
-impl Rings {
+impl RingHistory {
     /// Counts an explanation of the core if it concerns a ring.
     pub(crate) fn count_explanation(&mut self, explanation: &Explanation, counters: &mut Counters) {
         match explanation {
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn node_missing_from_the_ring_after_a_break_is_counted() {
-        let (mut rings, mut counters) = (Rings::default(), Counters::default());
+        let (mut rings, mut counters) = (RingHistory::default(), Counters::default());
         let ballot = Ballot::ZERO;
         let laid = |nodes: &[u32]| {
             let mut set = NodeSet::default();
@@ -59,7 +59,7 @@ mod tests {
         rings.count_explanation(&breaks, &mut counters);
         rings.count_explanation(&laid(&[1, 2, 3]), &mut counters);
         assert_eq!((counters.rings_laid, counters.rings_broken), (4, 2));
-        let left_out = [1, 2, 3, 4].map(|node| counters.ring_left_out.to(NodeId(node)));
+        let left_out = [1, 2, 3, 4].map(|node| counters.ring_left_out.total_for(NodeId(node)));
         assert_eq!(left_out, [0, 0, 0, 1]);
     }
 }

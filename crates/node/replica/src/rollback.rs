@@ -23,9 +23,9 @@ pub(crate) struct Rollback {
     /// Reminders to be sent to nodes that just connected ([lie-3]).
     reminders: Vec<(NodeId, Memory)>,
     /// Earlier statement by this node that its log does not fulfil ([lie-5]).
-    fell_behind: Option<Memory>,
+    lost_memory: Option<Memory>,
     /// Slot below which the log was searched for names of a later process of this node ([lie-7]).
-    names_seen_to: Slot,
+    names_checked_to: Slot,
 }
 
 impl Rollback {
@@ -37,7 +37,7 @@ impl Rollback {
         (member, boot): (Member, u32),
         understands: bool,
     ) {
-        self.forget_strangers(spine);
+        self.forget_non_members(spine);
         let memory = self.detector.record_connection(member, boot);
         if understands && memory != Memory::default() {
             self.reminders.push((member.node, memory));
@@ -56,7 +56,7 @@ impl Rollback {
 
     /// [lie-2] Records the log end that a peer stated. Returns `false`, and reminds the peer
     /// ([lie-5]), if it once stated a longer log.
-    pub(crate) fn believes<D: Disk, S: StateMachine>(
+    pub(crate) fn accept_log_statement<D: Disk, S: StateMachine>(
         &mut self,
         spine: &mut Spine<D, S>,
         (from, to): (Member, u64),
@@ -65,7 +65,7 @@ impl Rollback {
         if !spine.peers.has_member(from) {
             return true;
         }
-        self.forget_strangers(spine);
+        self.forget_non_members(spine);
         let Err(memory) = self.detector.record_log_end(from, to) else {
             return true;
         };
@@ -75,9 +75,10 @@ impl Rollback {
         false
     }
 
-    fn forget_strangers<D: Disk, S: StateMachine>(&mut self, spine: &Spine<D, S>) {
+    fn forget_non_members<D: Disk, S: StateMachine>(&mut self, spine: &Spine<D, S>) {
         let (peers, table) = (&spine.peers, spine.group());
-        self.detector.evict_unknown(|node| peers.has(node) || table.entry_of(node).is_some());
+        self.detector
+            .evict_unknown(|node| peers.is_connected(node) || table.entry_of(node).is_some());
     }
 
     pub(crate) fn memory_of(&self, node: NodeId) -> Memory {
@@ -96,24 +97,24 @@ impl Rollback {
         let own = own_memory(spine);
         own.fell_behind(remembered).then(|| {
             let why = format!("node {by} remembers {remembered}, and this node has {own}");
-            self.fall_behind(own, remembered, &why)
+            self.record_lost_memory(own, remembered, &why)
         })
     }
 
     /// [lie-7] Searches for names assigned by a later process of this node. If there are any, this
     /// folder is an old copy, even if no other node remembers its log. Returns the reason if this
     /// node must stop voting.
-    pub(crate) fn look_for_later_names<D: Disk, S: StateMachine>(
+    pub(crate) fn find_later_names<D: Disk, S: StateMachine>(
         &mut self,
         spine: &Spine<D, S>,
     ) -> Option<String> {
         let applied_to = spine.applying.applied_to();
-        if std::mem::replace(&mut self.names_seen_to, applied_to) == applied_to {
+        if std::mem::replace(&mut self.names_checked_to, applied_to) == applied_to {
             return None;
         }
-        let (node, own) = (spine.own.member.node, spine.own.boot);
-        let given = spine.proposing.own_origin().registered();
-        let found = spine.applying.sessions().last_of(node);
+        let (node, own) = (spine.identity.member.node, spine.identity.boot);
+        let given = spine.proposing.own_origin().registration_numbers();
+        let found = spine.applying.sessions().last_registrations(node);
         let later = found
             .into_iter()
             .zip(given)
@@ -121,28 +122,28 @@ impl Rollback {
         let (boot, _) = later.max()?;
         let memory = own_memory(spine);
         let why = format!("start {boot} of this node registered sessions, and this is start {own}");
-        Some(self.fall_behind(memory, Memory { boot, ..memory }, &why))
+        Some(self.record_lost_memory(memory, Memory { boot, ..memory }, &why))
     }
 
-    fn fall_behind(&mut self, own: Memory, remembered: Memory, why: &str) -> String {
+    fn record_lost_memory(&mut self, own: Memory, remembered: Memory, why: &str) -> String {
         // [lie-4] The next process refuses to start if a node still remembers more.
-        let passed = if own.may_pass(remembered) { remembered } else { own };
-        let before = self.fell_behind.unwrap_or(own);
-        self.fell_behind = Some(before.max(passed));
+        let passed = if own.may_skip_to(remembered) { remembered } else { own };
+        let before = self.lost_memory.unwrap_or(own);
+        self.lost_memory = Some(before.max(passed));
         format!(
             "the disk lost the end of it, or the folder is an old copy: {why}. Restart this node: it \
              will learn without a vote"
         )
     }
 
-    pub(crate) fn take_fell_behind(&mut self) -> Option<Memory> {
-        self.fell_behind.take()
+    pub(crate) fn take_lost_memory(&mut self) -> Option<Memory> {
+        self.lost_memory.take()
     }
 }
 
 /// Returns the log end and boot number of this node's folder, as far as this process knows.
 fn own_memory<D: Disk, S: StateMachine>(spine: &Spine<D, S>) -> Memory {
-    let to = spine.storing.log().whole_to();
-    let written = LogEnd { incarnation: spine.own.member.incarnation, last_write: to };
-    Memory { log_end: written, boot: spine.own.boot }
+    let to = spine.storing.log().intact_to();
+    let written = LogEnd { incarnation: spine.identity.member.incarnation, last_write: to };
+    Memory { log_end: written, boot: spine.identity.boot }
 }

@@ -10,9 +10,9 @@ const RESERVE_BYTES: u64 = 128 << 20;
 
 /// Full disks of the group, as far as this node knows them.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct FullDisks {
     /// Set while this node's disk has less free space than the reserve.
-    pub(crate) full: bool,
+    pub(crate) is_own_full: bool,
     pub(crate) next_check_at: Time,
     /// Peers whose last reply to this leader reported a full disk.
     pub(crate) full_peers: BTreeSet<NodeId>,
@@ -20,19 +20,19 @@ pub(crate) struct Room {
     pub(crate) full_member: Option<NodeId>,
 }
 
-impl Room {
+impl FullDisks {
     /// Returns the free space in bytes that this node's disk needs for more data. A disk that was
     /// full needs another `segment`, so that the state does not flap.
-    pub(crate) fn needed(&self, segment: u64) -> u64 {
-        RESERVE_BYTES + if self.full { 2 * segment } else { segment }
+    pub(crate) fn needed_free_bytes(&self, segment: u64) -> u64 {
+        RESERVE_BYTES + if self.is_own_full { 2 * segment } else { segment }
     }
 
     /// Updates the state of this node's disk from its free space, which is `None` if not known.
     /// Returns whether the state changed.
     pub(crate) fn update_free_space(&mut self, free: Option<u64>, segment: u64) -> bool {
-        let needed = self.needed(segment);
-        let was = std::mem::replace(&mut self.full, free.is_some_and(|free| free < needed));
-        was != self.full
+        let needed = self.needed_free_bytes(segment);
+        let was = std::mem::replace(&mut self.is_own_full, free.is_some_and(|free| free < needed));
+        was != self.is_own_full
     }
 
     /// Records a peer's reply to this leader.
@@ -55,7 +55,7 @@ mod tests {
     /// [room-1] A disk that was full needs more space than one that was not.
     #[test]
     fn disk_near_the_limit_does_not_flap() {
-        let mut room = Room::default();
+        let mut room = FullDisks::default();
         let segment = 64 << 20;
         let edge = RESERVE_BYTES + segment;
         for (free, changed) in [

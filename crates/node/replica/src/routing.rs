@@ -6,37 +6,37 @@
 //! nodes share two processors, a ring never pays off (`docs/performance.md`).
 
 use quorate_core::{laying::Route, message::Message, time::Time};
-use quorate_tuner::Choice;
+use quorate_tuner::DampedChoice;
 
-use crate::clock::moment;
+use crate::clock::to_moment;
 
 /// Route of votes to this node while it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Votes {
+pub enum VoteRoute {
     /// This fixed route.
-    Set(Route),
+    Fixed(Route),
     /// Directly or through a ring, whichever is predicted to be faster.
     Auto,
 }
 
-impl Default for Votes {
+impl Default for VoteRoute {
     fn default() -> Self {
-        Self::Set(Route::Star)
+        Self::Fixed(Route::Star)
     }
 }
 
-impl Votes {
+impl VoteRoute {
     /// Parses an operator's choice; `None` if the name is unknown.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::Auto),
-            name => Route::from_name(name).map(Self::Set),
+            name => Route::from_name(name).map(Self::Fixed),
         }
     }
 
     pub(crate) fn initial_route(&self) -> Route {
         match self {
-            Self::Set(route) => route.clone(),
+            Self::Fixed(route) => route.clone(),
             Self::Auto => Route::Star,
         }
     }
@@ -47,12 +47,12 @@ const REVIEW_INTERVAL_US: u64 = 100_000;
 /// Weight of the newest measurement in the moving average.
 const NEWEST_WEIGHT: f64 = 0.3;
 /// Time in microseconds that a leader spends on reading and counting a vote.
-const VOTE_US: f64 = 6.0;
+const VOTE_COST_US: f64 = 6.0;
 /// Upper bound of the estimated load, which is the share of busy time.
-const BUSY_MAX: f64 = 0.98;
+const LOAD_MAX: f64 = 0.98;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum RouteKind {
     Star,
     Ring,
 }
@@ -60,45 +60,45 @@ enum Way {
 /// The chosen route, with the measurements on which the choice is based.
 #[derive(Debug)]
 pub(crate) struct Routing {
-    choice: Choice<Way>,
-    began: Option<Time>,
+    choice: DampedChoice<RouteKind>,
+    turn_began_at: Option<Time>,
     last_review_at: Time,
     /// Busy time since the last review, in microseconds.
     busy_us: u64,
-    messages: u64,
+    message_count: u64,
     /// Moving average of the share of busy time.
     busy_share: f64,
-    messages_s: f64,
+    messages_per_second: f64,
     /// Predicted cost of the two routes, in millionths of an idle leader's hop.
-    costs: [u64; 2],
+    predicted_costs: [u64; 2],
 }
 
 impl Routing {
     pub(crate) fn new(now: Time) -> Self {
         Self {
-            choice: Choice::new(Way::Star, moment(now)),
-            began: None,
+            choice: DampedChoice::new(RouteKind::Star, to_moment(now)),
+            turn_began_at: None,
             last_review_at: now,
             busy_us: 0,
-            messages: 0,
+            message_count: 0,
             busy_share: 0.0,
-            messages_s: 0.0,
-            costs: [0; 2],
+            messages_per_second: 0.0,
+            predicted_costs: [0; 2],
         }
     }
 
     pub(crate) const fn on_message(&mut self, message: &Message) {
         if matches!(message, Message::Phase2b(_) | Message::RingVote(_)) {
-            self.messages += 1;
+            self.message_count += 1;
         }
     }
 
     pub(crate) fn begin_turn(&mut self, now: Time) {
-        self.began.get_or_insert(now);
+        self.turn_began_at.get_or_insert(now);
     }
 
     pub(crate) fn end_turn(&mut self, now: Time) {
-        if let Some(began) = self.began.take() {
+        if let Some(began) = self.turn_began_at.take() {
             self.busy_us += now.since_us(began);
         }
     }
@@ -114,57 +114,58 @@ impl Routing {
             before * (1.0 - NEWEST_WEIGHT) + new * NEWEST_WEIGHT
         });
         self.busy_share = faded(self.busy_share, (self.busy_us as f64 / us).min(1.0));
-        self.messages_s = faded(self.messages_s, self.messages as f64 / us * 1e6);
-        (self.last_review_at, self.busy_us, self.messages) = (now, 0, 0);
+        self.messages_per_second =
+            faded(self.messages_per_second, self.message_count as f64 / us * 1e6);
+        (self.last_review_at, self.busy_us, self.message_count) = (now, 0, 0);
         if !leads {
             return None;
         }
-        self.costs = self.predict(voters);
-        let [star, ring] = self.costs;
-        let both = [(Way::Star, star), (Way::Ring, ring)];
-        self.choice.judge(moment(now), &both).then(|| self.route())
+        self.predicted_costs = self.predict_costs(voters);
+        let [star, ring] = self.predicted_costs;
+        let both = [(RouteKind::Star, star), (RouteKind::Ring, ring)];
+        self.choice.update(to_moment(now), &both).then(|| self.route())
     }
 
     fn route(&self) -> Route {
         match self.choice.chosen() {
-            Way::Star => Route::Star,
-            Way::Ring => Route::Ring,
+            RouteKind::Star => Route::Star,
+            RouteKind::Ring => Route::Ring,
         }
     }
 
     /// Predicts the cost of a proposal and its votes on each route, in millionths of an idle
     /// leader's hop. A busy leader's queue lengthens each hop.
-    fn predict(&self, voters: usize) -> [u64; 2] {
+    fn predict_costs(&self, voters: usize) -> [u64; 2] {
         let others = voters.saturating_sub(1).max(1) as f64;
         // A ring is a majority. Its first member receives the proposal, and each other member
         // receives a message from its predecessor.
         let ring_hops = (voters / 2 + 1) as f64;
         let star_s = match self.choice.chosen() {
-            Way::Star => self.messages_s,
-            Way::Ring => self.messages_s * others,
+            RouteKind::Star => self.messages_per_second,
+            RouteKind::Ring => self.messages_per_second * others,
         };
-        let saved = (star_s - star_s / others) * VOTE_US / 1e6;
+        let saved = (star_s - star_s / others) * VOTE_COST_US / 1e6;
         let (star, ring) = match self.choice.chosen() {
-            Way::Star => (self.busy_share, self.busy_share - saved),
-            Way::Ring => (self.busy_share + saved, self.busy_share),
+            RouteKind::Star => (self.busy_share, self.busy_share - saved),
+            RouteKind::Ring => (self.busy_share + saved, self.busy_share),
         };
         let waits = |hops: f64, busy: f64| {
-            let cost = hops / (1.0 - busy.clamp(0.0, BUSY_MAX));
+            let cost = hops / (1.0 - busy.clamp(0.0, LOAD_MAX));
             (cost * 1e6) as u64
         };
         [waits(2.0, star), waits(ring_hops.max(2.0), ring)]
     }
 
     /// Returns why the current route is used, for operators.
-    pub(crate) fn why(&self) -> String {
+    pub(crate) fn describe_choice(&self) -> String {
         let way = match self.choice.chosen() {
-            Way::Star => "straight",
-            Way::Ring => "by a ring",
+            RouteKind::Star => "straight",
+            RouteKind::Ring => "by a ring",
         };
-        let [star, ring] = self.costs.map(|cost| cost as f64 / 1e6);
+        let [star, ring] = self.predicted_costs.map(|cost| cost as f64 / 1e6);
         format!(
             "auto: votes come {way}: {:.0} messages/s, {:.0} % busy; predicted {star:.1} hops straight, {ring:.1} by a ring",
-            self.messages_s,
+            self.messages_per_second,
             self.busy_share * 100.0
         )
     }
@@ -186,7 +187,7 @@ mod tests {
         let mut changed = Vec::new();
         for tenth in from_s * 10..(from_s + 10) * 10 {
             let now = Time(tenth * 100_000 + 100_000);
-            routing.messages += votes_s / 10;
+            routing.message_count += votes_s / 10;
             routing.busy_us += (busy * 100_000.0) as u64;
             if routing.review_choice(true, voters, now).is_some() {
                 changed.push(tenth);
@@ -202,7 +203,7 @@ mod tests {
             assert!(looks(&mut routing, voters, 0.2, 3_000, 0).is_empty());
         }
         assert_eq!(routing.route(), Route::Star);
-        assert!(routing.why().starts_with("auto: votes come straight"));
+        assert!(routing.describe_choice().starts_with("auto: votes come straight"));
     }
 
     /// [plane-3] Votes of nine members keep a leader busy, so that hops are cheaper than its queue.
@@ -230,7 +231,7 @@ mod tests {
     fn follower_chooses_no_route() {
         let mut routing = Routing::new(Time(0));
         for tenth in 1..100 {
-            routing.messages += 12_000;
+            routing.message_count += 12_000;
             routing.busy_us += 95_000;
             assert!(routing.review_choice(false, 9, Time(tenth * 100_000)).is_none());
         }
@@ -238,10 +239,10 @@ mod tests {
 
     #[test]
     fn routes_have_names() {
-        assert_eq!(Votes::from_name("auto"), Some(Votes::Auto));
-        assert_eq!(Votes::from_name("ring"), Some(Votes::Set(Route::Ring)));
-        assert_eq!(Votes::from_name("circle"), None);
-        assert_eq!(Votes::Auto.initial_route(), Route::Star);
-        assert_eq!(Votes::default(), Votes::Set(Route::Star));
+        assert_eq!(VoteRoute::from_name("auto"), Some(VoteRoute::Auto));
+        assert_eq!(VoteRoute::from_name("ring"), Some(VoteRoute::Fixed(Route::Ring)));
+        assert_eq!(VoteRoute::from_name("circle"), None);
+        assert_eq!(VoteRoute::Auto.initial_route(), Route::Star);
+        assert_eq!(VoteRoute::default(), VoteRoute::Fixed(Route::Star));
     }
 }

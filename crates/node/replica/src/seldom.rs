@@ -3,13 +3,13 @@
 use quorate_core::time::Time;
 
 /// Minimum interval in milliseconds between two log lines.
-const PAUSE_MS: u64 = 1000;
+const LOG_INTERVAL_MS: u64 = 1000;
 
 /// Rate limiter for a log line, with the number of suppressed lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seldom {
     silent_until: Time,
-    suppressed: u64,
+    suppressed_count: u64,
 }
 
 impl Seldom {
@@ -17,13 +17,13 @@ impl Seldom {
     /// now.
     pub fn allow_line(&mut self, now: Time) -> Option<u64> {
         // A clock that was set back does not extend the silence.
-        let until = self.silent_until.min(now.plus_ms(PAUSE_MS));
+        let until = self.silent_until.min(now.plus_ms(LOG_INTERVAL_MS));
         if now < until {
-            self.suppressed += 1;
+            self.suppressed_count += 1;
             return None;
         }
-        self.silent_until = now.plus_ms(PAUSE_MS);
-        Some(std::mem::take(&mut self.suppressed))
+        self.silent_until = now.plus_ms(LOG_INTERVAL_MS);
+        Some(std::mem::take(&mut self.suppressed_count))
     }
 }
 

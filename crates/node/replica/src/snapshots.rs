@@ -46,44 +46,44 @@ use quorate_log::Log;
 use quorate_log::disk::{Disk, DiskError, Family, FileId};
 
 use self::{
-    allowance::Allowance,
-    asking::OperatorRequest,
-    fetching::{Fetching, Offer},
-    header::Header,
+    allowance::TransferRateLimit,
+    asking::SnapshotRequest,
+    fetching::{Fetching, SnapshotOffer},
+    header::SnapshotHeader,
     loading::Loading,
-    reading::Reads,
+    reading::ChunkReads,
     receiving::Receiving,
     serving::Serving,
     taking::SnapshotInProgress,
     trimming::SnapshotOptions,
-    writing::Writer,
+    writing::SnapshotWriter,
 };
-pub(crate) use self::{manifest::Manifest, note::Note, renewal::Renewal};
+pub(crate) use self::{manifest::Manifest, note::BaseNote, renewal::Renewal};
 use crate::{backup::HeldSnapshot, ports::status::Snapshot};
 
 /// Delay in milliseconds before the next attempt after a failure.
-const PAUSE_MS: u64 = 10_000;
+const RETRY_DELAY_MS: u64 = 10_000;
 
 /// Time in milliseconds after the start by which a node knows whether it needs a snapshot.
-const RESUME_MS: u64 = 30_000;
+const RESUME_WINDOW_MS: u64 = 30_000;
 /// Maximum number of files removed in one turn.
-const RETIRED_MAX: usize = 4;
+const DELETIONS_MAX: usize = 4;
 
 /// Snapshot that is being written, from this node's state or from a peer.
-enum Job {
+enum SnapshotJob {
     Taking(Box<SnapshotInProgress>),
     Receiving(Box<Receiving>),
 }
 
-impl Job {
-    fn writer(&self) -> &Writer {
+impl SnapshotJob {
+    fn writer(&self) -> &SnapshotWriter {
         match self {
             Self::Taking(taking) => &taking.writer,
             Self::Receiving(receiving) => &receiving.writer,
         }
     }
 
-    fn writer_mut(&mut self) -> &mut Writer {
+    fn writer_mut(&mut self) -> &mut SnapshotWriter {
         match self {
             Self::Taking(taking) => &mut taking.writer,
             Self::Receiving(receiving) => &mut receiving.writer,
@@ -92,13 +92,13 @@ impl Job {
 }
 
 /// A new base of the log that is being written.
-struct Switch {
+struct BaseSwitch {
     start: Slot,
-    note: Note,
+    note: BaseNote,
     /// Header of a peer's snapshot that becomes this node's state, provided that it is still ahead.
-    install: Option<Header>,
+    installed_header: Option<SnapshotHeader>,
     /// The new base moves the start of the log forward.
-    trims: bool,
+    moves_start: bool,
 }
 
 pub(crate) struct Snapshots {
@@ -106,57 +106,57 @@ pub(crate) struct Snapshots {
     cluster: u128,
     eras: Eras,
     /// Applied reconfigurations since the start of the log.
-    changes: VecDeque<(Slot, Value)>,
+    reconfigurations: VecDeque<(Slot, Value)>,
     /// Snapshot referenced by the base of the log.
     own_snapshot: Option<Manifest>,
     /// Number of the next part. Part numbers are never reused.
     next_part: u64,
-    job: Option<Job>,
+    job: Option<SnapshotJob>,
     /// Snapshot that an earlier process started to receive; its files must be checked first.
     resuming: Option<Box<Receiving>>,
     /// Writers of abandoned snapshots that still have operations in flight.
-    ending: Vec<Writer>,
-    switch: Option<Switch>,
+    abandoned_writers: Vec<SnapshotWriter>,
+    base_switch: Option<BaseSwitch>,
     fetching: Fetching,
     serving: Serving,
-    reads: Reads,
+    reads: ChunkReads,
     loading: Option<Loading>,
     /// Start of a peer's log, if this node's log has lost slots below it.
-    for_lost: Option<Slot>,
+    lost_slots_below: Option<Slot>,
     /// Slot at or after which a peer needs a snapshot; `None` if no peer needs one.
     needed_from: Option<Slot>,
     /// [trim-1] Slot below which this auxiliary no longer needs its log.
-    forget: Option<Slot>,
-    asking: OperatorRequest,
+    forgettable_to: Option<Slot>,
+    operator_request: SnapshotRequest,
     /// Files that are no longer needed and wait to be deleted.
     deletable_files: VecDeque<FileId>,
     /// Snapshots that other threads are reading; their files must not be deleted.
     held_snapshots: Vec<(Manifest, Weak<()>)>,
-    allowance: Allowance,
+    rate_limit: TransferRateLimit,
     /// Earliest time of the next transfer to this node, after one has failed.
-    not_before: Time,
+    no_transfer_before: Time,
     /// Earliest time of the next snapshot of this node's state, after one has failed. The node may
     /// still receive one before that.
-    take_at: Time,
+    no_snapshot_before: Time,
     /// Time until which data received by an earlier process is retained in case it is still useful.
     resume_until: Time,
-    load_at: Time,
+    next_load_at: Time,
     /// Time of the next check for due work.
     next_check_at: Time,
     /// Time at which to continue work that was deferred by its budget or by the rate limit.
-    go_on_at: Option<Time>,
+    next_turn_at: Option<Time>,
     /// The store of streams has the bytes of all slots below this one.
-    streams_kept_to: Slot,
+    streams_stored_to: Slot,
     /// Slot at which the log could begin once the store of streams has everything below it.
     streams_wanted_to: Option<Slot>,
     /// The service has loaded part of a snapshot that turned out to be damaged.
-    spoiled: bool,
+    is_service_spoiled: bool,
     /// Slot below which the service was requested to sync everything.
     syncing_to: Slot,
     /// Slots below this one were decided before this process started.
     replay_to: Slot,
     /// Result of the last scrubbed chunk, until it is taken.
-    scrubbed: Option<turn::Scrubbed>,
+    scrubbed: Option<turn::ChunkScrub>,
     /// Replacement of the service's damaged files.
     renewal: Renewal,
 }
@@ -165,29 +165,29 @@ pub(crate) struct Snapshots {
 pub(crate) struct RecoveredBase {
     pub(crate) eras: Eras,
     /// Slots below the start of the log are missing, and no snapshot replaces them.
-    pub(crate) hollow: bool,
+    pub(crate) is_hollow: bool,
     own_snapshot: Option<Manifest>,
     replay_to: Slot,
 }
 
 /// Error returned if this version cannot decode the base of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BadNote;
+pub(crate) struct UndecodableNote;
 
 /// Decodes the note in the base of the log. Without a note, returns the state at the founding. All
 /// slots below `replay_to` are decided according to the log.
-pub(crate) fn begin(
+pub(crate) fn decode_base(
     note: &[u8],
     replay_to: Slot,
     founding: impl FnOnce() -> Eras,
-) -> Result<RecoveredBase, BadNote> {
+) -> Result<RecoveredBase, UndecodableNote> {
     if note.is_empty() {
         let eras = founding();
-        return Ok(RecoveredBase { eras, hollow: false, own_snapshot: None, replay_to });
+        return Ok(RecoveredBase { eras, is_hollow: false, own_snapshot: None, replay_to });
     }
-    let note = Note::decode(note).ok_or(BadNote)?;
-    let Note { eras, snapshot, hollow } = note;
-    Ok(RecoveredBase { eras, hollow, own_snapshot: snapshot, replay_to })
+    let note = BaseNote::decode(note).ok_or(UndecodableNote)?;
+    let BaseNote { eras, snapshot, is_hollow: hollow } = note;
+    Ok(RecoveredBase { eras, is_hollow: hollow, own_snapshot: snapshot, replay_to })
 }
 
 impl Snapshots {
@@ -211,10 +211,10 @@ impl Snapshots {
         let start = log.start();
         let disk = log.disk_mut();
         let files = disk.files(Family::Snapshot)?;
-        let made = disk.made(Family::Snapshot)?;
-        let incoming = disk.kept(receiving::FILE)?;
+        let made = disk.newest_created(Family::Snapshot)?;
+        let incoming = disk.read_small_file(receiving::TRANSFER_STATE_FILE)?;
         let resuming = incoming.and_then(|bytes| Receiving::decode(&bytes));
-        let resuming = resuming.filter(|receiving| receiving.target.at > start);
+        let resuming = resuming.filter(|receiving| receiving.target.slot > start);
         let files = files.iter().map(|info| info.file);
         let own_end = begun.own_snapshot.as_ref().map_or(0, Manifest::parts_end);
         // Part numbers only increase, so the record of a transfer that is older than the files is
@@ -238,33 +238,33 @@ impl Snapshots {
             options,
             cluster,
             eras: begun.eras,
-            changes: reconfigurations.into(),
+            reconfigurations: reconfigurations.into(),
             own_snapshot: begun.own_snapshot,
             next_part: last.unwrap_or(0) + 1,
             job: None,
             resuming: resuming.map(Box::new),
-            ending: Vec::new(),
-            switch: None,
+            abandoned_writers: Vec::new(),
+            base_switch: None,
             fetching: Fetching::new(retry_ms),
             serving: Serving::default(),
-            reads: Reads::default(),
+            reads: ChunkReads::default(),
             loading: None,
-            for_lost: None,
+            lost_slots_below: None,
             needed_from: None,
-            streams_kept_to: start,
+            streams_stored_to: start,
             streams_wanted_to: None,
-            forget: None,
-            asking: OperatorRequest::default(),
+            forgettable_to: None,
+            operator_request: SnapshotRequest::default(),
             deletable_files: idle,
             held_snapshots: Vec::new(),
-            allowance: Allowance::new(now, options.transfer_bytes_per_second),
-            not_before: now,
-            take_at: now,
-            resume_until: now.plus_ms(RESUME_MS),
-            load_at: now,
+            rate_limit: TransferRateLimit::new(now, options.transfer_bytes_per_second),
+            no_transfer_before: now,
+            no_snapshot_before: now,
+            resume_until: now.plus_ms(RESUME_WINDOW_MS),
+            next_load_at: now,
             next_check_at: now,
-            go_on_at: None,
-            spoiled: false,
+            next_turn_at: None,
+            is_service_spoiled: false,
             syncing_to: Slot(0),
             replay_to: begun.replay_to,
             scrubbed: None,
@@ -273,13 +273,13 @@ impl Snapshots {
     }
 
     /// Records a decided reconfiguration. After damage to the log it may already be recorded.
-    pub(crate) fn decided(&mut self, slot: Slot, value: Value) {
+    pub(crate) fn record_reconfiguration(&mut self, slot: Slot, value: Value) {
         if !matches!(value, Value::Reconfigure { .. }) {
             return;
         }
-        let at = self.changes.partition_point(|(known, _)| *known < slot);
-        if self.changes.get(at).is_none_or(|(known, _)| *known > slot) {
-            self.changes.insert(at, (slot, value));
+        let at = self.reconfigurations.partition_point(|(known, _)| *known < slot);
+        if self.reconfigurations.get(at).is_none_or(|(known, _)| *known > slot) {
+            self.reconfigurations.insert(at, (slot, value));
         }
     }
 
@@ -288,7 +288,7 @@ impl Snapshots {
     }
 
     pub(crate) fn own_snapshot(&self) -> Option<Snapshot> {
-        self.own_snapshot.map(|own| Snapshot { at: own.at, bytes: own.bytes })
+        self.own_snapshot.map(|own| Snapshot { slot: own.slot, bytes: own.bytes })
     }
 
     /// Returns this node's snapshot for another thread. Its files are retained until the result is
@@ -302,7 +302,7 @@ impl Snapshots {
 
     /// Returns the eras in force at an applied slot that is still in the log.
     fn eras_at(&self, slot: Slot) -> Eras {
-        let below = self.changes.iter().filter(|(at, _)| *at < slot);
+        let below = self.reconfigurations.iter().filter(|(at, _)| *at < slot);
         replay(self.eras.clone(), below)
     }
 
@@ -314,45 +314,45 @@ impl Snapshots {
 
     /// [trim-1] Moves the start of the log to this slot without a snapshot of earlier slots.
     pub(crate) fn trim_to(&mut self, to: Slot) {
-        self.forget = Some(to);
+        self.forgettable_to = Some(to);
         self.next_check_at = Time(0);
     }
 
     /// Requests a snapshot at or after this slot, to replace slots lost from the log ([disk-8]).
-    pub(crate) fn need_for_lost(&mut self, from: Slot) {
-        self.for_lost = self.for_lost.max(Some(from));
+    pub(crate) fn request_for_lost(&mut self, from: Slot) {
+        self.lost_slots_below = self.lost_slots_below.max(Some(from));
         self.fetching.need_from(from);
     }
 
     /// Records an operator's request for a snapshot at or after this applied slot. The caller takes
     /// the result with [`Snapshots::take_answer`].
     pub(crate) fn record_request(&mut self, at: Slot) {
-        self.asking.set_request(at);
+        self.operator_request.set_request(at);
         if self.job.is_none() {
-            self.take_at = Time(0);
+            self.no_snapshot_before = Time(0);
         }
     }
 
-    pub(crate) fn refuse_ask(&mut self, why: String) {
-        self.asking.fail(why);
+    pub(crate) fn fail_request(&mut self, why: String) {
+        self.operator_request.fail_request(why);
     }
 
     pub(crate) fn take_answer(&mut self) -> Option<Result<Snapshot, String>> {
-        self.asking.take_answer()
+        self.operator_request.take_answer()
     }
 
     /// Returns the slot and the current size of the snapshot that is being taken.
-    pub(crate) fn taking(&self) -> Option<Snapshot> {
+    pub(crate) fn snapshot_in_progress(&self) -> Option<Snapshot> {
         match &self.job {
-            Some(Job::Taking(taking)) => Some(taking.writer.so_far()),
+            Some(SnapshotJob::Taking(taking)) => Some(taking.writer.written_so_far()),
             _ => None,
         }
     }
 
     /// Returns the number of bytes received and the total size, if a snapshot is being received.
-    pub(crate) fn receiving(&self) -> Option<(u64, u64)> {
+    pub(crate) fn receiving_progress(&self) -> Option<(u64, u64)> {
         match &self.job {
-            Some(Job::Receiving(receiving)) if self.fetching.needed().is_some() => {
+            Some(SnapshotJob::Receiving(receiving)) if self.fetching.needed_slot().is_some() => {
                 Some((receiving.writer.bytes(), receiving.target.bytes))
             }
             _ => None,
@@ -367,89 +367,94 @@ impl Snapshots {
 
     /// Returns the snapshot that this node can offer to a peer that needs one at or after `needed`.
     /// If there is none and `needed` is applied here, a snapshot is taken; the peer will ask again.
-    pub(crate) fn offer(&mut self, start: Slot, applied_to: Slot, needed: Slot) -> Offer {
-        let useful = |own: &&Manifest| own.at >= start && own.at >= needed;
+    pub(crate) fn offer_snapshot(
+        &mut self,
+        start: Slot,
+        applied_to: Slot,
+        needed: Slot,
+    ) -> SnapshotOffer {
+        let useful = |own: &&Manifest| own.slot >= start && own.slot >= needed;
         match self.own_snapshot.as_ref().filter(useful) {
-            Some(own) => Offer {
-                at: own.at,
+            Some(own) => SnapshotOffer {
+                slot: own.slot,
                 digest: own.digest,
                 bytes: own.bytes,
-                busy: self.serving.is_full(),
+                is_busy: self.serving.is_full(),
             },
             None => {
                 self.needed_from =
                     self.needed_from.max(Some(needed).filter(|needed| *needed <= applied_to));
-                Offer { at: Slot(0), digest: 0, bytes: 0, busy: true }
+                SnapshotOffer { slot: Slot(0), digest: 0, bytes: 0, is_busy: true }
             }
         }
     }
 
     /// Handles a request from a peer that has all bytes of a snapshot below `offset`. Returns
     /// `false` if the peer cannot get the rest from this node.
-    pub(crate) fn on_ask(
+    pub(crate) fn on_peer_request(
         &mut self,
         now: Time,
         from: NodeId,
         (at, digest, offset): (Slot, u128, u64),
     ) -> bool {
-        let have = self.own_snapshot.is_some_and(|own| (own.at, own.digest) == (at, digest));
+        let have = self.own_snapshot.is_some_and(|own| (own.slot, own.digest) == (at, digest));
         have && self.serving.handle_request(now, from, at, digest, offset)
     }
 
     /// Records that a peer is being sent the log from slot `from` on.
     pub(crate) fn on_learner(&mut self, now: Time, node: NodeId, from: Slot) {
-        self.serving.learns(now, node, from);
+        self.serving.record_learner(now, node, from);
     }
 
-    pub(crate) fn on_offer(&mut self, now: Time, from: NodeId, offer: Offer) {
+    pub(crate) fn on_offer(&mut self, now: Time, from: NodeId, offer: SnapshotOffer) {
         self.fetching.on_offer(now, from, offer);
     }
 
-    fn is_quiet(&self) -> bool {
+    fn has_no_work(&self) -> bool {
         let works = self.job.is_some()
             || self.resuming.is_some()
-            || self.switch.is_some()
+            || self.base_switch.is_some()
             || self.loading.is_some();
-        let wanted = self.fetching.needed().is_some()
+        let wanted = self.fetching.needed_slot().is_some()
             || self.needed_from.is_some()
-            || self.asking.requested_slot().is_some();
-        let left =
-            !self.ending.is_empty() || !self.deletable_files.is_empty() || !self.serving.is_empty();
+            || self.operator_request.requested_slot().is_some();
+        let left = !self.abandoned_writers.is_empty()
+            || !self.deletable_files.is_empty()
+            || !self.serving.is_empty();
         !works && !wanted && !left && !self.renewal.is_under_way()
     }
 
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let received = match &self.job {
-            Some(Job::Receiving(receiving)) => receiving.writer.bytes(),
+            Some(SnapshotJob::Receiving(receiving)) => receiving.writer.bytes(),
             _ => 0,
         };
         let later = |at: Time| Some(at).filter(|at| *at > now);
-        let asks = self.switch.is_none()
+        let asks = self.base_switch.is_none()
             && self.resuming.is_none()
-            && now >= self.not_before
-            && self
-                .job
-                .as_ref()
-                .is_none_or(|job| matches!(job, Job::Receiving(_)) && job.writer().has_room());
+            && now >= self.no_transfer_before
+            && self.job.as_ref().is_none_or(|job| {
+                matches!(job, SnapshotJob::Receiving(_)) && job.writer().has_room()
+            });
         let asks = asks.then(|| self.fetching.wake_at(received)).flatten();
-        crate::wake::earliest([
-            self.go_on_at,
-            later(self.not_before),
-            later(self.take_at),
-            later(self.load_at),
+        crate::wake::earliest_time([
+            self.next_turn_at,
+            later(self.no_transfer_before),
+            later(self.no_snapshot_before),
+            later(self.next_load_at),
             asks,
         ])
     }
 
     /// Abandons an unfinished snapshot. Its files are deleted once they are not in use.
-    fn abandon(&mut self, writer: Writer) {
+    fn abandon_writer(&mut self, writer: SnapshotWriter) {
         self.next_part = self.next_part.max(writer.parts_end());
-        self.ending.push(writer);
+        self.abandoned_writers.push(writer);
     }
 
     /// Deletes files that are no longer needed, unless they are being read.
     fn delete_unused_files<D: Disk>(&mut self, disk: &mut D) {
-        let ended = self.ending.extract_if(.., |writer| !writer.is_busy());
+        let ended = self.abandoned_writers.extract_if(.., |writer| !writer.is_busy());
         for writer in ended {
             self.deletable_files.extend(writer.parts());
         }
@@ -460,7 +465,7 @@ impl Snapshots {
         let held = |file: &FileId| self.held_snapshots.iter().any(|(held, _)| held.has_part(*file));
         let (kept, mut free): (VecDeque<_>, VecDeque<_>) =
             self.deletable_files.drain(..).partition(held);
-        for file in free.drain(..free.len().min(RETIRED_MAX)) {
+        for file in free.drain(..free.len().min(DELETIONS_MAX)) {
             disk.start_retire(file);
         }
         self.deletable_files = kept;

@@ -18,10 +18,10 @@ use crate::{
     contents::Contents,
     counters::Counters,
     group::Group,
-    hops::{Hop, Hops},
+    hops::{Hop, HopRing},
     observing::{Observing, events::Event},
     outbox::Outbox,
-    outlasting::{self, Confirmation, EARLY_LEVEL},
+    outlasting::{self, ConfirmationMethod, MEMORY_QUERY_LEVEL},
     peers::Peers,
     ports::{plane::Plane, service::StateMachine},
     proposing::Proposing,
@@ -32,7 +32,7 @@ use crate::{
 mod admission;
 
 /// Maximum lag, in values, at which a node counts as caught up.
-const LEVEL_VALUES: u64 = 4096;
+const CAUGHT_UP_VALUES_MAX: u64 = 4096;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
@@ -44,7 +44,7 @@ pub(crate) struct Identity {
 /// The parts on the path of a command, in order, and the facts that all of them need. Each part
 /// keeps its own state private. A wing borrows the spine for one call.
 pub(crate) struct Spine<D: Disk, S: StateMachine> {
-    pub(crate) own: Identity,
+    pub(crate) identity: Identity,
     pub(crate) protocol: Protocol,
     pub(crate) peers: Peers,
     pub(crate) proposing: Proposing,
@@ -57,7 +57,7 @@ pub(crate) struct Spine<D: Disk, S: StateMachine> {
     pub(crate) observing: Observing,
     pub(crate) counters: Counters,
     /// Timestamps of hops, if enabled.
-    pub(crate) hops: Option<Box<Hops>>,
+    pub(crate) hops: Option<Box<HopRing>>,
 }
 
 impl<D: Disk, S: StateMachine> Spine<D, S> {
@@ -91,20 +91,22 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
     }
 
     /// [less-5] Returns how to confirm that a command is in memory at a quorum.
-    pub(crate) fn early_confirmation(&self) -> Confirmation {
+    pub(crate) fn early_confirmation(&self) -> ConfirmationMethod {
         match self.protocol.node().configuration().class() {
-            Class::Volatile => Confirmation::Decided,
-            Class::Durable if self.level() >= EARLY_LEVEL => Confirmation::Asked,
-            Class::Durable => Confirmation::Closed,
+            Class::Volatile => ConfirmationMethod::ByDecision,
+            Class::Durable if self.level() >= MEMORY_QUERY_LEVEL => ConfirmationMethod::ByQuery,
+            Class::Durable => ConfirmationMethod::Impossible,
         }
     }
 
     /// [last-5] Returns how to confirm that a command is on stable storage at a quorum.
-    pub(crate) fn durable_confirmation(&self) -> Confirmation {
+    pub(crate) fn durable_confirmation(&self) -> ConfirmationMethod {
         match self.protocol.node().configuration().class() {
-            Class::Durable => Confirmation::Decided,
-            Class::Volatile if self.level() >= outlasting::LEVEL => Confirmation::Asked,
-            Class::Volatile => Confirmation::Closed,
+            Class::Durable => ConfirmationMethod::ByDecision,
+            Class::Volatile if self.level() >= outlasting::DISK_QUERY_LEVEL => {
+                ConfirmationMethod::ByQuery
+            }
+            Class::Volatile => ConfirmationMethod::Impossible,
         }
     }
 
@@ -117,28 +119,29 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
     /// Returns the current time. The process may have been suspended since its turn began, so the
     /// input that it now reads may have been sent after the turn's timestamp.
     pub(crate) fn read_clock(&self, now: Time) -> Time {
-        self.clocks.steady().map_or(now, |clock| clock.now().max(now))
+        self.clocks.steady_clock().map_or(now, |clock| clock.now().max(now))
     }
 
     /// [time-3] Compares the clocks and reports changes. Returns the group's time, if known.
-    pub(crate) fn look_at_clocks(&mut self, now: Time, wall_ms: u64) -> u64 {
+    pub(crate) fn check_clocks(&mut self, now: Time, wall_ms: u64) -> u64 {
         self.clocks.update_own_reading(now, wall_ms);
-        let (leads, node) = (self.protocol.leads(), self.protocol.node());
+        let (leads, node) = (self.protocol.is_leader(), self.protocol.node());
         let (time_ms, configuration) = (self.applying.time().ms(), node.configuration());
-        let news = self.clocks.check_clocks(now, time_ms, self.own.member, leads, configuration);
+        let news =
+            self.clocks.check_clocks(now, time_ms, self.identity.member, leads, configuration);
         for off in news {
             self.observing.queue_event(Event::ClockOff(off));
         }
-        self.clocks.now_ms(self.read_clock(now)).max(time_ms)
+        self.clocks.group_or_wall_ms(self.read_clock(now)).max(time_ms)
     }
 
     /// Returns a member's lag in slots, if this node leads and is in contact with it.
-    pub(crate) fn lag(&self, now: Time, member: Member) -> Option<u64> {
-        if member == self.own.member {
+    pub(crate) fn member_lag(&self, now: Time, member: Member) -> Option<u64> {
+        if member == self.identity.member {
             return Some(0);
         }
         let met = self.peers.member(member.node) == Some(member);
-        let followers = self.protocol.node().followers(now);
+        let followers = self.protocol.node().follower_lags(now);
         let mut followers = followers.into_iter();
         let follower = followers.find(|(node, heard, _)| *node == member.node && *heard && met);
         follower.map(|(_, _, lag)| lag)
@@ -146,18 +149,18 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
 
     /// [join-1] Returns whether a member with a lag of `lag` slots counts as caught up: it is at
     /// most a few values behind, each of which may cover many slots.
-    pub(crate) fn is_level(&self, lag: u64) -> bool {
-        let leading = self.protocol.node().leading();
+    pub(crate) fn is_caught_up(&self, lag: u64) -> bool {
+        let leading = self.protocol.node().phase2();
         let tally = leading.map(|leading| (leading.tally.next(), leading.tally.len()));
         let (next, under_way) = tally.unwrap_or_default();
         let at = Slot(next.0.saturating_sub(lag));
         let values = self.applying.history().values_since(at);
         let values = values.map(|values| (values + under_way) as u64);
-        let most = LEVEL_VALUES.min(self.protocol.window_slots());
+        let most = CAUGHT_UP_VALUES_MAX.min(self.protocol.window_slots());
         lag <= most || values.is_some_and(|values| values <= most)
     }
 
-    pub(crate) fn is_spent(&self, node: NodeId) -> bool {
+    pub(crate) fn is_id_removed(&self, node: NodeId) -> bool {
         let identity = self.applying.membership().eras().identity(node);
         identity.is_some_and(|identity| identity.is_removed)
     }
@@ -167,7 +170,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
     }
 
     pub(crate) fn outbox<'a>(&'a mut self, plane: &'a mut dyn Plane) -> Outbox<'a> {
-        Outbox::new(self.own.member, plane, &mut self.counters)
+        Outbox::new(self.identity.member, plane, &mut self.counters)
     }
 
     /// Returns the group's table as of the applied slots: ids, addresses and the plan.

@@ -7,7 +7,7 @@ use quorate_core::{
     slot::SlotRange,
     time::Time,
 };
-use quorate_log::disk::{Disk, Lack};
+use quorate_log::disk::{Disk, ExhaustedResource};
 use quorate_log::{Log, LogError, ReadDone};
 use quorate_wire::BODY_BYTES_MAX;
 
@@ -19,15 +19,15 @@ use crate::{
 
 /// Interval in milliseconds at which a log that lacks free space or file descriptors retries, even
 /// without input.
-const SHORT_RETRY_MS: u64 = 100;
+const SHORTAGE_RETRY_MS: u64 = 100;
 /// Time in milliseconds without free space or a file descriptor after which the log counts as
 /// unable to write. Trimming may free space sooner.
-const SHORT_MS: u64 = 100;
+const SHORTAGE_TIMEOUT_MS: u64 = 100;
 /// Time in milliseconds after which a pending write or segment creation makes the log count as
 /// unable to write. Busy disks finish sooner; some disks stall for longer and then recover.
-const HANGS_MS: u64 = 700;
+const HANG_TIMEOUT_MS: u64 = 700;
 /// Maximum time in milliseconds that records may wait in memory if no caller awaits them.
-const LINGER_MS: u64 = 5;
+const WRITE_DELAY_MAX_MS: u64 = 5;
 
 /// Form in which a record contains a value's bytes.
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +52,9 @@ pub(crate) struct Storing<D: Disk> {
     /// Error of the last read, if it failed.
     read_failure: Option<String>,
     /// Deadline for writing the records that wait in memory, if any do.
-    write_by: Option<Time>,
+    write_deadline: Option<Time>,
     /// Time at which a log that lacks free space or file descriptors retries.
-    short_retry_at: Time,
+    shortage_retry_at: Time,
     /// Number of the last completed write, and the time since when no further one has completed;
     /// set only while records wait to be written.
     write_wait: Option<(u64, Time)>,
@@ -67,7 +67,7 @@ pub(crate) struct Storing<D: Disk> {
 /// Outcome of a query for the lost slots of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LostSlotsOutcome {
-    Yes,
+    Asked,
     /// The log cannot answer at the moment.
     NotNow,
     /// None of these slots is needed from the disk: they were trimmed, or their latest records are
@@ -84,8 +84,8 @@ impl<D: Disk> Storing<D> {
             persisted_to: RecordSeq(0),
             failure: None,
             read_failure: None,
-            write_by: None,
-            short_retry_at: now,
+            write_deadline: None,
+            shortage_retry_at: now,
             write_wait: None,
             backlog_bytes_max: limits.log_backlog_bytes,
             read_bytes_max: limits.log_read_bytes,
@@ -110,7 +110,7 @@ impl<D: Disk> Storing<D> {
     }
 
     /// Stops appending because of `why`. Returns `false` if appending had already stopped.
-    pub(crate) fn fail(&mut self, why: String) -> bool {
+    pub(crate) fn stop_appending(&mut self, why: String) -> bool {
         let first = self.failure.is_none();
         if first {
             self.failure = Some(why);
@@ -133,14 +133,14 @@ impl<D: Disk> Storing<D> {
         hard: HardState,
     ) -> Result<(), LogError> {
         if let Some(range) = range {
-            self.reads.appended(seq, range, self.failure.is_some());
+            self.reads.record_appended(seq, range, self.failure.is_some());
         }
         self.write(seq, record, written, hard)
     }
 
     /// Appends the first part of a record of the core. The rest follows under the record's number,
     /// and completes the record for the core.
-    pub(crate) fn append_before(
+    pub(crate) fn append_part(
         &mut self,
         seq: RecordSeq,
         record: &Record,
@@ -148,7 +148,7 @@ impl<D: Disk> Storing<D> {
         written: RecordForm<'_>,
         hard: HardState,
     ) -> Result<(), LogError> {
-        self.reads.appended(seq, range, self.failure.is_some());
+        self.reads.record_appended(seq, range, self.failure.is_some());
         self.write(self.last_record, record, written, hard)
     }
 
@@ -183,9 +183,9 @@ impl<D: Disk> Storing<D> {
     /// Processes completed disk operations. Returns the number of the last record on stable
     /// storage, if it has changed.
     pub(crate) fn poll(&mut self, now: Time) -> Result<Option<RecordSeq>, LogError> {
-        if self.short_retry().is_some_and(|at| at <= now) {
-            self.log.try_again();
-            self.short_retry_at = now.plus_ms(SHORT_RETRY_MS);
+        if self.shortage_retry_at().is_some_and(|at| at <= now) {
+            self.log.retry_now();
+            self.shortage_retry_at = now.plus_ms(SHORTAGE_RETRY_MS);
         }
         let polled = self.log.poll();
         self.update_wait(now);
@@ -194,13 +194,13 @@ impl<D: Disk> Storing<D> {
             return Ok(None);
         }
         self.persisted_to = persisted_to;
-        self.reads.written(persisted_to);
+        self.reads.record_written(persisted_to);
         Ok(Some(persisted_to))
     }
 
     /// Returns the number of the last write that has ended together with all writes before it.
     pub(crate) fn written_to(&self) -> u64 {
-        let oldest = self.log.writes().next();
+        let oldest = self.log.writes_in_flight().next();
         let next = oldest.map_or(self.log.next_seq(), |(seq, _)| seq);
         next.saturating_sub(1)
     }
@@ -218,30 +218,30 @@ impl<D: Disk> Storing<D> {
 
     /// [live-3] Returns why this log cannot write at present; `None` if it can, or if it has failed
     /// permanently. This sets no timer, since heartbeats and timeouts call it often enough.
-    pub(crate) fn trouble(&self, now: Time) -> Option<&'static str> {
+    pub(crate) fn write_obstacle(&self, now: Time) -> Option<&'static str> {
         let (_, since) = self.write_wait?;
         let waited_us = now.since_us(since);
-        match self.log.obstacle() {
-            Some(error) if waited_us >= SHORT_MS * 1000 => Some(match error.lack {
-                Some(Lack::Descriptors) => "no descriptor for the log",
-                Some(Lack::Space) | None => "no room for the log",
+        match self.log.write_obstacle() {
+            Some(error) if waited_us >= SHORTAGE_TIMEOUT_MS * 1000 => Some(match error.exhausted {
+                Some(ExhaustedResource::Descriptors) => "no descriptor for the log",
+                Some(ExhaustedResource::Space) | None => "no room for the log",
             }),
-            _ => (waited_us >= HANGS_MS * 1000).then_some("a write to the log does not end"),
+            _ => (waited_us >= HANG_TIMEOUT_MS * 1000).then_some("a write to the log does not end"),
         }
     }
 
     /// Starts writing the appended records, or leaves them in memory for a while unless their
     /// completion is `awaited`.
     pub(crate) fn submit(&mut self, now: Time, awaited: bool) {
-        if self.log.lingers() {
-            let due = *self.write_by.get_or_insert(now.plus_ms(LINGER_MS));
+        if self.log.is_lingering() {
+            let due = *self.write_deadline.get_or_insert(now.plus_ms(WRITE_DELAY_MAX_MS));
             if awaited || now >= due {
                 self.log.write_soon();
             }
         }
-        self.log.submit();
-        if !self.log.lingers() {
-            self.write_by = None;
+        self.log.start_writes();
+        if !self.log.is_lingering() {
+            self.write_deadline = None;
         }
         self.update_wait(now);
     }
@@ -250,7 +250,7 @@ impl<D: Disk> Storing<D> {
     pub(crate) fn write_all(&mut self, hard: HardState) {
         if self.failure.is_none() {
             self.log.checkpoint(hard);
-            self.log.submit();
+            self.log.start_writes();
         }
     }
 
@@ -262,14 +262,14 @@ impl<D: Disk> Storing<D> {
     /// Starts reading the part of `range` before the first slot whose record is still in memory,
     /// unless a read of the same kind is in flight.
     pub(crate) fn read(&mut self, now: Time, purpose: Purpose, range: SlotRange) {
-        let range = self.reads.readable(range);
+        let range = self.reads.readable_part(range);
         if !range.is_empty() && self.reads.may_start(now, purpose.kind()) {
             self.reads.start_read(&mut self.log, purpose, range, self.read_bytes_max);
         }
     }
 
     /// Queries which of these slots are lost. They are read together, as one request.
-    pub(crate) fn ask_whether_lost(&mut self, now: Time, slots: SlotRange) -> LostSlotsOutcome {
+    pub(crate) fn query_lost_slots(&mut self, now: Time, slots: SlotRange) -> LostSlotsOutcome {
         // The log may have been trimmed since these slots were found to be damaged.
         let left = SlotRange::new(slots.from.max(self.log.start()), slots.to);
         let Some(slot) = self.reads.first_written(left) else {
@@ -282,28 +282,28 @@ impl<D: Disk> Storing<D> {
         self.reads.start_read(&mut self.log, Purpose::Scrub, one, 1);
         match self.reads.may_start(now, Kind::Scrub) {
             true => LostSlotsOutcome::NotNow,
-            false => LostSlotsOutcome::Yes,
+            false => LostSlotsOutcome::Asked,
         }
     }
 
     /// Writes the hard state again, because its record is damaged.
-    pub(crate) fn restate(&mut self, hard: HardState) {
+    pub(crate) fn rewrite_hard_state(&mut self, hard: HardState) {
         if self.failure.is_none() {
             self.log.checkpoint(hard);
         }
     }
 
-    pub(crate) fn may_read(&self, now: Time, kind: Kind) -> bool {
+    pub(crate) fn can_read(&self, now: Time, kind: Kind) -> bool {
         self.reads.may_start(now, kind)
     }
 
-    pub(crate) fn read_later(&mut self, kind: Kind, until: Time) {
+    pub(crate) fn postpone_reads(&mut self, kind: Kind, until: Time) {
         self.reads.postpone_reads(kind, until);
     }
 
     pub(crate) fn next_read(&mut self) -> Option<(Purpose, ReadDone)> {
-        while let Some(done) = self.log.next_read() {
-            if let Some(purpose) = self.reads.ended(done.token) {
+        while let Some(done) = self.log.next_read_done() {
+            if let Some(purpose) = self.reads.end_read(done.token) {
                 return Some((purpose, done));
             }
         }
@@ -311,7 +311,7 @@ impl<D: Disk> Storing<D> {
     }
 
     /// Handles the result of a read. Returns the error to report, if it is new.
-    pub(crate) fn note_read(&mut self, done: &ReadDone) -> Option<String> {
+    pub(crate) fn record_read_result(&mut self, done: &ReadDone) -> Option<String> {
         let Err(error) = &done.result else {
             self.read_failure = None;
             return None;
@@ -331,14 +331,14 @@ impl<D: Disk> Storing<D> {
         self.reads.wake_at(now)
     }
 
-    pub(crate) fn write_by(&self) -> Option<Time> {
-        self.write_by
+    pub(crate) fn write_deadline(&self) -> Option<Time> {
+        self.write_deadline
     }
 
     /// Returns the time of the next retry while the log lacks a resource. Polling is needed because
     /// a disk does not report when space becomes free.
-    pub(crate) fn short_retry(&self) -> Option<Time> {
-        self.log.is_short().then_some(self.short_retry_at)
+    pub(crate) fn shortage_retry_at(&self) -> Option<Time> {
+        self.log.is_short_of_resources().then_some(self.shortage_retry_at)
     }
 }
 

@@ -23,95 +23,97 @@ use quorate_core::{
     value::StreamName,
 };
 use quorate_log::disk::Blocks;
-use quorate_stream::{Change, Command, Denied, Name, StreamOutcome, Table, table::LocateError};
+use quorate_stream::{
+    Command, Denied, InnerStreamChange, Name, StreamOutcome, Table, table::LocateError,
+};
 
 use crate::{
-    applying::applier::Appended,
-    contents::runs::Runs,
+    applying::applier::AppendedBytes,
+    contents::runs::StreamBuffers,
     ports::{front::Failure, stream_front::StreamTag},
     proposing::gather::Waiter,
-    streaming::{keeping::Keeping, offering::Offering, owning::Owning},
-    wake::earliest,
+    streaming::{keeping::StreamStorage, offering::StreamProposals, owning::OwnedPieces},
+    wake::earliest_time,
 };
 
 /// Interval in milliseconds at which a leader checks streams for bytes that exceed their retention.
-const RETAIN_MS: u64 = 1000;
+const RETENTION_CHECK_MS: u64 = 1000;
 /// Minimum number of bytes for which a trim is proposed, equal to a chunk of the store.
-const RETAIN_BYTES: u64 = 256 << 10;
+const TRIM_BYTES_MIN: u64 = 256 << 10;
 /// Number of retention checks within the maximum age of bytes.
-const AGE_PARTS: u64 = 64;
+const AGE_CHECKS: u64 = 64;
 
 /// Maximum number of waits for positions that have no bytes yet.
-const WAITS_MAX: usize = 4096;
+const POSITION_WAITS_MAX: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FrontEvent {
-    Done(StreamTag, StreamOutcome),
+    Executed(StreamTag, StreamOutcome),
     Refused(StreamTag, Denied),
     Failed(StreamTag, Failure),
-    Looked(StreamTag),
+    UpToDate(StreamTag),
     Bytes(StreamTag, Blocks),
-    Nowhere(StreamTag, LocateError),
+    NoBytes(StreamTag, LocateError),
     Durable(StreamName, u64),
     Ended(StreamName, u64),
 }
 
 pub(crate) struct Streaming {
-    pub(crate) owning: Owning,
-    pub(crate) offering: Offering,
-    pub(crate) keeping: Keeping,
+    pub(crate) owned_pieces: OwnedPieces,
+    pub(crate) proposals: StreamProposals,
+    pub(crate) stream_storage: StreamStorage,
     /// Positions of streams for which fronts wait.
     position_waits: BTreeMap<Name, Vec<(u64, StreamTag)>>,
     front_events: VecDeque<FrontEvent>,
     /// Bytes appended in this turn, to be processed at its end.
-    pub(crate) appended: Vec<Appended>,
-    pub(crate) runs: Vec<(StreamName, SlotRange, bool)>,
-    pub(crate) done: Vec<(Waiter, quorate_stream::Reply)>,
+    pub(crate) appended_bytes: Vec<AppendedBytes>,
+    pub(crate) applied_runs: Vec<(StreamName, SlotRange, bool)>,
+    pub(crate) executed_commands: Vec<(Waiter, quorate_stream::Reply)>,
     /// Boot number of each connected peer.
-    boots: BTreeMap<NodeId, u32>,
+    peer_boots: BTreeMap<NodeId, u32>,
     /// Maximum number of this node's proposals in flight, of all kinds.
     inflight_max: usize,
     /// Clients have put bytes that have not been processed yet.
-    fresh: bool,
+    has_fresh_bytes: bool,
     /// Time of the leader's next retention check.
     retain_at: Time,
     /// A stream may have bytes that exceed its retention, or may get some later.
-    retains: bool,
+    needs_retention_checks: bool,
     aged_at: Option<Time>,
 }
 
 impl Streaming {
     pub(crate) fn new(
-        owning: Owning,
-        offering: Offering,
-        keeping: Keeping,
+        owning: OwnedPieces,
+        offering: StreamProposals,
+        keeping: StreamStorage,
         inflight_max: usize,
     ) -> Self {
         Self {
-            owning,
-            offering,
-            keeping,
-            boots: BTreeMap::new(),
+            owned_pieces: owning,
+            proposals: offering,
+            stream_storage: keeping,
+            peer_boots: BTreeMap::new(),
             inflight_max,
-            fresh: false,
+            has_fresh_bytes: false,
             retain_at: Time(0),
-            retains: true,
+            needs_retention_checks: true,
             aged_at: None,
             position_waits: BTreeMap::new(),
             front_events: VecDeque::new(),
-            appended: Vec::new(),
-            runs: Vec::new(),
-            done: Vec::new(),
+            appended_bytes: Vec::new(),
+            applied_runs: Vec::new(),
+            executed_commands: Vec::new(),
         }
     }
 
     pub(crate) fn peer_up(&mut self, node: NodeId, boot: u32) {
-        self.boots.insert(node, boot);
-        self.owning.peer_up(node);
+        self.peer_boots.insert(node, boot);
+        self.owned_pieces.peer_up(node);
     }
 
     pub(crate) fn peer_down(&mut self, node: NodeId) {
-        self.boots.remove(&node);
+        self.peer_boots.remove(&node);
     }
 
     /// Returns the next stream whose owner is lost. `own` is this node and its boot number.
@@ -122,12 +124,12 @@ impl Streaming {
         streams: &Table,
         own: (NodeId, u32),
     ) -> Option<StreamName> {
-        let boots = &self.boots;
+        let boots = &self.peer_boots;
         let boot = |node: NodeId| match node == own.0 {
             true => Some(own.1),
             false => boots.get(&node).copied(),
         };
-        self.offering.next_lost(now, applied_to, streams, boot)
+        self.proposals.next_lost(now, applied_to, streams, boot)
     }
 
     /// Returns the number of proposals in flight up to which streams may add more. The rest of the
@@ -146,49 +148,56 @@ impl Streaming {
         if now < self.retain_at {
             return Vec::new();
         }
-        self.retain_at = now.plus_ms(RETAIN_MS);
+        self.retain_at = now.plus_ms(RETENTION_CHECK_MS);
         let trim = |(name, before): (&Name, u64)| Command::Trim {
             name: name.clone(),
             retain_from: before,
         };
-        let mut commands: Vec<Command> = streams.overfull(RETAIN_BYTES).map(trim).collect();
-        if let Some(age_ms) = streams.shortest_age() {
+        let mut commands: Vec<Command> =
+            streams.streams_over_size(TRIM_BYTES_MIN).map(trim).collect();
+        if let Some(age_ms) = streams.min_age_bound_ms() {
             // The interval matches the resolution with which the table records ages.
-            let every = (age_ms / AGE_PARTS).max(RETAIN_MS);
+            let every = (age_ms / AGE_CHECKS).max(RETENTION_CHECK_MS);
             if self.aged_at.is_none_or(|at| now >= at.plus_ms(every)) {
                 self.aged_at = Some(now);
                 commands.push(Command::Age { now_ms: wall_ms });
             }
         }
-        self.retains = !commands.is_empty() || streams.shortest_age().is_some();
+        self.needs_retention_checks = !commands.is_empty() || streams.min_age_bound_ms().is_some();
         commands
     }
 
     pub(crate) fn retain_at(&self) -> Option<Time> {
-        self.retains.then_some(self.retain_at)
+        self.needs_retention_checks.then_some(self.retain_at)
     }
 
-    pub(crate) fn note_fresh(&mut self) {
-        self.fresh = true;
+    pub(crate) fn mark_fresh_bytes(&mut self) {
+        self.has_fresh_bytes = true;
     }
 
-    pub(crate) fn has_fresh(&self) -> bool {
-        self.fresh || !self.front_events.is_empty()
+    pub(crate) fn has_fresh_bytes(&self) -> bool {
+        self.has_fresh_bytes || !self.front_events.is_empty()
     }
 
-    pub(crate) fn take_fresh(&mut self) {
-        self.fresh = false;
+    pub(crate) fn clear_fresh_bytes(&mut self) {
+        self.has_fresh_bytes = false;
     }
 
     /// Returns the time at which streams next need a turn, even without further input.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
-        earliest([self.owning.wake_at(), self.offering.wake_at(now), self.keeping.wake_at()])
+        earliest_time([
+            self.owned_pieces.wake_at(),
+            self.proposals.wake_at(now),
+            self.stream_storage.wake_at(),
+        ])
     }
 
     pub(crate) fn queue_event(&mut self, told: FrontEvent) {
         let own = match &told {
-            FrontEvent::Done(tag, _) | FrontEvent::Refused(tag, _) => owning::is_own(*tag),
-            FrontEvent::Failed(tag, _) => self.owning.failed(*tag) || owning::is_own(*tag),
+            FrontEvent::Executed(tag, _) | FrontEvent::Refused(tag, _) => owning::is_own_tag(*tag),
+            FrontEvent::Failed(tag, _) => {
+                self.owned_pieces.on_failed(*tag) || owning::is_own_tag(*tag)
+            }
             _ => false,
         };
         if !own {
@@ -208,7 +217,7 @@ impl Streaming {
         position: u64,
         streams: &Table,
     ) -> Result<(), Failure> {
-        if self.position_waits.values().map(Vec::len).sum::<usize>() >= WAITS_MAX {
+        if self.position_waits.values().map(Vec::len).sum::<usize>() >= POSITION_WAITS_MAX {
             return Err(Failure::Busy);
         }
         self.position_waits.entry(name.clone()).or_default().push((position, tag));
@@ -232,7 +241,7 @@ impl Streaming {
                 let waits_on =
                     info.as_ref().is_some_and(|info| !info.finished && info.end <= *position);
                 if !waits_on {
-                    told.push_back(FrontEvent::Looked(*tag));
+                    told.push_back(FrontEvent::UpToDate(*tag));
                 }
                 waits_on
             });
@@ -249,44 +258,44 @@ impl Streaming {
         }
     }
 
-    pub(crate) fn has_applied(&self, streams: &Table) -> bool {
-        !self.runs.is_empty() || !self.done.is_empty() || streams.has_changes()
+    pub(crate) fn has_unprocessed_effects(&self, streams: &Table) -> bool {
+        !self.applied_runs.is_empty() || !self.executed_commands.is_empty() || streams.has_changes()
     }
 
     /// Processes effects of applied slots on streams. Returns the changes for the store.
-    pub(crate) fn applied(
+    pub(crate) fn process_applied(
         &mut self,
         now: Time,
         streams: &mut Table,
-        runs: &mut Runs,
-    ) -> Vec<Change> {
+        runs: &mut StreamBuffers,
+    ) -> Vec<InnerStreamChange> {
         let mut changes = Vec::new();
-        if !self.has_applied(streams) {
+        if !self.has_unprocessed_effects(streams) {
             return changes;
         }
-        self.retains = true;
-        for (waiter, reply) in std::mem::take(&mut self.done) {
+        self.needs_retention_checks = true;
+        for (waiter, reply) in std::mem::take(&mut self.executed_commands) {
             self.on_done(now, waiter, reply);
         }
-        for (stream, range, skipped) in std::mem::take(&mut self.runs) {
+        for (stream, range, skipped) in std::mem::take(&mut self.applied_runs) {
             let Some(next) = streams.next_position(stream) else {
                 continue;
             };
-            runs.applied(stream, next);
-            self.offering.applied(stream, range, skipped);
-            if let Some(position) = self.owning.applied(now, stream, next) {
+            runs.drop_applied(stream, next);
+            self.proposals.record_applied(stream, range, skipped);
+            if let Some(position) = self.owned_pieces.record_applied(now, stream, next) {
                 self.queue_event(FrontEvent::Durable(stream, position));
             }
         }
         while let Some(change) = streams.next_change() {
             match change {
-                Change::Closed { stream, end } => {
+                InnerStreamChange::Closed { stream, end } => {
                     runs.drop_stream(stream);
-                    self.offering.remove_stream(stream);
+                    self.proposals.remove_stream(stream);
                     self.on_closed(stream, end);
                 }
-                Change::Removed { stream } => runs.drop_stream(stream),
-                Change::Trimmed { .. } => {}
+                InnerStreamChange::Removed { stream } => runs.drop_stream(stream),
+                InnerStreamChange::Trimmed { .. } => {}
             }
             changes.push(change);
         }
@@ -295,43 +304,45 @@ impl Streaming {
     }
 
     fn on_done(&mut self, now: Time, waiter: Waiter, reply: quorate_stream::Reply) {
-        if let Ok(StreamOutcome::Opened { stream, at }) = reply {
+        if let Ok(StreamOutcome::Opened { stream, start_position: at }) = reply {
             let asked = matches!(waiter, Waiter::Stream(_));
-            self.owning.opened(now, stream, at, asked);
+            self.owned_pieces.on_opened(now, stream, at, asked);
         }
         let Waiter::Stream(tag) = waiter else {
             return;
         };
         self.queue_event(match reply {
-            Ok(done) => FrontEvent::Done(tag, done),
+            Ok(done) => FrontEvent::Executed(tag, done),
             Err(denied) => FrontEvent::Refused(tag, denied),
         });
     }
 
     /// [stream-6] Handles the end of a piece that was closed at exactly this position.
     fn on_closed(&mut self, stream: StreamName, end: u64) {
-        let Some(ended) = self.owning.record_closed(stream, end) else {
+        let Some(ended) = self.owned_pieces.record_closed(stream, end) else {
             return;
         };
-        self.queue_event(FrontEvent::Durable(stream, ended.at));
-        if ended.unasked {
-            self.queue_event(FrontEvent::Ended(stream, ended.at));
+        self.queue_event(FrontEvent::Durable(stream, ended.position));
+        if ended.is_unrequested {
+            self.queue_event(FrontEvent::Ended(stream, ended.position));
         }
     }
 
-    pub(crate) fn loaded(&mut self, now: Time, streams: &Table, runs: &mut Runs) {
-        self.retains = true;
-        runs.retain(|stream| streams.may_be_open(stream));
+    pub(crate) fn on_loaded(&mut self, now: Time, streams: &Table, runs: &mut StreamBuffers) {
+        self.needs_retention_checks = true;
+        runs.retain_streams(|stream| streams.may_be_appended_to(stream));
         for stream in streams.open_streams() {
-            if let Some((first, next)) = streams.next_of_piece(stream) {
-                runs.applied(stream, next);
-                self.owning.adopt(now, stream, first, next);
+            if let Some((first, next)) = streams.next_in_open_piece(stream) {
+                runs.drop_applied(stream, next);
+                self.owned_pieces.adopt_piece(now, stream, first, next);
             }
         }
-        for (stream, end) in self.owning.lost_pieces(|stream| streams.may_be_open(stream)) {
+        for (stream, end) in
+            self.owned_pieces.lost_pieces(|stream| streams.may_be_appended_to(stream))
+        {
             self.on_closed(stream, end);
         }
-        self.offering.drop_progress();
+        self.proposals.drop_progress();
         self.end_waits(streams);
     }
 }

@@ -27,14 +27,14 @@ use quorate_log::disk::MemoryDisk;
 use quorate_log::{Log, LogOptions};
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Lane, decode};
 
-use self::{front::Ledger, plane::Buffers};
+use self::{front::RecordingFront, plane::Buffers};
 use crate::{
-    Raising, ReplicaOptions,
+    RaisePolicy, ReplicaOptions,
     clock::Clock,
-    group::asking::{Answer, Ask, Refused},
+    group::asking::{GroupAnswer, GroupRefusal, GroupRequest},
     ports::{
         front::{Failure, Requests, Sequenced, Tag},
-        plane::{Plane, Received},
+        plane::{Plane, ReceivedFrame},
         service::StateMachine,
         status::Addresses,
         stream_front::{StreamRequests, StreamTag},
@@ -45,7 +45,7 @@ use crate::{
 pub use self::front::{DeliveredEvent, Outcome};
 
 /// Duration in microseconds of each turn of a slow node, as shown by every reading of its clock.
-const SLOWLY_US: u64 = 50_000;
+const SLOW_TURN_US: u64 = 50_000;
 /// Unix time of the simulated start, in milliseconds.
 const WALL_START_MS: u64 = 1_700_000_000_000;
 /// Maximum number of polls while time does not advance. A replica that needs more never becomes
@@ -54,7 +54,7 @@ const TURNS_MAX: u32 = 10_000;
 
 /// Delays, faults and sizes of the simulated environment.
 #[derive(Clone, Debug)]
-pub struct Knobs {
+pub struct SimulatedEnvironment {
     /// Minimum delay of a frame in microseconds.
     pub delay_min_us: u64,
     /// Maximum delay of a frame in microseconds. Frames of a lane stay in order.
@@ -69,7 +69,7 @@ pub struct Knobs {
     pub segment_bytes: Option<u64>,
 }
 
-impl Default for Knobs {
+impl Default for SimulatedEnvironment {
     fn default() -> Self {
         let plane_bytes = 2 * BODY_BYTES_MAX;
         Self {
@@ -84,38 +84,38 @@ impl Default for Knobs {
 }
 
 /// A node: the state that survives a crash, and its running replica.
-struct Seat<S: StateMachine> {
+struct SimulatedNode<S: StateMachine> {
     disk: MemoryDisk,
     boot: u32,
     incarnation: Incarnation,
     replica: Option<Replica<MemoryDisk, S>>,
     plane: Buffers,
-    ledger: Ledger,
+    front: RecordingFront,
     /// Time in microseconds by which the next clock reading is ahead of the turn's start.
-    ahead: Arc<AtomicU64>,
+    clock_ahead_us: Arc<AtomicU64>,
     /// Time in microseconds by which the clock is ahead of the turn's start after the next query.
-    after_query: Arc<AtomicU64>,
+    stall_after_query_us: Arc<AtomicU64>,
     /// Every turn appears long on the clock.
-    slow: Arc<AtomicBool>,
+    is_slow: Arc<AtomicBool>,
     /// Completion times of the disk operations in flight, by id.
     disk_done: BTreeMap<u64, Time>,
     dirty: bool,
 }
 
-impl<S: StateMachine> Seat<S> {
+impl<S: StateMachine> SimulatedNode<S> {
     fn new() -> Self {
         let disk = MemoryDisk::new();
-        disk.set_manual(true);
+        disk.set_manual_completion(true);
         Self {
             disk,
             boot: 0,
             incarnation: Incarnation(0),
             replica: None,
             plane: Buffers::default(),
-            ledger: Ledger::default(),
-            ahead: Arc::default(),
-            after_query: Arc::default(),
-            slow: Arc::default(),
+            front: RecordingFront::default(),
+            clock_ahead_us: Arc::default(),
+            stall_after_query_us: Arc::default(),
+            is_slow: Arc::default(),
             disk_done: BTreeMap::new(),
             dirty: false,
         }
@@ -142,20 +142,20 @@ struct InFlight {
 /// A whole group in one thread.
 pub struct Cluster<S: StateMachine> {
     /// Environment of the nodes, which may be changed at any time.
-    pub knobs: Knobs,
+    pub knobs: SimulatedEnvironment,
     /// Options of every node, except its identity.
     pub options: ReplicaOptions,
-    make: Box<dyn FnMut(NodeId) -> S>,
-    seats: BTreeMap<NodeId, Seat<S>>,
+    make_service: Box<dyn FnMut(NodeId) -> S>,
+    nodes: BTreeMap<NodeId, SimulatedNode<S>>,
     links: BTreeMap<(Time, u64), (NodeId, InFlight)>,
     /// Arrival time of the last frame on each link, since links preserve the order.
-    link_busy: BTreeMap<(NodeId, NodeId, Lane), Time>,
-    cut: BTreeSet<(NodeId, NodeId)>,
+    last_arrivals: BTreeMap<(NodeId, NodeId, Lane), Time>,
+    cut_links: BTreeSet<(NodeId, NodeId)>,
     now: Time,
     /// Current time, shared with the nodes' clocks.
-    shown: Arc<AtomicU64>,
-    frames: u64,
-    tags: u64,
+    shown_time: Arc<AtomicU64>,
+    frame_count: u64,
+    last_tag: u64,
     dice: Dice,
 }
 
@@ -179,9 +179,9 @@ impl<S: StateMachine> Cluster<S> {
     /// level by itself.
     pub fn options(count: u32, class: Class) -> ReplicaOptions {
         let members = (1..=count).map(Member::first);
-        let founding = Configuration::simple(members, class).expect("a few nodes of weight 1");
+        let founding = Configuration::majority_of(members, class).expect("a few nodes of weight 1");
         let options = ReplicaOptions::new(7, Member::first(1), 0, founding);
-        ReplicaOptions { raising: Raising::Hold, ..options }
+        ReplicaOptions { raise_policy: RaisePolicy::OnRequest, ..options }
     }
 
     /// Creates a cluster with `options`, without starting any node.
@@ -190,43 +190,47 @@ impl<S: StateMachine> Cluster<S> {
         seed: u64,
         make: impl FnMut(NodeId) -> S + 'static,
     ) -> Self {
-        let seat = |node| (node, Seat::new());
+        let seat = |node| (node, SimulatedNode::new());
         let nodes = options.founding.members().iter().map(|voter| voter.member.node);
         Self {
-            knobs: Knobs::default(),
-            make: Box::new(make),
-            seats: nodes.map(seat).collect(),
+            knobs: SimulatedEnvironment::default(),
+            make_service: Box::new(make),
+            nodes: nodes.map(seat).collect(),
             options,
             links: BTreeMap::new(),
-            link_busy: BTreeMap::new(),
-            cut: BTreeSet::new(),
+            last_arrivals: BTreeMap::new(),
+            cut_links: BTreeSet::new(),
             // Not zero, since a replica must not depend on where time starts.
             now: Time(1_000_000),
-            shown: Arc::new(AtomicU64::new(1_000_000)),
-            frames: 0,
-            tags: 0,
+            shown_time: Arc::new(AtomicU64::new(1_000_000)),
+            frame_count: 0,
+            last_tag: 0,
             dice: Dice::new(seed),
         }
     }
 
     /// Adds a node that is not a founding member, with an empty disk. It is not running yet.
-    pub fn add(&mut self, node: NodeId) {
-        let before = self.seats.insert(node, Seat::new());
+    pub fn add_node(&mut self, node: NodeId) {
+        let before = self.nodes.insert(node, SimulatedNode::new());
         assert!(before.is_none(), "node {node} exists already");
     }
 
     /// Replaces the disk of a stopped node, and the boot number of its last process.
     pub fn put_disk(&mut self, node: NodeId, disk: MemoryDisk, boot: u32) {
         assert!(!self.runs(node), "node {node} runs");
-        disk.set_manual(true);
-        let seat = self.seat(node);
+        disk.set_manual_completion(true);
+        let seat = self.node_mut(node);
         (seat.disk, seat.boot) = (disk, boot);
     }
 
     /// Sends a request to the group at a node, and waits for the result.
-    pub fn ask_group(&mut self, node: NodeId, ask: Ask) -> Result<Answer, Refused> {
-        self.tags += 1;
-        let (now, asked) = (self.now, self.tags);
+    pub fn ask_group(
+        &mut self,
+        node: NodeId,
+        ask: GroupRequest,
+    ) -> Result<GroupAnswer, GroupRefusal> {
+        self.last_tag += 1;
+        let (now, asked) = (self.now, self.last_tag);
         self.replica_mut(node).ask_group(now, asked, ask, false);
         let mut answer = None;
         self.run_until(20_000, |cluster| {
@@ -241,12 +245,12 @@ impl<S: StateMachine> Cluster<S> {
     /// Returns the clock that a node reads during its turns, with the delays of `set_slow` and of
     /// stalls.
     fn clock(&mut self, node: NodeId) -> Clock {
-        let shown = Arc::clone(&self.shown);
-        let ahead = Arc::clone(&self.seat(node).ahead);
-        let after_query = Arc::clone(&self.seat(node).after_query);
-        let slow = Arc::clone(&self.seat(node).slow);
+        let shown = Arc::clone(&self.shown_time);
+        let ahead = Arc::clone(&self.node_mut(node).clock_ahead_us);
+        let after_query = Arc::clone(&self.node_mut(node).stall_after_query_us);
+        let slow = Arc::clone(&self.node_mut(node).is_slow);
         let read = move || {
-            let slowly_us = if slow.load(Relaxed) { SLOWLY_US } else { 0 };
+            let slowly_us = if slow.load(Relaxed) { SLOW_TURN_US } else { 0 };
             let queried_us = if QUERIED.take() { after_query.swap(0, Relaxed) } else { 0 };
             Time(shown.load(Relaxed) + slowly_us + queried_us + ahead.swap(0, Relaxed))
         };
@@ -255,38 +259,38 @@ impl<S: StateMachine> Cluster<S> {
 
     /// Makes all turns of this node appear long on its clock.
     pub fn set_slow(&mut self, node: NodeId, slow: bool) {
-        self.seat(node).slow.store(slow, Relaxed);
+        self.node_mut(node).is_slow.store(slow, Relaxed);
     }
 
     /// Suspends this node for `stall_ms` between the start of a turn and the next reading.
     pub fn set_stall(&mut self, node: NodeId, stall_ms: u64) {
-        self.seat(node).ahead.store(stall_ms * 1000, Relaxed);
+        self.node_mut(node).clock_ahead_us.store(stall_ms * 1000, Relaxed);
     }
 
     /// Suspends this node for `stall_ms` after the next query that [`note_query`] records.
     pub fn set_stall_after_query(&mut self, node: NodeId, stall_ms: u64) {
-        self.seat(node).after_query.store(stall_ms * 1000, Relaxed);
+        self.node_mut(node).stall_after_query_us.store(stall_ms * 1000, Relaxed);
     }
 
     fn set_now(&mut self, now: Time) {
         self.now = now;
-        self.shown.store(now.0, Relaxed);
+        self.shown_time.store(now.0, Relaxed);
     }
 
-    fn seat(&mut self, node: NodeId) -> &mut Seat<S> {
-        self.seats.get_mut(&node).expect("a node of this cluster")
+    fn node_mut(&mut self, node: NodeId) -> &mut SimulatedNode<S> {
+        self.nodes.get_mut(&node).expect("a node of this cluster")
     }
 
     /// Starts a node as its next process.
     pub fn start(&mut self, node: NodeId) {
-        let service = (self.make)(node);
+        let service = (self.make_service)(node);
         let (now, segment_bytes) = (self.now, self.knobs.segment_bytes);
         let clock = self.clock(node);
         let mut options = self.options.clone();
-        let seat = self.seat(node);
+        let seat = self.node_mut(node);
         assert!(seat.replica.is_none(), "node {node} runs already");
         seat.boot += 1;
-        seat.disk = seat.disk.attach();
+        seat.disk = seat.disk.reopen_after_crash();
         options.member = Member { node, incarnation: seat.incarnation };
         options.boot = seat.boot;
         options.seed = u64::from(node.0) << 32 | u64::from(seat.boot);
@@ -300,7 +304,7 @@ impl<S: StateMachine> Cluster<S> {
         let (log, recovery) = Log::open(seat.disk.clone(), log_options).expect("the log opens");
         let replica = Replica::open(options, log, recovery, service, now);
         let mut replica = replica.unwrap_or_else(|error| panic!("node {node}: {error}"));
-        replica.lend_clock(clock);
+        replica.set_clock(clock);
         seat.replica = Some(replica);
         seat.dirty = true;
         self.connect_all();
@@ -308,42 +312,42 @@ impl<S: StateMachine> Cluster<S> {
 
     /// Makes the node's next start use its next incarnation ([volatile-1]).
     pub fn forget_votes(&mut self, node: NodeId) {
-        self.seat(node).incarnation.0 += 1;
+        self.node_mut(node).incarnation.0 += 1;
     }
 
     /// Cuts a node's power. Each unflushed write is then complete, torn or lost.
     pub fn crash(&mut self, node: NodeId) {
-        let seed = self.roll();
-        self.seat(node).disk.crash(seed);
-        self.end(node);
+        let seed = self.random_number();
+        self.node_mut(node).disk.crash(seed);
+        self.end_process(node);
     }
 
     /// Ends only the process of a node; its writes survive.
     pub fn kill(&mut self, node: NodeId) {
-        self.seat(node).disk.complete_all();
-        self.end(node);
+        self.node_mut(node).disk.complete_all();
+        self.end_process(node);
     }
 
-    fn end(&mut self, node: NodeId) {
-        let seat = self.seat(node);
+    fn end_process(&mut self, node: NodeId) {
+        let seat = self.node_mut(node);
         seat.replica = None;
         seat.disk_done.clear();
-        seat.ledger = Ledger::default();
+        seat.front = RecordingFront::default();
         seat.plane.clear();
         self.connect_all();
     }
 
     pub fn runs(&self, node: NodeId) -> bool {
-        self.seats[&node].replica.is_some()
+        self.nodes[&node].replica.is_some()
     }
 
     /// Cuts all connections between two nodes, or restores them.
     pub fn set_cut(&mut self, one: NodeId, other: NodeId, cut: bool) {
         for pair in [(one, other), (other, one)] {
             if cut {
-                self.cut.insert(pair);
+                self.cut_links.insert(pair);
             } else {
-                self.cut.remove(&pair);
+                self.cut_links.remove(&pair);
             }
         }
         self.connect_all();
@@ -351,17 +355,17 @@ impl<S: StateMachine> Cluster<S> {
 
     /// Cuts a node off from all others, or reconnects it.
     pub fn isolate(&mut self, node: NodeId, cut: bool) {
-        let others: Vec<_> = self.seats.keys().copied().filter(|other| *other != node).collect();
+        let others: Vec<_> = self.nodes.keys().copied().filter(|other| *other != node).collect();
         for other in others {
             self.set_cut(node, other, cut);
         }
     }
 
     fn connect_all(&mut self) {
-        let nodes: Vec<_> = self.seats.keys().copied().collect();
+        let nodes: Vec<_> = self.nodes.keys().copied().collect();
         let bytes_max = self.knobs.plane_bytes;
         for &node in &nodes {
-            self.seat(node).plane.set_bytes_max(bytes_max);
+            self.node_mut(node).plane.set_bytes_max(bytes_max);
             for &peer in nodes.iter().filter(|peer| **peer != node) {
                 self.connect(node, peer);
             }
@@ -369,14 +373,15 @@ impl<S: StateMachine> Cluster<S> {
     }
 
     fn connect(&mut self, node: NodeId, peer: NodeId) {
-        let other = &self.seats[&peer];
+        let other = &self.nodes[&peer];
         let member = Member { node: peer, incarnation: other.incarnation };
         let boot = other.boot;
         let newest = other.replica.as_ref().map(|replica| replica.levels().newest);
         let newest = newest.unwrap_or_default();
-        let up = other.replica.is_some() && self.runs(node) && !self.cut.contains(&(node, peer));
+        let up =
+            other.replica.is_some() && self.runs(node) && !self.cut_links.contains(&(node, peer));
         let now = self.now;
-        let seat = self.seat(node);
+        let seat = self.node_mut(node);
         let was = seat.plane.set_connected(peer, up);
         let Some(replica) = &mut seat.replica else {
             seat.plane.disconnect_all();
@@ -391,7 +396,7 @@ impl<S: StateMachine> Cluster<S> {
     }
 
     /// Returns a pseudo-random number that depends on the seed and the earlier calls.
-    pub fn roll(&mut self) -> u64 {
+    pub fn random_number(&mut self) -> u64 {
         self.dice.word()
     }
 
@@ -404,31 +409,31 @@ impl<S: StateMachine> Cluster<S> {
     }
 
     pub fn replica(&self, node: NodeId) -> &Replica<MemoryDisk, S> {
-        self.seats[&node].replica.as_ref().expect("the node runs")
+        self.nodes[&node].replica.as_ref().expect("the node runs")
     }
 
     pub fn replica_mut(&mut self, node: NodeId) -> &mut Replica<MemoryDisk, S> {
-        let seat = self.seat(node);
+        let seat = self.node_mut(node);
         seat.dirty = true;
         seat.replica.as_mut().expect("the node runs")
     }
 
     pub fn poll_over(&mut self, node: NodeId, plane: &mut dyn Plane) {
         let now = self.now;
-        let seat = self.seat(node);
+        let seat = self.node_mut(node);
         let replica = seat.replica.as_mut().expect("the node runs");
-        replica.poll(now, 0, plane, &mut seat.ledger);
+        replica.poll(now, 0, plane, &mut seat.front);
     }
 
     /// Returns a node's disk, to inject faults.
     pub fn disk(&self, node: NodeId) -> &MemoryDisk {
-        &self.seats[&node].disk
+        &self.nodes[&node].disk
     }
 
     /// Returns a leader that a quorum follows.
     pub fn leader(&self) -> Option<NodeId> {
         let follows = |leader: NodeId, node: NodeId| {
-            let replica = self.seats.get(&node).and_then(|seat| seat.replica.as_ref());
+            let replica = self.nodes.get(&node).and_then(|seat| seat.replica.as_ref());
             replica.is_some_and(|replica| replica.node().leader() == Some(leader))
         };
         let leads = |leader: NodeId| {
@@ -439,7 +444,7 @@ impl<S: StateMachine> Cluster<S> {
             let following = following.fold(MemberSet::default(), |set, (at, _)| set.with(at));
             node.can_propose() && configuration.is_quorum(Phase::Two, following)
         };
-        let mut nodes = self.seats.keys().copied();
+        let mut nodes = self.nodes.keys().copied();
         nodes.find(|node| self.runs(*node) && leads(*node))
     }
 
@@ -449,13 +454,13 @@ impl<S: StateMachine> Cluster<S> {
         node: NodeId,
         ask: impl FnOnce(&mut dyn Requests, Tag) -> Result<(), Failure>,
     ) -> Tag {
-        self.tags += 1;
-        let (tag, now, wall_ms) = (Tag(self.tags), self.now, self.wall_ms());
-        let seat = self.seat(node);
+        self.last_tag += 1;
+        let (tag, now, wall_ms) = (Tag(self.last_tag), self.now, self.wall_ms());
+        let seat = self.node_mut(node);
         seat.dirty = true;
         let replica = seat.replica.as_mut().expect("the node runs");
         if let Err(failure) = ask(&mut replica.requests(now, wall_ms), tag) {
-            seat.ledger.record_refusal(tag, failure);
+            seat.front.record_refusal(tag, failure);
         }
         tag
     }
@@ -466,9 +471,9 @@ impl<S: StateMachine> Cluster<S> {
         node: NodeId,
         ask: impl FnOnce(&mut dyn StreamRequests, StreamTag) -> T,
     ) -> (StreamTag, T) {
-        self.tags += 1;
-        let (tag, now, wall_ms) = (StreamTag(self.tags), self.now, self.wall_ms());
-        let seat = self.seat(node);
+        self.last_tag += 1;
+        let (tag, now, wall_ms) = (StreamTag(self.last_tag), self.now, self.wall_ms());
+        let seat = self.node_mut(node);
         seat.dirty = true;
         let replica = seat.replica.as_mut().expect("the node runs");
         let mut requests = replica.requests(now, wall_ms);
@@ -478,18 +483,18 @@ impl<S: StateMachine> Cluster<S> {
 
     /// Takes the stream events of a node's front since the last call.
     pub fn take_stream_events(&mut self, node: NodeId) -> Vec<DeliveredEvent> {
-        self.seat(node).ledger.take_heard()
+        self.node_mut(node).front.take_heard()
     }
 
     /// Returns the messages of the notices that a node's front has received.
     pub fn notices(&self, node: NodeId) -> &[Vec<u8>] {
-        self.seats[&node].ledger.notices()
+        self.nodes[&node].front.notices()
     }
 
     /// Starts a read at `node` with bounded staleness.
-    pub fn read_within(&mut self, node: NodeId, most_ms: u64, query: &[u8]) -> Tag {
+    pub fn read_bounded(&mut self, node: NodeId, most_ms: u64, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read_within(tag, most_ms));
-        self.seat(node).ledger.store_query(tag, query);
+        self.node_mut(node).front.store_query(tag, query);
         tag
     }
 
@@ -518,26 +523,26 @@ impl<S: StateMachine> Cluster<S> {
 
     pub fn read(&mut self, node: NodeId, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read(tag));
-        self.seat(node).ledger.store_query(tag, query);
+        self.node_mut(node).front.store_query(tag, query);
         tag
     }
 
     /// Starts a read at `node` that runs between the writes requested before and after it.
     pub fn read_in_order(&mut self, node: NodeId, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.queue_read(tag));
-        self.seat(node).ledger.store_query(tag, query);
+        self.node_mut(node).front.store_query(tag, query);
         tag
     }
 
     /// Returns the result of a request at `node`, if it has completed.
     pub fn outcome(&self, node: NodeId, tag: Tag) -> Option<&Outcome> {
-        self.seats[&node].ledger.outcome(tag)
+        self.nodes[&node].front.outcome(tag)
     }
 
     /// Runs until `done` returns `true`, for at most `ms` milliseconds. Returns whether it did.
     pub fn run_until(&mut self, ms: u64, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let end = self.now.plus_ms(ms);
-        self.settle();
+        self.run_until_idle();
         loop {
             if done(self) {
                 return true;
@@ -546,7 +551,7 @@ impl<S: StateMachine> Cluster<S> {
                 Some(at) => self.advance(at),
                 None => {
                     self.set_now(end);
-                    self.settle();
+                    self.run_until_idle();
                     return done(self);
                 }
             }
@@ -558,8 +563,8 @@ impl<S: StateMachine> Cluster<S> {
     }
 
     fn next_event(&self) -> Option<Time> {
-        let wakes = self.seats.values().filter_map(|seat| seat.replica.as_ref()?.wake_at(self.now));
-        let disks = self.seats.values().flat_map(|seat| seat.disk_done.values().copied());
+        let wakes = self.nodes.values().filter_map(|seat| seat.replica.as_ref()?.wake_at(self.now));
+        let disks = self.nodes.values().flat_map(|seat| seat.disk_done.values().copied());
         let frames = self.links.keys().next().map(|(at, _)| *at);
         wakes.chain(disks).chain(frames).min()
     }
@@ -569,15 +574,15 @@ impl<S: StateMachine> Cluster<S> {
         self.complete_disks();
         self.deliver_frames();
         let now = self.now;
-        for seat in self.seats.values_mut() {
+        for seat in self.nodes.values_mut() {
             let wake = seat.replica.as_ref().and_then(|replica| replica.wake_at(now));
             seat.dirty |= wake.is_some_and(|at| at <= now);
         }
-        self.settle();
+        self.run_until_idle();
     }
 
     fn complete_disks(&mut self) {
-        for seat in self.seats.values_mut() {
+        for seat in self.nodes.values_mut() {
             let due: Vec<_> = seat.disk_done.iter().filter(|(_, at)| **at <= self.now).collect();
             let due: Vec<_> = due.into_iter().map(|(id, _)| *id).collect();
             for id in due {
@@ -593,85 +598,85 @@ impl<S: StateMachine> Cluster<S> {
             && first.key().0 <= self.now
         {
             let (from, frame) = first.remove();
-            let lost = self.roll() % 1000 < self.knobs.loss_per_mille;
-            let gone = self.seats[&from].boot != frame.boot || !self.runs(from);
-            if lost || gone || self.cut.contains(&(from, frame.to)) || !self.runs(frame.to) {
+            let lost = self.random_number() % 1000 < self.knobs.loss_per_mille;
+            let gone = self.nodes[&from].boot != frame.boot || !self.runs(from);
+            if lost || gone || self.cut_links.contains(&(from, frame.to)) || !self.runs(frame.to) {
                 continue;
             }
             let (now, wall_ms) = (self.now, self.wall_ms());
-            let seat = self.seat(frame.to);
+            let seat = self.node_mut(frame.to);
             let Ok(Decoded::Frame { from, frame, .. }) = decode(&frame.bytes, BODY_BYTES_MAX)
             else {
                 panic!("a replica sent what cannot be decoded");
             };
             let replica = seat.replica.as_mut().expect("just checked");
-            let received = Received::plain(from, frame);
+            let received = ReceivedFrame::without_attributes(from, frame);
             replica.on_frame(now, wall_ms, received, &mut seat.plane);
             seat.dirty = true;
         }
     }
 
     /// Runs turns of all nodes that have work, until none has.
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         let mut turns = 0;
-        while let Some(node) = self.seats.iter().find(|(_, seat)| seat.dirty).map(|(node, _)| *node)
+        while let Some(node) = self.nodes.iter().find(|(_, seat)| seat.dirty).map(|(node, _)| *node)
         {
             turns += 1;
             if turns == TURNS_MAX {
-                let why = self.seats[&node]
+                let why = self.nodes[&node]
                     .replica
                     .as_ref()
                     .map(|replica| replica.wake_sources(self.now));
                 panic!("node {node} does not come to rest at {:?}: {why:?}", self.now);
             }
-            self.turn(node);
+            self.run_turn(node);
         }
     }
 
     /// Runs one turn of a node, as the reactor does after an event.
-    fn turn(&mut self, node: NodeId) {
+    fn run_turn(&mut self, node: NodeId) {
         let (now, wall_ms, disk_us) = (self.now, self.wall_ms(), self.knobs.disk_us);
-        let seat = self.seat(node);
+        let seat = self.node_mut(node);
         seat.dirty = false;
         let Some(replica) = &mut seat.replica else {
             return;
         };
-        replica.poll(now, wall_ms, &mut seat.plane, &mut seat.ledger);
-        let told = replica.deliver(now, wall_ms, &mut seat.ledger);
+        replica.poll(now, wall_ms, &mut seat.plane, &mut seat.front);
+        let told = replica.deliver_completions(now, wall_ms, &mut seat.front);
         let boot = seat.boot;
-        let sent = seat.plane.take();
-        replica.submit(now);
+        let sent = seat.plane.take_frames();
+        replica.submit_records(now);
         let wake = replica.end_turn(now);
         for pending in seat.disk.pending() {
             seat.disk_done.entry(pending.id).or_insert(now.plus_us(disk_us));
         }
         seat.dirty = told || wake.is_some_and(|at| at <= now);
         for ((to, lane), bytes) in sent {
-            self.post(node, boot, to, lane, &bytes);
+            self.post_frames(node, boot, to, lane, &bytes);
         }
     }
 
     /// Puts each frame of a buffer on its link.
-    fn post(&mut self, from: NodeId, boot: u32, to: NodeId, lane: Lane, mut bytes: &[u8]) {
+    fn post_frames(&mut self, from: NodeId, boot: u32, to: NodeId, lane: Lane, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let Ok(Decoded::Frame { used, .. }) = decode(bytes, BODY_BYTES_MAX) else {
+            let Ok(Decoded::Frame { used_bytes: used, .. }) = decode(bytes, BODY_BYTES_MAX) else {
                 panic!("a replica sent what cannot be decoded");
             };
             let (frame, rest) = bytes.split_at(used);
             bytes = rest;
             let spread = self.knobs.delay_max_us.saturating_sub(self.knobs.delay_min_us) + 1;
-            let delay = self.knobs.delay_min_us + self.roll() % spread;
-            let busy = self.link_busy.entry((from, to, lane)).or_default();
+            let delay = self.knobs.delay_min_us + self.random_number() % spread;
+            let busy = self.last_arrivals.entry((from, to, lane)).or_default();
             let at = self.now.plus_us(delay).max(*busy);
             *busy = at;
-            self.frames += 1;
+            self.frame_count += 1;
             let frame = InFlight { boot, to, lane, bytes: frame.to_vec() };
-            self.links.insert((at, self.frames), (from, frame));
+            self.links.insert((at, self.frame_count), (from, frame));
         }
     }
 
     pub fn frames_sent(&self) -> u64 {
-        self.frames
+        self.frame_count
     }
 
     /// Drops the frames in flight, on one lane or on all.

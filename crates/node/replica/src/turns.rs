@@ -3,12 +3,12 @@
 use quorate_core::time::Time;
 
 /// Lateness in microseconds below which a turn counts as on time.
-const ON_TIME_US: u64 = 5_000;
+const ON_TIME_MAX_US: u64 = 5_000;
 
 /// The current or last turn, and its lateness.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    began: Time,
+    began_at: Time,
     ended_at: Time,
     next_due_at: Option<Time>,
     /// Lateness of the current turn in microseconds.
@@ -19,13 +19,13 @@ impl Turns {
     /// Begins or continues a turn. The first call in a late turn returns the lateness in
     /// microseconds.
     pub(crate) fn begin_turn(&mut self, now: Time) -> Option<u64> {
-        if now <= self.began {
+        if now <= self.began_at {
             return None;
         }
-        let took = self.ended_at.since_us(self.began);
+        let took = self.ended_at.since_us(self.began_at);
         let waited = self.next_due_at.map_or(0, |due| now.since_us(due.max(self.ended_at)));
-        *self = Self { began: now, ended_at: now, next_due_at: None, late_us: took + waited };
-        Some(self.late_us).filter(|late| *late >= ON_TIME_US)
+        *self = Self { began_at: now, ended_at: now, next_due_at: None, late_us: took + waited };
+        Some(self.late_us).filter(|late| *late >= ON_TIME_MAX_US)
     }
 
     /// Returns the time in microseconds before this turn in which events may have waited for a
@@ -36,7 +36,7 @@ impl Turns {
 
     /// Ends the turn at this time. `due` is the time of the next one.
     pub(crate) fn end_turn(&mut self, now: Time, due: Option<Time>) {
-        self.ended_at = now.max(self.began);
+        self.ended_at = now.max(self.began_at);
         self.next_due_at = due;
     }
 }

@@ -6,7 +6,7 @@ use quorate_core::time::Time;
 /// because it runs at several places after every event, and a chain of iterators or a call costs
 /// more instructions.
 #[inline(always)]
-pub(crate) fn earliest<const N: usize>(times: [Option<Time>; N]) -> Option<Time> {
+pub(crate) fn earliest_time<const N: usize>(times: [Option<Time>; N]) -> Option<Time> {
     const NEVER: Time = Time(u64::MAX);
     let mut first = NEVER;
     let mut any = false;
@@ -23,8 +23,8 @@ mod tests {
 
     #[test]
     fn earliest_of_the_present_times() {
-        assert_eq!(earliest([None, None]), None);
+        assert_eq!(earliest_time([None, None]), None);
         let times = [Some(Time(7)), None, Some(Time(3)), Some(Time(5))];
-        assert_eq!(earliest(times), Some(Time(3)));
+        assert_eq!(earliest_time(times), Some(Time(3)));
     }
 }

@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 use crate::units;
 
 /// Number of days before expiry at which warnings start.
-pub const SOON_DAYS: i64 = 30;
-const DAY_S: i64 = 24 * 3600;
+pub const EXPIRY_WARNING_DAYS: i64 = 30;
+const DAY_SECONDS: i64 = 24 * 3600;
 /// Suffix that marks an authority's name in [`CertificateView::what`].
-const AUTHORITY: &str = "authority";
+const AUTHORITY_SUFFIX: &str = "authority";
 
 /// Validity of a certificate, ordered from best to worst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum CertificateState {
     #[default]
     Valid,
-    /// The certificate is valid, but fewer than [`SOON_DAYS`] days are left.
+    /// The certificate is valid, but fewer than [`EXPIRY_WARNING_DAYS`] days are left.
     ExpiresSoon,
     /// The certificate is an expired authority that a valid one has replaced.
     Superseded,
@@ -38,19 +38,19 @@ pub struct CertificateView {
     /// Number of full days until expiry. Negative once expired.
     pub days_left: i64,
     #[serde(default)]
-    pub state: State,
+    pub state: CertificateState,
 }
 
 /// Returns the number of full days until expiry, rounded down. Negative once expired.
 pub const fn days_left(ends_unix_s: i64, now_unix_s: i64) -> i64 {
-    (ends_unix_s - now_unix_s).div_euclid(DAY_S)
+    (ends_unix_s - now_unix_s).div_euclid(DAY_SECONDS)
 }
 
 /// Formats a Unix time as a date and time in UTC.
-pub fn utc(unix_s: i64) -> String {
+pub fn format_utc(unix_s: i64) -> String {
     let at = u64::try_from(unix_s).unwrap_or_default();
     let (hour, minute, second) = (at / 3600 % 24, at / 60 % 60, at % 60);
-    format!("{} {hour:02}:{minute:02}:{second:02} UTC", units::date(at))
+    format!("{} {hour:02}:{minute:02}:{second:02} UTC", units::format_date(at))
 }
 
 impl CertificateView {
@@ -58,10 +58,10 @@ impl CertificateView {
     pub fn view_at(what: &str, valid: Validity, now_unix_s: i64) -> Self {
         let days_left = days_left(valid.ends_unix_s, now_unix_s);
         let state = match () {
-            () if days_left < 0 => State::Expired,
-            () if valid.begins_unix_s > now_unix_s => State::NotYetValid,
-            () if days_left < SOON_DAYS => State::ExpiresSoon,
-            () => State::Valid,
+            () if days_left < 0 => CertificateState::Expired,
+            () if valid.begins_unix_s > now_unix_s => CertificateState::NotYetValid,
+            () if days_left < EXPIRY_WARNING_DAYS => CertificateState::ExpiresSoon,
+            () => CertificateState::Valid,
         };
         Self {
             what: what.to_owned(),
@@ -81,36 +81,38 @@ impl CertificateView {
         let certificates = certificates.into_iter();
         let mut all: Vec<_> =
             certificates.map(|(what, valid)| Self::view_at(what, valid, now_unix_s)).collect();
-        let serves = |view: &Self| view.state <= State::ExpiresSoon;
+        let serves = |view: &Self| view.state <= CertificateState::ExpiresSoon;
         let served: Vec<String> = all
             .iter()
             .filter(|view| view.is_authority() && serves(view))
             .map(|view| view.what.clone())
             .collect();
         for view in &mut all {
-            if view.state == State::Expired && served.contains(&view.what) {
-                view.state = State::Superseded;
+            if view.state == CertificateState::Expired && served.contains(&view.what) {
+                view.state = CertificateState::Superseded;
             }
         }
         all
     }
 
     fn is_authority(&self) -> bool {
-        self.what.ends_with(AUTHORITY)
+        self.what.ends_with(AUTHORITY_SUFFIX)
     }
 
     /// Returns a warning if the certificate is still usable but needs attention.
     pub fn warning(&self) -> Option<String> {
         let Self { what, days_left, .. } = self;
         match self.state {
-            State::ExpiresSoon => Some(format!(
+            CertificateState::ExpiresSoon => Some(format!(
                 "the certificate of the {what} expires in {days_left} days; create a new one with 'quorate cert': the node reloads it while running"
             )),
-            State::Superseded => Some(format!(
+            CertificateState::Superseded => Some(format!(
                 "the previous certificate of the {what} expired on {}: renew what it still signs with 'quorate cert node' and 'quorate cert client'",
-                utc(self.ends_unix_s)
+                format_utc(self.ends_unix_s)
             )),
-            State::Valid | State::NotYetValid | State::Expired => None,
+            CertificateState::Valid | CertificateState::NotYetValid | CertificateState::Expired => {
+                None
+            }
         }
     }
 
@@ -118,12 +120,12 @@ impl CertificateView {
     /// remedy. `own` is the node that uses the certificate.
     pub fn error(&self, own: &NodeName) -> Option<String> {
         let what = &self.what;
-        let (since, breaks) = (self.since()?, self.breaks());
+        let (since, breaks) = (self.invalidity_period()?, self.failing_operations());
         let clock = match self.state {
-            State::NotYetValid => "check the clock of this machine, or ",
+            CertificateState::NotYetValid => "check the clock of this machine, or ",
             _ => "",
         };
-        let (command, put) = self.remedy(own);
+        let (command, put) = self.renewal_command(own);
         Some(format!(
             "the certificate of the {what} {since}: {breaks}; {clock}create a new one with '{command}' and {put}"
         ))
@@ -131,19 +133,23 @@ impl CertificateView {
 
     /// Describes since when, or until when, the certificate is invalid. Returns `None` if it is
     /// valid.
-    pub fn since(&self) -> Option<String> {
+    pub fn invalidity_period(&self) -> Option<String> {
         match self.state {
-            State::Expired => Some(format!("expired on {}", utc(self.ends_unix_s))),
-            State::NotYetValid => {
-                let begins = utc(self.begins_unix_s);
+            CertificateState::Expired => {
+                Some(format!("expired on {}", format_utc(self.ends_unix_s)))
+            }
+            CertificateState::NotYetValid => {
+                let begins = format_utc(self.begins_unix_s);
                 Some(format!("is not valid until {begins}"))
             }
-            State::Valid | State::ExpiresSoon | State::Superseded => None,
+            CertificateState::Valid
+            | CertificateState::ExpiresSoon
+            | CertificateState::Superseded => None,
         }
     }
 
     /// Describes the operations that fail without a valid certificate.
-    pub fn breaks(&self) -> &'static str {
+    pub fn failing_operations(&self) -> &'static str {
         match &*self.what {
             "node" => "running connections continue, but other nodes refuse new ones",
             "server" => "running connections continue, but clients and operators refuse new ones",
@@ -156,7 +162,7 @@ impl CertificateView {
 
     /// Returns the command that creates a new certificate, and instructions for installing its
     /// files.
-    pub fn remedy(&self, own: &NodeName) -> (String, &'static str) {
+    pub fn renewal_command(&self, own: &NodeName) -> (String, &'static str) {
         let NodeName { cluster, node } = own;
         match self.is_authority() {
             true => (
@@ -178,7 +184,10 @@ mod tests {
     const NOW: i64 = 1_767_225_600;
 
     fn lasts(from_days: i64, to_days: i64) -> Validity {
-        Validity { begins_unix_s: NOW + from_days * DAY_S, ends_unix_s: NOW + to_days * DAY_S + 5 }
+        Validity {
+            begins_unix_s: NOW + from_days * DAY_SECONDS,
+            ends_unix_s: NOW + to_days * DAY_SECONDS + 5,
+        }
     }
 
     fn own() -> NodeName {
@@ -188,15 +197,21 @@ mod tests {
     #[test]
     fn expiry_is_announced_thirty_days_before() {
         let at = |days: i64| CertificateView::view_at("node", lasts(-1, days), NOW);
-        assert_eq!((at(30).warning(), at(30).state), (None, State::Valid));
+        assert_eq!((at(30).warning(), at(30).state), (None, CertificateState::Valid));
         for days in [29, 0] {
             let warning = at(days).warning().unwrap();
             assert!(warning.contains(&format!("in {days} days")), "{warning}");
             assert_eq!(at(days).error(&own()), None);
         }
         let last = Validity { ends_unix_s: NOW, ..lasts(-1, 0) };
-        assert_eq!(CertificateView::view_at("node", last, NOW).state, State::ExpiresSoon);
-        assert_eq!(CertificateView::view_at("node", last, NOW + 1).state, State::Expired);
+        assert_eq!(
+            CertificateView::view_at("node", last, NOW).state,
+            CertificateState::ExpiresSoon
+        );
+        assert_eq!(
+            CertificateView::view_at("node", last, NOW + 1).state,
+            CertificateState::Expired
+        );
     }
 
     #[test]
@@ -233,9 +248,14 @@ mod tests {
         let (nodes, clients) = ("nodes' authority", "clients' authority");
         assert_eq!(
             states(&[(nodes, -3), (nodes, 300), (clients, -3), ("node", -3)]),
-            [State::Superseded, State::Valid, State::Expired, State::Expired]
+            [
+                CertificateState::Superseded,
+                CertificateState::Valid,
+                CertificateState::Expired,
+                CertificateState::Expired
+            ]
         );
-        assert_eq!(states(&[("node", -3), ("node", 300)])[0], State::Expired);
+        assert_eq!(states(&[("node", -3), ("node", 300)])[0], CertificateState::Expired);
         let all =
             CertificateView::views_of_all([(nodes, lasts(-9, -3)), (nodes, lasts(-9, 300))], NOW);
         assert!(all[0].warning().is_some() && all[0].error(&own()).is_none());
@@ -245,6 +265,6 @@ mod tests {
     fn fields_missing_from_older_nodes_have_defaults() {
         let text = r#"{"what": "node", "ends_unix_s": 5, "days_left": 40}"#;
         let view: CertificateView = serde_json::from_str(text).unwrap();
-        assert_eq!((view.begins_unix_s, view.state), (0, State::Valid));
+        assert_eq!((view.begins_unix_s, view.state), (0, CertificateState::Valid));
     }
 }

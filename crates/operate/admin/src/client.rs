@@ -11,7 +11,7 @@ use std::{
 
 use base64ct::{Base64, Encoding as _};
 pub use quorate_tls::stream::NEEDS_TLS;
-use quorate_tls::{BadFiles, ClientFiles, ClientTrust};
+use quorate_tls::{ClientFiles, ClientTrust, TlsFilesError};
 use serde::de::DeserializeOwned;
 use ureq::{
     Agent, Body,
@@ -31,27 +31,27 @@ use crate::view::ProgressView;
 const RESPONSE_BYTES_MAX: u64 = 4 << 20;
 
 /// Timeout of a probe after a failed request.
-const PROBE_WAIT: Duration = Duration::from_secs(1);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// TLS configuration of this process. A process connects to a single cluster.
-static TLS: OnceLock<TlsConfig> = OnceLock::new();
+static TLS_CONFIG: OnceLock<TlsConfig> = OnceLock::new();
 
 /// Makes all later requests use TLS with a certificate. Takes effect once per process.
-pub fn use_certificate(files: &ClientFiles) -> Result<(), BadFiles> {
+pub fn use_certificate(files: &ClientFiles) -> Result<(), TlsFilesError> {
     // Loaded only for its error messages, which are more precise.
     ClientTrust::load(files)?;
     let certificates = |path: &Path| {
         let bytes =
-            fs::read(path).map_err(|source| BadFiles::Io { path: path.to_owned(), source })?;
+            fs::read(path).map_err(|source| TlsFilesError::Io { path: path.to_owned(), source })?;
         let items = parse_pem(&bytes).filter_map(|item| match item {
             Ok(PemItem::Certificate(certificate)) => Some(certificate),
             _ => None,
         });
-        Ok::<_, BadFiles>(items.collect::<Vec<_>>())
+        Ok::<_, TlsFilesError>(items.collect::<Vec<_>>())
     };
-    let key =
-        fs::read(&files.key).map_err(|source| BadFiles::Io { path: files.key.clone(), source })?;
-    let key = PrivateKey::from_pem(&key).map_err(|_| BadFiles::Contents {
+    let key = fs::read(&files.key)
+        .map_err(|source| TlsFilesError::Io { path: files.key.clone(), source })?;
+    let key = PrivateKey::from_pem(&key).map_err(|_| TlsFilesError::InvalidContents {
         path: files.key.clone(),
         what: "it contains no private key".to_owned(),
     })?;
@@ -61,12 +61,12 @@ pub fn use_certificate(files: &ClientFiles) -> Result<(), BadFiles> {
         .root_certs(RootCerts::new_with_certs(&certificates(&files.ca)?))
         .client_cert(Some(ClientCert::new_with_certs(&certificates(&files.cert)?, key)))
         .build();
-    let _ = TLS.set(config);
+    let _ = TLS_CONFIG.set(config);
     Ok(())
 }
 
 /// Basic authorization header that this process sends.
-static LOGIN: OnceLock<HeaderValue> = OnceLock::new();
+static LOGIN_HEADER: OnceLock<HeaderValue> = OnceLock::new();
 
 /// Makes all later requests send a name and a password. Only the first call in a process has an
 /// effect. Returns `false` if a header cannot represent them.
@@ -76,12 +76,12 @@ pub fn use_login(name: &str, password: &str) -> bool {
         return false;
     };
     value.set_sensitive(true);
-    let _ = LOGIN.set(value);
+    let _ = LOGIN_HEADER.set(value);
     !name.contains(':')
 }
 
 /// Returns the suggested remedy for a connection that failed because of TLS.
-pub fn remedy(reason: &str) -> Option<&'static str> {
+pub fn tls_remedy(reason: &str) -> Option<&'static str> {
     const FOREIGN: &str = "the node's certificate was not signed by the authority in clients-ca.crt of --tls: use the files of this cluster";
     const REMEDIES: [(&str, &str); 8] = [
         (NEEDS_TLS, "add --tls with the folder from 'quorate cert client', or set QUORATE_TLS"),
@@ -101,14 +101,14 @@ pub fn remedy(reason: &str) -> Option<&'static str> {
 
 /// Kind of program that appears to listen at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listener {
+pub enum ListenerKind {
     Tls,
     Http,
     Other,
 }
 
 /// Determines what listens at an address from its response to an invalid TLS handshake.
-pub fn probe(address: &str, wait: Duration) -> Listener {
+pub fn probe_listener(address: &str, wait: Duration) -> ListenerKind {
     // A record with an empty client hello. TLS answers with an alert, HTTP with a status.
     const HELLO: [u8; 9] = [0x16, 3, 1, 0, 4, 1, 0, 0, 0];
     let first = || {
@@ -120,9 +120,9 @@ pub fn probe(address: &str, wait: Duration) -> Listener {
         socket.read(&mut first).map(|_| first[0])
     };
     match first() {
-        Ok(0x15) => Listener::Tls,
-        Ok(b'H') => Listener::Http,
-        _ => Listener::Other,
+        Ok(0x15) => ListenerKind::Tls,
+        Ok(b'H') => ListenerKind::Http,
+        _ => ListenerKind::Other,
     }
 }
 
@@ -133,8 +133,8 @@ fn request_error(address: &str) -> impl FnOnce(ureq::Error) -> Error {
         let reset = |error: &io::Error| error.kind() == ErrorKind::ConnectionReset;
         let is_cut_off = matches!(&error, Error::NotHttp(_))
             || matches!(&error, Error::Io(error) if reset(error));
-        let is_plain = is_cut_off && TLS.get().is_none();
-        match is_plain && probe(address, PROBE_WAIT) == Listener::Tls {
+        let is_plain = is_cut_off && TLS_CONFIG.get().is_none();
+        match is_plain && probe_listener(address, PROBE_TIMEOUT) == ListenerKind::Tls {
             true => Error::NeedsTls,
             false => error,
         }
@@ -190,9 +190,9 @@ pub struct Response {
 
 impl Response {
     /// Parses the body as JSON. Returns the node's error if the response is one.
-    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+    pub fn parse_json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         if self.status != 200 {
-            return Err(Refusal::read(self, LOGIN.get().is_some()));
+            return Err(Refusal::from_response(self, LOGIN_HEADER.get().is_some()));
         }
         serde_json::from_str(&self.body).map_err(|error| Refusal {
             code: "bad_answer".to_owned(),
@@ -220,11 +220,11 @@ pub struct Refusal {
 
 impl Refusal {
     /// Returns whether the node rejects the user. All other nodes would do so, too.
-    pub fn concerns_user(&self) -> bool {
+    pub fn rejects_user(&self) -> bool {
         ["not_proved", "no_role", "forbidden", "needs_root"].contains(&&*self.code)
     }
 
-    fn read(response: &Response, with_login: bool) -> Self {
+    fn from_response(response: &Response, with_login: bool) -> Self {
         let document: serde_json::Value = serde_json::from_str(&response.body).unwrap_or_default();
         let field = |name: &str| document["error"][name].as_str().unwrap_or_default().to_owned();
         let (code, mut message, mut hint) = (field("code"), field("message"), field("hint"));
@@ -245,20 +245,24 @@ impl Refusal {
 
 /// Sends `GET path` and returns the complete response.
 pub fn get(address: &str, path: &str, wait: Duration) -> Result<Response, Error> {
-    let request = with_login(Request::get(uri(address, path)?)).body(());
-    read_response(agent(wait).run(request.map_err(bad(address))?).map_err(request_error(address))?)
+    let request = with_login(Request::get(request_uri(address, path)?)).body(());
+    read_response(
+        single_use_agent(wait)
+            .run(request.map_err(bad_address_error(address))?)
+            .map_err(request_error(address))?,
+    )
 }
 
 /// Sends `GET path` for a large response. Returns once the head has arrived, and the caller reads
 /// the body. A response with a status other than 200 is read completely.
-pub fn stream(
+pub fn get_stream(
     address: &str,
     path: &str,
     wait: Duration,
 ) -> Result<Result<impl Read + Send + 'static, Response>, Error> {
-    let config = builder().timeout_connect(Some(wait)).timeout_recv_response(Some(wait));
-    let request = with_login(Request::get(uri(address, path)?)).body(());
-    let request = request.map_err(bad(address))?;
+    let config = agent_builder().timeout_connect(Some(wait)).timeout_recv_response(Some(wait));
+    let request = with_login(Request::get(request_uri(address, path)?)).body(());
+    let request = request.map_err(bad_address_error(address))?;
     let response = config.build().new_agent().run(request).map_err(request_error(address))?;
     match response.status().as_u16() {
         200 => Ok(Ok(response.into_body().into_reader())),
@@ -268,43 +272,43 @@ pub fn stream(
 
 /// Sends `POST path` with a JSON body.
 pub fn post(address: &str, path: &str, body: &str, wait: Duration) -> Result<Response, Error> {
-    let request = with_login(Request::post(uri(address, path)?));
+    let request = with_login(Request::post(request_uri(address, path)?));
     let request = request.header(CONTENT_TYPE, "application/json");
-    let request = request.body(body).map_err(bad(address))?;
-    read_response(agent(wait).run(request).map_err(request_error(address))?)
+    let request = request.body(body).map_err(bad_address_error(address))?;
+    read_response(single_use_agent(wait).run(request).map_err(request_error(address))?)
 }
 
 /// Adds the authorization header if the process has a login.
 fn with_login(request: Builder) -> Builder {
-    match LOGIN.get() {
+    match LOGIN_HEADER.get() {
         Some(login) => request.header(AUTHORIZATION, login),
         None => request,
     }
 }
 
-fn uri(address: &str, path: &str) -> Result<Uri, Error> {
-    let scheme = if TLS.get().is_some() { "https" } else { "http" };
+fn request_uri(address: &str, path: &str) -> Result<Uri, Error> {
+    let scheme = if TLS_CONFIG.get().is_some() { "https" } else { "http" };
     let uri = Uri::builder().scheme(scheme).authority(address);
-    uri.path_and_query(path).build().map_err(bad(address))
+    uri.path_and_query(path).build().map_err(bad_address_error(address))
 }
 
-fn bad(address: &str) -> impl FnOnce(ureq::http::Error) -> Error {
+fn bad_address_error(address: &str) -> impl FnOnce(ureq::http::Error) -> Error {
     |error| Error::BadAddress(address.to_owned(), error)
 }
 
 /// Returns an agent for one request, on a new connection that ignores proxy environment variables.
-fn agent(wait: Duration) -> Agent {
-    let config = builder().timeout_global(Some(wait));
+fn single_use_agent(wait: Duration) -> Agent {
+    let config = agent_builder().timeout_global(Some(wait));
     config.build().new_agent()
 }
 
-fn builder() -> ConfigBuilder<AgentScope> {
+fn agent_builder() -> ConfigBuilder<AgentScope> {
     let config = Config::builder()
         .http_status_as_error(false)
         .max_redirects(0)
         .proxy(None)
         .max_idle_connections(0);
-    match TLS.get() {
+    match TLS_CONFIG.get() {
         Some(tls) => config.tls_config(tls.clone()),
         None => config,
     }
@@ -392,13 +396,14 @@ mod tests {
     #[test]
     fn refusal_has_the_code_message_and_hint_of_the_node() {
         let body = crate::error::error_json("not_leader", "this node does not lead", "ask 2");
-        let refusal = Response { status: 409, body }.json::<u32>().unwrap_err();
+        let refusal = Response { status: 409, body }.parse_json::<u32>().unwrap_err();
         assert_eq!((&*refusal.code, &*refusal.hint), ("not_leader", "ask 2"));
         let body = crate::error::error_json("no_role", "ann has no role", "ask");
-        let wrong = Refusal::read(&Response { status: 401, body }, true);
+        let wrong = Refusal::from_response(&Response { status: 401, body }, true);
         assert_eq!(wrong.message, "the name or the password is wrong");
-        assert!(wrong.concerns_user() && wrong.hint.contains("--login"), "{wrong:?}");
-        let refusal = Response { status: 404, body: String::new() }.json::<u32>().unwrap_err();
+        assert!(wrong.rejects_user() && wrong.hint.contains("--login"), "{wrong:?}");
+        let refusal =
+            Response { status: 404, body: String::new() }.parse_json::<u32>().unwrap_err();
         assert_eq!(refusal.message, "HTTP status 404");
     }
 }

@@ -57,7 +57,7 @@ pub struct Place {
 }
 
 /// Error code for a joining node that the serving node cannot connect to.
-pub const UNREACHABLE_PEER: &str = "unreachable_peer";
+pub const UNREACHABLE_PEER_CODE: &str = "unreachable_peer";
 
 /// Error code for a node on another machine if the serving node listens on loopback only.
-pub const LOOPBACK_PEER: &str = "loopback_peer";
+pub const LOOPBACK_PEER_CODE: &str = "loopback_peer";

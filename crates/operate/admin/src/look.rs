@@ -3,15 +3,15 @@
 use std::{collections::BTreeMap, fmt, thread, time::Duration};
 
 use crate::{
-    client::{self, Refusal, remedy},
-    view::{Answer, ClusterView, NodeView, STARTING},
+    client::{self, Refusal, tls_remedy},
+    view::{Answer, ClusterView, NodeView, STARTING_CODE},
 };
 
 /// Timeout for a request to one node.
-const WAIT: Duration = Duration::from_secs(3);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of nodes to query, which limits the requests that a malicious member list can
 /// cause.
-pub const NODES_MAX: usize = 64;
+pub const QUERIED_NODES_MAX: usize = 64;
 
 /// Error for a cluster in which no node responded, or which rejects the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,13 +23,13 @@ pub struct NoResponse {
 }
 
 impl NoResponse {
-    pub fn add(&mut self, reason: String, refusal: Option<Refusal>) {
+    pub fn add_reason(&mut self, reason: String, refusal: Option<Refusal>) {
         self.reasons.push(reason);
-        self.refusal = self.refusal.take().or_else(|| refusal.filter(Refusal::concerns_user));
+        self.refusal = self.refusal.take().or_else(|| refusal.filter(Refusal::rejects_user));
     }
 
     pub fn hint(&self) -> &str {
-        let tls = self.reasons.iter().find_map(|reason| remedy(reason));
+        let tls = self.reasons.iter().find_map(|reason| tls_remedy(reason));
         let other = "check that a node is running, and give its address with --admin";
         self.refusal.as_ref().map_or(tls.unwrap_or(other), |refusal| &refusal.hint)
     }
@@ -49,26 +49,29 @@ impl std::error::Error for NoResponse {}
 /// Queries the given nodes, and the members listed in the newest configuration among their
 /// responses. Given nodes that are not members are only reported as such.
 pub fn query_cluster(addresses: &[String]) -> Result<ClusterView, NoResponse> {
-    query_using(addresses, &query_in_parallel)
+    query_cluster_with(addresses, &query_in_parallel)
 }
 
 /// A function that sends requests to nodes, each with its expected id if that is known.
-type Asking<'a> = &'a dyn Fn(&[(Option<u32>, String)]) -> Vec<(Answer, Option<Refusal>)>;
+type QueryFunction<'a> = &'a dyn Fn(&[(Option<u32>, String)]) -> Vec<(Answer, Option<Refusal>)>;
 
-fn query_using(addresses: &[String], ask: Asking<'_>) -> Result<ClusterView, NoResponse> {
+fn query_cluster_with(
+    addresses: &[String],
+    ask: QueryFunction<'_>,
+) -> Result<ClusterView, NoResponse> {
     let mut silent = NoResponse::default();
     let mut answers: Vec<(String, Answer)> = Vec::new();
     let mut next: Vec<(Option<u32>, String)> =
-        addresses.iter().take(NODES_MAX).map(|address| (None, address.clone())).collect();
+        addresses.iter().take(QUERIED_NODES_MAX).map(|address| (None, address.clone())).collect();
     while !next.is_empty() {
         for ((_, address), (answer, refusal)) in next.iter().zip(ask(&next)) {
             if let Answer::Unreachable { error, .. } = &answer {
-                silent.add(error.clone(), refusal);
+                silent.add_reason(error.clone(), refusal);
             }
             answers.push((address.clone(), answer));
         }
-        name_silent(&mut answers);
-        next = unasked(&answers);
+        identify_silent(&mut answers);
+        next = unqueried_members(&answers);
     }
     match silent.reasons.len() == answers.len() {
         true => Err(silent),
@@ -77,8 +80,8 @@ fn query_using(addresses: &[String], ask: Asking<'_>) -> Result<ClusterView, NoR
 }
 
 /// Adds ids to the nodes that did not respond, based on the admin addresses that other nodes list.
-fn name_silent(answers: &mut [(String, Answer)]) {
-    let views = answers.iter().filter_map(|(_, answer)| answer.view());
+fn identify_silent(answers: &mut [(String, Answer)]) {
+    let views = answers.iter().filter_map(|(_, answer)| answer.node_view());
     let members = views.flat_map(|view| &view.members);
     let known: BTreeMap<String, u32> =
         members.filter_map(|member| Some((member.admin.clone()?, member.node))).collect();
@@ -90,17 +93,17 @@ fn name_silent(answers: &mut [(String, Answer)]) {
 }
 
 /// Returns the response with the newest configuration of the first cluster that responded.
-fn newest(answers: &[(String, Answer)]) -> Option<&NodeView> {
-    let views = || answers.iter().filter_map(|(_, answer)| answer.view());
+fn newest_configuration(answers: &[(String, Answer)]) -> Option<&NodeView> {
+    let views = || answers.iter().filter_map(|(_, answer)| answer.node_view());
     let cluster = &views().next()?.cluster;
     let ours = views().filter(|view| view.cluster == *cluster);
     ours.max_by_key(|view| (!view.removed, view.era, view.applied))
 }
 
 /// Returns the members of the newest configuration whose addresses have not been queried.
-fn unasked(answers: &[(String, Answer)]) -> Vec<(Option<u32>, String)> {
-    let room = NODES_MAX.saturating_sub(answers.len());
-    let members = newest(answers).map_or(&[][..], |view| &view.members);
+fn unqueried_members(answers: &[(String, Answer)]) -> Vec<(Option<u32>, String)> {
+    let room = QUERIED_NODES_MAX.saturating_sub(answers.len());
+    let members = newest_configuration(answers).map_or(&[][..], |view| &view.members);
     let silent = members.iter().filter(|member| !has_answer(answers, member.node));
     let places = silent.filter_map(|member| Some((Some(member.node), member.admin.clone()?)));
     places.filter(|(_, place)| answers.iter().all(|(asked, _)| asked != place)).take(room).collect()
@@ -112,10 +115,10 @@ fn has_answer(answers: &[(String, Answer)], node: u32) -> bool {
 
 /// Combines the responses into the state of the cluster.
 fn combine_responses(answers: Vec<(String, Answer)>) -> ClusterView {
-    let newest = newest(&answers).cloned();
+    let newest = newest_configuration(&answers).cloned();
     let newest = newest.as_ref().filter(|view| !view.removed && !view.members.is_empty());
     let (mut nodes, mut strangers) = (Vec::new(), Vec::new());
-    for member in newest.iter().flat_map(|view| &view.members).take(NODES_MAX) {
+    for member in newest.iter().flat_map(|view| &view.members).take(QUERIED_NODES_MAX) {
         if !has_answer(&answers, member.node) {
             let error = format!("the admin address of node {} is not known", member.node);
             nodes.push(Answer::Unreachable { node: Some(member.node), error });
@@ -132,7 +135,7 @@ fn combine_responses(answers: Vec<(String, Answer)>) -> ClusterView {
         } else if !is_member {
             let node = view.node;
             strangers.push(format!("{address}: node {node} is not a member of the cluster"));
-        } else if !nodes.iter().filter_map(Answer::view).any(|known| known.node == view.node) {
+        } else if !nodes.iter().filter_map(Answer::node_view).any(|known| known.node == view.node) {
             nodes.push(answer);
         }
     }
@@ -141,7 +144,9 @@ fn combine_responses(answers: Vec<(String, Answer)>) -> ClusterView {
 
 fn query_in_parallel(asked: &[(Option<u32>, String)]) -> Vec<(Answer, Option<Refusal>)> {
     thread::scope(|scope| {
-        let ask = |(node, address)| scope.spawn(move || query(node, address, WAIT));
+        let ask = |(node, address)| {
+            scope.spawn(move || query_with_refusal(node, address, REQUEST_TIMEOUT))
+        };
         let threads: Vec<_> = asked.iter().map(|(node, address)| ask((*node, address))).collect();
         threads.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
     })
@@ -150,27 +155,31 @@ fn query_in_parallel(asked: &[(Option<u32>, String)]) -> Vec<(Answer, Option<Ref
 /// Queries the status of one node within `wait`. A response from a node with another id is an
 /// error.
 pub fn query_node(node: Option<u32>, address: &str, wait: Duration) -> Answer {
-    query(node, address, wait).0
+    query_with_refusal(node, address, wait).0
 }
 
 /// Like [`query_node`], but also returns the rejection of the user if the node sent one.
-fn query(node: Option<u32>, address: &str, wait: Duration) -> (Answer, Option<Refusal>) {
+fn query_with_refusal(
+    node: Option<u32>,
+    address: &str,
+    wait: Duration,
+) -> (Answer, Option<Refusal>) {
     let failed = |error: String| Answer::Unreachable { node, error };
     let response = match client::get(address, "/status", wait) {
         Ok(response) => response,
         Err(error) => return (failed(format!("no node answers at {address}: {error}")), None),
     };
-    let answer = match response.json::<NodeView>() {
+    let answer = match response.parse_json::<NodeView>() {
         Ok(view) if node.is_some_and(|node| node != view.node) => {
             failed(format!("node {} answers at {address}", view.node))
         }
         Ok(view) => Answer::Node(Box::new(view)),
-        Err(refusal) if refusal.code == STARTING => Answer::Starting {
+        Err(refusal) if refusal.code == STARTING_CODE => Answer::Starting {
             node: node.or(refusal.node),
             error: refusal.message,
             progress: refusal.progress.map(|progress| *progress),
         },
-        Err(refusal) if refusal.concerns_user() => {
+        Err(refusal) if refusal.rejects_user() => {
             let error = format!("{address}: {}; {}", refusal.message, refusal.hint);
             return (failed(error), Some(refusal));
         }
@@ -208,8 +217,8 @@ mod tests {
             asked.iter().map(answer).collect()
         };
         let addresses: Vec<String> = addresses.iter().map(|&address| address.to_owned()).collect();
-        let cluster = query_using(&addresses, &ask).unwrap();
-        let shown = |answer: &Answer| match (answer.view(), answer.node()) {
+        let cluster = query_cluster_with(&addresses, &ask).unwrap();
+        let shown = |answer: &Answer| match (answer.node_view(), answer.node()) {
             (Some(view), _) => view.node.to_string(),
             (None, node) => format!("({})", node.unwrap_or_default()),
         };
@@ -242,11 +251,11 @@ mod tests {
         let (message, hint) = (text("why"), text("what"));
         let refusal = Refusal { code: text("no_role"), message, hint, ..Refusal::default() };
         let mut silent = NoResponse::default();
-        silent.add(text("h:1: down"), Some(Refusal::default()));
+        silent.add_reason(text("h:1: down"), Some(Refusal::default()));
         assert_eq!(silent.to_string(), "h:1: down");
         assert_eq!(Problem::from(silent.clone()).kind, Kind::Unreachable);
-        silent.add(text("h:2: why"), Some(refusal.clone()));
-        silent.add(text("h:3: why"), Some(refusal));
+        silent.add_reason(text("h:2: why"), Some(refusal.clone()));
+        silent.add_reason(text("h:3: why"), Some(refusal));
         assert_eq!((&*silent.to_string(), silent.hint()), ("why", "what"));
         assert_eq!(Problem::from(silent).kind, Kind::Failed);
     }

@@ -3,8 +3,10 @@
 use quorate_core::{node_id::NodeId, quorum::QuorumRule};
 use quorate_replica::{
     group::{
-        ADDRESS_BYTES_MAX, As,
-        asking::{self, Answer, Ask, LastPlan, Listed, Members, Underway},
+        ADDRESS_BYTES_MAX, MemberRole,
+        asking::{
+            self, GroupAnswer, GroupRequest, LastPlan, ListedNode, MemberList, PlanInProgress,
+        },
     },
     status::{Addresses, Status},
 };
@@ -167,11 +169,11 @@ pub struct AddRequest {
 }
 
 fn voter() -> String {
-    As::Voter.name().to_owned()
+    MemberRole::Voter.name().to_owned()
 }
 
 /// Error code for a request whose outcome is unknown.
-pub const UNKNOWN_OUTCOME: &str = "unknown_outcome";
+pub const UNKNOWN_OUTCOME_CODE: &str = "unknown_outcome";
 
 /// Response to `POST /members`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,7 +192,7 @@ pub enum MembersOutcome {
 impl MembersRequest {
     /// Converts the request to a command for the group, and returns it with the dry-run flag.
     /// Returns an error message if the request does not contain exactly one valid change.
-    pub fn into_commands(self) -> Result<(Ask, bool), String> {
+    pub fn into_commands(self) -> Result<(GroupRequest, bool), String> {
         let Self {
             add,
             promote,
@@ -208,28 +210,28 @@ impl MembersRequest {
         } = self;
         let quorum = quorum.map(|rule| {
             let parsed = QuorumRule::parse(&rule);
-            parsed.map(Ask::Quorum).ok_or_else(|| {
+            parsed.map(GroupRequest::Quorum).ok_or_else(|| {
                 format!("\"quorum\": must be majority or flexible:Q1,Q2 (got {rule})")
             })
         });
         let add = add.map(AddRequest::into_command).transpose()?;
         let address = address.map(|(node, peer)| {
-            let peer = checked(peer)?;
-            Ok::<_, String>(Ask::Address(NodeId(node), peer))
+            let peer = check_peer_address(peer)?;
+            Ok::<_, String>(GroupRequest::Address(NodeId(node), peer))
         });
         let wishes = [
             add,
-            promote.map(|node| Ask::Promote(NodeId(node))),
-            demote.map(|node| Ask::Demote(NodeId(node))),
-            remove.map(|node| Ask::Remove(NodeId(node))),
-            weight.map(|(node, weight)| Ask::Weight(NodeId(node), weight)),
-            auxiliary.map(|(node, auxiliary)| Ask::Auxiliary(NodeId(node), auxiliary)),
+            promote.map(|node| GroupRequest::Promote(NodeId(node))),
+            demote.map(|node| GroupRequest::Demote(NodeId(node))),
+            remove.map(|node| GroupRequest::Remove(NodeId(node))),
+            weight.map(|(node, weight)| GroupRequest::Weight(NodeId(node), weight)),
+            auxiliary.map(|(node, auxiliary)| GroupRequest::Auxiliary(NodeId(node), auxiliary)),
             quorum.transpose()?,
-            priority.map(|(node, priority)| Ask::Priority(NodeId(node), priority)),
-            replace.map(|(old, new)| Ask::Replace { old: NodeId(old), new: NodeId(new) }),
+            priority.map(|(node, priority)| GroupRequest::Priority(NodeId(node), priority)),
+            replace.map(|(old, new)| GroupRequest::Replace { old: NodeId(old), new: NodeId(new) }),
             address.transpose()?,
-            raise.then_some(Ask::Raise),
-            cancel.then_some(Ask::Cancel),
+            raise.then_some(GroupRequest::Raise),
+            cancel.then_some(GroupRequest::Cancel),
         ];
         let mut wishes = wishes.into_iter().flatten();
         match (wishes.next(), wishes.next()) {
@@ -241,16 +243,16 @@ impl MembersRequest {
 }
 
 impl AddRequest {
-    fn into_command(self) -> Result<Ask, String> {
-        let role = As::named(&self.asked);
+    fn into_command(self) -> Result<GroupRequest, String> {
+        let role = MemberRole::from_name(&self.asked);
         let role = role.ok_or_else(|| format!("\"as\": not a role: {}", self.asked))?;
-        let peer = checked(self.peer)?;
-        Ok(Ask::Reserve { peer, role })
+        let peer = check_peer_address(self.peer)?;
+        Ok(GroupRequest::Reserve { peer, role })
     }
 }
 
 /// Returns `peer` if it has the form `HOST:PORT`, else an error message.
-fn checked(peer: String) -> Result<String, String> {
+fn check_peer_address(peer: String) -> Result<String, String> {
     let parts = peer.rsplit_once(':');
     let host_and_port = parts.filter(|(host, port)| {
         let port = port.parse::<u16>().is_ok_and(|port| port > 0);
@@ -264,7 +266,7 @@ fn checked(peer: String) -> Result<String, String> {
 
 impl MembersView {
     /// Creates the JSON form of the members that the responding node lists.
-    pub fn new(members: &Members, status: &Status) -> Self {
+    pub fn new(members: &MemberList, status: &Status) -> Self {
         Self {
             cluster: format!("{:032x}", status.cluster),
             node: status.member.node.0,
@@ -283,17 +285,17 @@ impl MembersView {
                 })
                 .collect(),
             plan: members.plan.as_ref().map(PlanInProgressView::new),
-            last: members.last.map(LastPlanView::new),
-            removed: members.removed.iter().map(|node| node.0).collect(),
+            last: members.last_plan.map(LastPlanView::new),
+            removed: members.removed_nodes.iter().map(|node| node.0).collect(),
         }
     }
 
-    pub fn listed(&self, node: u32) -> Option<&ListedView> {
+    pub fn find_node(&self, node: u32) -> Option<&ListedView> {
         self.nodes.iter().find(|listed| listed.node == node)
     }
 
     /// Returns the vote weights of all voters.
-    pub fn weights(&self) -> Vec<WeightView> {
+    pub fn voter_weights(&self) -> Vec<WeightView> {
         let voters = self.nodes.iter().filter(|listed| listed.weight > 0);
         let weight = |listed: &ListedView| WeightView {
             node: listed.node,
@@ -305,37 +307,37 @@ impl MembersView {
 }
 
 impl ListedView {
-    fn new(listed: &Listed, addresses: Option<&Addresses>) -> Self {
+    fn new(listed: &ListedNode, addresses: Option<&Addresses>) -> Self {
         let known = |address: &String| (!address.is_empty()).then(|| address.clone());
         let role = match () {
-            () if listed.weight == 0 => As::Learner,
-            () if listed.auxiliary => As::Auxiliary,
-            () => As::Voter,
+            () if listed.weight == 0 => MemberRole::Learner,
+            () if listed.is_auxiliary => MemberRole::Auxiliary,
+            () => MemberRole::Voter,
         };
         Self {
             node: listed.node.0,
-            peer: known(&listed.known.peer),
+            peer: known(&listed.entry.peer),
             client: addresses.and_then(|addresses| known(&addresses.client)),
             admin: addresses.and_then(|addresses| known(&addresses.admin)),
             role: role.name().to_owned(),
-            asked: listed.known.role.name().to_owned(),
+            asked: listed.entry.role.name().to_owned(),
             weight: listed.weight,
-            priority: listed.known.priority,
+            priority: listed.entry.priority,
             incarnation: listed.member.incarnation.0,
-            joined: listed.known.has_joined(),
-            connected: listed.connected,
-            lag: listed.lag,
+            joined: listed.entry.has_joined(),
+            connected: listed.is_connected,
+            lag: listed.lag_slots,
         }
     }
 }
 
 impl PlanInProgressView {
-    fn new(plan: &Underway) -> Self {
+    fn new(plan: &PlanInProgress) -> Self {
         Self {
             id: plan.id,
-            what: plan.what.clone(),
-            steps: plan.steps.iter().map(StepView::new).collect(),
-            waits: plan.waits.clone(),
+            what: plan.description.clone(),
+            steps: plan.remaining_steps.iter().map(StepView::new).collect(),
+            waits: plan.wait_reason.clone(),
         }
     }
 }
@@ -343,10 +345,10 @@ impl PlanInProgressView {
 impl LastPlanView {
     const fn new(last: LastPlan) -> Self {
         Self {
-            id: last.ended.id,
-            reached: last.ended.reached,
-            slot: last.ended.at.0,
-            settled: last.settled,
+            id: last.end.id,
+            reached: last.end.is_goal_reached,
+            slot: last.end.slot.0,
+            settled: last.is_settled,
         }
     }
 }
@@ -369,12 +371,12 @@ impl StepView {
 
 impl MembersOutcome {
     /// Converts the group's answer to its JSON form.
-    pub fn new(answer: &Answer) -> Self {
+    pub fn new(answer: &GroupAnswer) -> Self {
         match answer {
-            Answer::Node(node) => Self::Node { node: node.0 },
-            Answer::Done => Self::Done,
-            Answer::Already => Self::NothingToDo,
-            Answer::Planned(plan, steps) => {
+            GroupAnswer::Node(node) => Self::Node { node: node.0 },
+            GroupAnswer::Done => Self::Done,
+            GroupAnswer::AlreadyDone => Self::NothingToDo,
+            GroupAnswer::Planned(plan, steps) => {
                 Self::Planned { plan: *plan, steps: steps.iter().map(StepView::new).collect() }
             }
         }
@@ -389,45 +391,45 @@ mod tests {
         slot::Slot,
     };
     use quorate_replica::{
-        group::{Ended, NodeEntry},
+        group::{NodeEntry, PlanEnd},
         status::{Peer, PeerPlane},
     };
 
     use super::*;
 
-    fn members() -> Members {
-        let listed = |node: u32, weight, peer: &str| Listed {
+    fn members() -> MemberList {
+        let listed = |node: u32, weight, peer: &str| ListedNode {
             node: NodeId(node),
-            known: NodeEntry {
+            entry: NodeEntry {
                 nonce: (node == 2).then_some(7),
                 peer: peer.to_owned(),
                 priority: node,
-                founding: node == 1,
+                is_founding: node == 1,
                 ..NodeEntry::default()
             },
             member: Member::first(node),
             weight,
-            auxiliary: false,
-            connected: node == 1,
-            lag: (node == 2).then_some(5),
+            is_auxiliary: false,
+            is_connected: node == 1,
+            lag_slots: (node == 2).then_some(5),
         };
-        Members {
+        MemberList {
             era: Era(4),
             nodes: vec![listed(1, 2, "h:1"), listed(2, 0, "h:2"), listed(5, 0, "")],
-            plan: Some(Underway {
+            plan: Some(PlanInProgress {
                 id: 90,
-                what: "promote node 2".to_owned(),
-                steps: vec![asking::PlanStep {
+                description: "promote node 2".to_owned(),
+                remaining_steps: vec![asking::PlanStep {
                     change: "increment node 2".to_owned(),
                     weights: vec![(Member::first(1), 2), (Member::first(2), 1)],
                 }],
-                waits: Some("node 2 is 5 slots behind".to_owned()),
+                wait_reason: Some("node 2 is 5 slots behind".to_owned()),
             }),
-            last: Some(LastPlan {
-                ended: Ended { id: 70, reached: true, at: Slot(75) },
-                settled: true,
+            last_plan: Some(LastPlan {
+                end: PlanEnd { id: 70, is_goal_reached: true, slot: Slot(75) },
+                is_settled: true,
             }),
-            removed: vec![NodeId(3), NodeId(4)],
+            removed_nodes: vec![NodeId(3), NodeId(4)],
         }
     }
 
@@ -477,7 +479,7 @@ mod tests {
         });
         assert_eq!(json, expected);
         assert_eq!(serde_json::from_value::<MembersView>(json).unwrap(), view);
-        assert_eq!(view.weights().len(), 1);
+        assert_eq!(view.voter_weights().len(), 1);
     }
 
     #[test]
@@ -488,24 +490,24 @@ mod tests {
         };
         let node = NodeId;
         for (text, expected) in [
-            (r#"{"promote": 4}"#, Ask::Promote(node(4))),
-            (r#"{"demote": 4}"#, Ask::Demote(node(4))),
-            (r#"{"remove": 2}"#, Ask::Remove(node(2))),
-            (r#"{"weight": [3, 2]}"#, Ask::Weight(node(3), 2)),
-            (r#"{"auxiliary": [3, true]}"#, Ask::Auxiliary(node(3), true)),
+            (r#"{"promote": 4}"#, GroupRequest::Promote(node(4))),
+            (r#"{"demote": 4}"#, GroupRequest::Demote(node(4))),
+            (r#"{"remove": 2}"#, GroupRequest::Remove(node(2))),
+            (r#"{"weight": [3, 2]}"#, GroupRequest::Weight(node(3), 2)),
+            (r#"{"auxiliary": [3, true]}"#, GroupRequest::Auxiliary(node(3), true)),
             (
                 r#"{"quorum": "flexible:3,1"}"#,
-                Ask::Quorum(QuorumRule::Flexible { phase1: 3, phase2: 1 }),
+                GroupRequest::Quorum(QuorumRule::Flexible { phase1: 3, phase2: 1 }),
             ),
-            (r#"{"priority": [1, 5]}"#, Ask::Priority(node(1), 5)),
-            (r#"{"replace": [2, 4]}"#, Ask::Replace { old: node(2), new: node(4) }),
-            (r#"{"address": [2, "h:7"]}"#, Ask::Address(node(2), "h:7".to_owned())),
+            (r#"{"priority": [1, 5]}"#, GroupRequest::Priority(node(1), 5)),
+            (r#"{"replace": [2, 4]}"#, GroupRequest::Replace { old: node(2), new: node(4) }),
+            (r#"{"address": [2, "h:7"]}"#, GroupRequest::Address(node(2), "h:7".to_owned())),
             (
                 r#"{"add": {"peer": "h:7", "as": "learner"}}"#,
-                Ask::Reserve { peer: "h:7".to_owned(), role: As::Learner },
+                GroupRequest::Reserve { peer: "h:7".to_owned(), role: MemberRole::Learner },
             ),
-            (r#"{"raise": true}"#, Ask::Raise),
-            (r#"{"cancel": true}"#, Ask::Cancel),
+            (r#"{"raise": true}"#, GroupRequest::Raise),
+            (r#"{"cancel": true}"#, GroupRequest::Cancel),
         ] {
             assert_eq!(ask(text), Ok((expected.clone(), false)), "{text}");
             let dry = text.replacen('{', "{\"dry_run\": true, ", 1);
@@ -533,13 +535,14 @@ mod tests {
 
     #[test]
     fn an_answer_has_the_documented_fields() {
-        let json = |answer: &Answer| serde_json::to_value(MembersOutcome::new(answer)).unwrap();
+        let json =
+            |answer: &GroupAnswer| serde_json::to_value(MembersOutcome::new(answer)).unwrap();
         let node = serde_json::json!({"result": "node", "node": 4});
-        assert_eq!(json(&Answer::Node(NodeId(4))), node);
-        assert_eq!(json(&Answer::Done), serde_json::json!({"result": "done"}));
-        assert_eq!(json(&Answer::Already), serde_json::json!({"result": "nothing_to_do"}));
+        assert_eq!(json(&GroupAnswer::Node(NodeId(4))), node);
+        assert_eq!(json(&GroupAnswer::Done), serde_json::json!({"result": "done"}));
+        assert_eq!(json(&GroupAnswer::AlreadyDone), serde_json::json!({"result": "nothing_to_do"}));
         assert_eq!(
-            json(&Answer::Planned(None, Vec::new())),
+            json(&GroupAnswer::Planned(None, Vec::new())),
             serde_json::json!({"result": "planned", "plan": null, "steps": []})
         );
     }

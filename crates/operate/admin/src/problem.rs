@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use crate::client::remedy;
+use crate::client::tls_remedy;
 
 /// Kind of an error. It determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,25 +33,25 @@ impl Problem {
     }
 
     /// Creates an error about an invalid request.
-    pub fn usage(message: impl fmt::Display) -> Self {
+    pub fn usage_error(message: impl fmt::Display) -> Self {
         Self::new(Kind::Usage, "bad_configuration", message)
     }
 
     /// Creates an error from an I/O error. `what` describes the failed operation.
-    pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
+    pub fn io_error(what: impl fmt::Display, error: &io::Error) -> Self {
         Self::new(Kind::Failed, "io", format_args!("{what}: {error}"))
     }
 
     /// Creates an error about an address at which no node responds.
-    pub fn unreachable(address: &str, error: impl fmt::Display) -> Self {
+    pub fn unreachable_node(address: &str, error: impl fmt::Display) -> Self {
         let what = format!("no node answers at {address}: {error}");
         let usual = "check that the node is running and that this is its --admin address";
-        let hint = remedy(&what).unwrap_or(usual);
-        Self::new(Kind::Unreachable, "unreachable", what).hint(hint)
+        let hint = tls_remedy(&what).unwrap_or(usual);
+        Self::new(Kind::Unreachable, "unreachable", what).with_hint(hint)
     }
 
     /// Sets the suggested remedy.
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self
     }
@@ -64,7 +64,7 @@ impl From<crate::look::NoResponse> for Problem {
             Some(_) => (Kind::Failed, "refused"),
             None => (Kind::Unreachable, "unreachable"),
         };
-        Self::new(kind, code, silent).hint(hint)
+        Self::new(kind, code, silent).with_hint(hint)
     }
 }
 

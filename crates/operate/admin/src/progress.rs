@@ -14,33 +14,33 @@ use std::{
 use crate::units;
 
 /// Interval between two redraws on a terminal.
-const REDRAWN: Duration = Duration::from_millis(200);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval between two lines if standard error is not a terminal.
-const EVERY: Duration = Duration::from_secs(5);
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 /// Delay before the first line if standard error is not a terminal. Shorter activities write none.
-const QUIET: Duration = Duration::from_secs(1);
+const FIRST_LINE_DELAY: Duration = Duration::from_secs(1);
 /// Width of the progress bar in characters.
-const WIDTH: u64 = 24;
+const BAR_CHARS: u64 = 24;
 /// Escape sequence that clears the line.
-const CLEAR: &str = "\r\x1b[K";
+const CLEAR_LINE: &str = "\r\x1b[K";
 /// Escape sequences that disable and enable line wrapping. A wrapped line cannot be redrawn.
-const CUT: [&str; 2] = ["\x1b[?7l", "\x1b[?7h"];
+const LINE_WRAP_OFF_ON: [&str; 2] = ["\x1b[?7l", "\x1b[?7h"];
 
 /// Set while the terminal shows a progress line, which must be cleared before other output. Only
 /// accessed while standard error is locked.
 static LINE_IS_DRAWN: AtomicBool = AtomicBool::new(false);
 
 /// Function that receives all output in place of standard error.
-static SINK: OnceLock<fn(&str)> = OnceLock::new();
+static OUTPUT_SINK: OnceLock<fn(&str)> = OnceLock::new();
 
 /// Sends all later output to `sink`. Used by a process that must not block on standard error.
-pub fn divert(sink: fn(&str)) {
-    let _ = SINK.set(sink);
+pub fn redirect_output(sink: fn(&str)) {
+    let _ = OUTPUT_SINK.set(sink);
 }
 
 /// Writes a line to standard error. Write errors are ignored.
-pub fn line(text: &str) {
-    if let Some(sink) = SINK.get() {
+pub fn write_line(text: &str) {
+    if let Some(sink) = OUTPUT_SINK.get() {
         return sink(&format!("{text}\n"));
     }
     let mut out = io::stderr().lock();
@@ -56,7 +56,7 @@ pub fn clear() {
 
 fn clear_line(out: &mut io::StderrLock<'_>) -> io::Result<()> {
     match LINE_IS_DRAWN.swap(false, Ordering::SeqCst) {
-        true => out.write_all(CLEAR.as_bytes()),
+        true => out.write_all(CLEAR_LINE.as_bytes()),
         false => Ok(()),
     }
 }
@@ -65,37 +65,41 @@ fn clear_line(out: &mut io::StderrLock<'_>) -> io::Result<()> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgressReport {
     /// Text before the figures, such as `backup: `.
-    before: String,
+    prefix: String,
     /// Completed amount and total amount.
-    share: Option<(u64, u64)>,
+    done_and_total: Option<(u64, u64)>,
     /// Text after the percentage, such as `256 KiB of 1.3 MiB`.
-    after: String,
+    suffix: String,
 }
 
 impl ProgressReport {
     /// Creates a report that consists only of text.
     pub fn text(text: impl fmt::Display) -> Self {
-        Self { before: String::new(), share: None, after: text.to_string() }
+        Self { prefix: String::new(), done_and_total: None, suffix: text.to_string() }
     }
 
     /// Creates a report that shows a percentage between two texts.
-    pub fn share(
+    pub fn with_share(
         before: impl fmt::Display,
         (done, all): (u64, u64),
         after: impl fmt::Display,
     ) -> Self {
-        Self { before: before.to_string(), share: Some((done, all)), after: after.to_string() }
+        Self {
+            prefix: before.to_string(),
+            done_and_total: Some((done, all)),
+            suffix: after.to_string(),
+        }
     }
 
     /// Creates a report about `done` of `all` bytes.
     pub fn bytes(what: &str, done: u64, all: u64) -> Self {
         let done = done.min(all);
-        let sizes = format!("{} of {}", units::bytes(done), units::bytes(all));
-        Self::share(format_args!("{what}: "), (done, all), sizes)
+        let sizes = format!("{} of {}", units::format_bytes(done), units::format_bytes(all));
+        Self::with_share(format_args!("{what}: "), (done, all), sizes)
     }
 
     fn format_report(&self, terminal: bool) -> String {
-        let Self { before, share, after } = self;
+        let Self { prefix: before, done_and_total: share, suffix: after } = self;
         let Some((done, all)) = *share else {
             return format!("{before}{after}");
         };
@@ -103,8 +107,8 @@ impl ProgressReport {
         let part = |of: u64| u128::from(done.min(all)) * u128::from(of) / u128::from(all);
         let bar = match terminal {
             true => {
-                let full = usize::try_from(part(WIDTH)).unwrap_or_default();
-                let width = WIDTH as usize;
+                let full = usize::try_from(part(BAR_CHARS)).unwrap_or_default();
+                let width = BAR_CHARS as usize;
                 format!("[{:-<width$}] ", "#".repeat(full))
             }
             false => String::new(),
@@ -116,26 +120,26 @@ impl ProgressReport {
 /// Schedule and format of reports. The caller passes the current time.
 #[derive(Debug)]
 struct ReportSchedule {
-    terminal: bool,
+    is_terminal: bool,
     started_at: Instant,
     last_report: Option<Instant>,
-    last: Option<ProgressReport>,
+    last_shown: Option<ProgressReport>,
 }
 
 impl ReportSchedule {
     fn new(terminal: bool, started_at: Instant) -> Self {
-        Self { terminal, started_at, last_report: None, last: None }
+        Self { is_terminal: terminal, started_at, last_report: None, last_shown: None }
     }
 
     /// Returns the text to write at `now`, if a report is due.
-    fn due_report(
+    fn text_if_due(
         &mut self,
         now: Instant,
         report: impl FnOnce() -> ProgressReport,
     ) -> Option<String> {
-        let (first, every) = match self.terminal {
-            true => (REDRAWN, REDRAWN),
-            false => (QUIET, EVERY),
+        let (first, every) = match self.is_terminal {
+            true => (REDRAW_INTERVAL, REDRAW_INTERVAL),
+            false => (FIRST_LINE_DELAY, LINE_INTERVAL),
         };
         let due = self.last_report.map_or(self.started_at + first, |told| told + every);
         if now < due {
@@ -143,15 +147,15 @@ impl ReportSchedule {
         }
         let report = report();
         // Repeating a line is useless in a log. On a terminal, other output may have replaced it.
-        if !self.terminal && self.last.as_ref() == Some(&report) {
+        if !self.is_terminal && self.last_shown.as_ref() == Some(&report) {
             return None;
         }
         self.last_report = Some(now);
-        let shown = report.format_report(self.terminal);
-        self.last = Some(report);
-        let [cut, wrap] = CUT;
-        Some(match self.terminal {
-            true => format!("{CLEAR}{cut}{shown}{wrap}"),
+        let shown = report.format_report(self.is_terminal);
+        self.last_shown = Some(report);
+        let [cut, wrap] = LINE_WRAP_OFF_ON;
+        Some(match self.is_terminal {
+            true => format!("{CLEAR_LINE}{cut}{shown}{wrap}"),
             false => format!("{shown}\n"),
         })
     }
@@ -168,21 +172,21 @@ impl Progress {
     }
 
     /// Starts a reporter that writes separate lines. Used if the process logs to the same terminal.
-    pub fn lines() -> Self {
+    pub fn separate_lines() -> Self {
         Self(ReportSchedule::new(false, Instant::now()))
     }
 
     /// Returns whether the reporter redraws a line on a terminal.
-    pub fn is_drawn(&self) -> bool {
-        self.0.terminal
+    pub fn redraws_line(&self) -> bool {
+        self.0.is_terminal
     }
 
     /// Writes a report if one is due. May be called as often as convenient.
     pub fn report(&mut self, report: impl FnOnce() -> ProgressReport) {
-        let Some(text) = self.0.due_report(Instant::now(), report) else {
+        let Some(text) = self.0.text_if_due(Instant::now(), report) else {
             return;
         };
-        if let Some(sink) = SINK.get() {
+        if let Some(sink) = OUTPUT_SINK.get() {
             return sink(&text);
         }
         let mut out = io::stderr().lock();
@@ -190,13 +194,13 @@ impl Progress {
         let _ = clear_line(&mut out)
             .and_then(|()| out.write_all(text.as_bytes()))
             .and_then(|()| out.flush());
-        LINE_IS_DRAWN.store(self.0.terminal, Ordering::SeqCst);
+        LINE_IS_DRAWN.store(self.0.is_terminal, Ordering::SeqCst);
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.0.terminal {
+        if self.0.is_terminal {
             clear();
         }
     }
@@ -218,11 +222,11 @@ mod tests {
                 (*row, rest) = (kept, after);
                 continue;
             }
-            if let Some(after) = rest.strip_prefix(CUT[0]) {
+            if let Some(after) = rest.strip_prefix(LINE_WRAP_OFF_ON[0]) {
                 (wraps, rest) = (false, after);
                 continue;
             }
-            if let Some(after) = rest.strip_prefix(CUT[1]) {
+            if let Some(after) = rest.strip_prefix(LINE_WRAP_OFF_ON[1]) {
                 (wraps, rest) = (true, after);
                 continue;
             }
@@ -259,7 +263,7 @@ mod tests {
         for at in 0..=steps {
             let after = step * u32::try_from(at).unwrap();
             let report = || ProgressReport::bytes("backup", at << 10, steps << 10);
-            written.extend(pace.due_report(began + after, report).map(|text| (after, text)));
+            written.extend(pace.text_if_due(began + after, report).map(|text| (after, text)));
         }
         written
     }
@@ -292,7 +296,7 @@ mod tests {
         let half: String = drawn[..2].iter().map(|(_, text)| &**text).collect();
         let shown = "backup: [#########---------------] 40 %, 40 KiB of 100 KiB";
         assert_eq!(screen(80, &half), [shown]);
-        assert_eq!(screen(80, &format!("{half}{CLEAR}done\n")), ["done", ""]);
+        assert_eq!(screen(80, &format!("{half}{CLEAR_LINE}done\n")), ["done", ""]);
     }
 
     #[test]
@@ -312,8 +316,9 @@ mod tests {
             let mut count = 0;
             for second in 1..=100 {
                 let now = began + Duration::from_secs(second);
-                count +=
-                    usize::from(pace.due_report(now, || ProgressReport::text("waiting")).is_some());
+                count += usize::from(
+                    pace.text_if_due(now, || ProgressReport::text("waiting")).is_some(),
+                );
             }
             assert_eq!(count, times);
         }
@@ -324,10 +329,10 @@ mod tests {
         let empty = ProgressReport::bytes("checking", 0, 0);
         assert_eq!(empty.format_report(false), "checking: 0 %, 0 B of 0 B");
         // A file of 5000 bytes may have grown by the time it is read.
-        let more = ProgressReport::share("", (7000, 5000), "2 MiB/s");
+        let more = ProgressReport::with_share("", (7000, 5000), "2 MiB/s");
         assert_eq!(more.format_report(false), "100 %, 2 MiB/s");
         assert_eq!(more.format_report(true), "[########################] 100 %, 2 MiB/s");
-        let most = ProgressReport::share("", (u64::MAX / 2, u64::MAX), "so far");
+        let most = ProgressReport::with_share("", (u64::MAX / 2, u64::MAX), "so far");
         assert_eq!(most.format_report(false), "49 %, so far");
         for terminal in [true, false] {
             assert_eq!(ProgressReport::text("9 slots").format_report(terminal), "9 slots");

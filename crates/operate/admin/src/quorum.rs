@@ -2,19 +2,23 @@
 
 /// Available votes, and the number required for both an election and a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Votes {
-    pub has: u64,
-    pub need: u64,
+pub struct AvailableVotes {
+    pub available: u64,
+    pub required: u64,
     /// Set if the available votes are no quorum, so that nothing can be written.
-    pub is_lost: bool,
+    pub is_quorum_lost: bool,
     /// Set if a quorum remains after the failure of any one voter.
-    pub is_spare: bool,
+    pub tolerates_failure: bool,
 }
 
-impl Votes {
+impl AvailableVotes {
     /// Counts votes under a quorum rule. `voters` are the weight of each voter and whether it is
     /// up. If there is a leader, the weight for writes suffices, even if an election would fail.
-    pub fn count(rule: &str, voters: impl Iterator<Item = (u32, bool)>, has_leader: bool) -> Self {
+    pub fn count_votes(
+        rule: &str,
+        voters: impl Iterator<Item = (u32, bool)>,
+        has_leader: bool,
+    ) -> Self {
         let (mut all, mut has, mut heaviest) = (0, 0, 0);
         for (weight, is_up) in voters.map(|(weight, is_up)| (u64::from(weight), is_up)) {
             all += weight;
@@ -26,18 +30,23 @@ impl Votes {
         let (elect, write) = required_weights(rule, all);
         let need = elect.max(write);
         let is_lost = has < write || (!has_leader && has < elect);
-        Self { has, need, is_lost: all > 0 && is_lost, is_spare: has - heaviest >= need }
+        Self {
+            available: has,
+            required: need,
+            is_quorum_lost: all > 0 && is_lost,
+            tolerates_failure: has - heaviest >= need,
+        }
     }
 
     /// Returns a sentence stating that the quorum is lost.
-    pub fn lost_text(self) -> String {
-        let Self { has, need, .. } = self;
+    pub fn lost_quorum_text(self) -> String {
+        let Self { available: has, required: need, .. } = self;
         format!("Quorum lost: {has} of {need} needed votes available. Nothing is written.")
     }
 }
 
 /// Returns how many voters may fail, in any combination, without losing the quorum.
-pub fn survives(rule: &str, weights: &[u32]) -> usize {
+pub fn tolerated_failures(rule: &str, weights: &[u32]) -> usize {
     let mut weights: Vec<u64> = weights.iter().copied().map(u64::from).collect();
     weights.sort_unstable_by_key(|weight| std::cmp::Reverse(*weight));
     let mut has = weights.iter().sum();
@@ -66,8 +75,8 @@ mod tests {
     #[test]
     fn available_votes_are_compared_with_the_quorum_rule() {
         let count = |rule, voters: &[(u32, bool)], has_leader| {
-            let votes = Votes::count(rule, voters.iter().copied(), has_leader);
-            (votes.has, votes.need, votes.is_lost, votes.is_spare)
+            let votes = AvailableVotes::count_votes(rule, voters.iter().copied(), has_leader);
+            (votes.available, votes.required, votes.is_quorum_lost, votes.tolerates_failure)
         };
         let (up, down) = ((1, true), (1, false));
         assert_eq!(count("majority", &[up, up, up], true), (3, 2, false, true));
@@ -83,7 +92,7 @@ mod tests {
     #[test]
     fn survivable_failures_assume_the_heaviest_voters() {
         let survived = [&[1][..], &[1, 1], &[1, 1, 1], &[1; 5], &[1, 2, 1, 1], &[]];
-        assert_eq!(survived.map(|all| survives("majority", all)), [0, 0, 1, 2, 1, 0]);
-        assert_eq!(survives("flexible:2,4", &[1; 5]), 1);
+        assert_eq!(survived.map(|all| tolerated_failures("majority", all)), [0, 0, 1, 2, 1, 0]);
+        assert_eq!(tolerated_failures("flexible:2,4", &[1; 5]), 1);
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Maximum time for which a node listens, in milliseconds.
 pub const LISTEN_MS_MAX: u64 = 10_000;
 /// Maximum number of datagrams that one request sends.
-pub const COUNT_MAX: u32 = 1000;
+pub const DATAGRAMS_MAX: u32 = 1000;
 
 /// Body of `POST /doctor/multicast`: listens on a multicast group in the background.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ pub struct SendRequest {
     pub token: String,
     /// Number under which the listeners count this sender's datagrams.
     pub sender: u32,
-    /// Number of datagrams to send, at most [`COUNT_MAX`].
+    /// Number of datagrams to send, at most [`DATAGRAMS_MAX`].
     pub count: u32,
 }
 
@@ -86,7 +86,7 @@ pub struct OfSender {
 }
 
 /// Parses a token; `None` unless the text has 16 hexadecimal digits.
-pub fn token(text: &str) -> Option<u64> {
+pub fn parse_token(text: &str) -> Option<u64> {
     let plain = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     plain.then(|| u64::from_str_radix(text, 16).ok()).flatten()
 }
@@ -97,9 +97,9 @@ mod tests {
 
     #[test]
     fn a_token_is_sixteen_hexadecimal_digits() {
-        assert_eq!(token("00000000000000ff"), Some(255));
+        assert_eq!(parse_token("00000000000000ff"), Some(255));
         for bad in ["", "ff", "00000000000000fg", "+0000000000000ff", "0x000000000000ff"] {
-            assert_eq!(token(bad), None, "{bad}");
+            assert_eq!(parse_token(bad), None, "{bad}");
         }
     }
 

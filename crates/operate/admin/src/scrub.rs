@@ -8,7 +8,7 @@ use quorate_replica::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::units::{bytes, date};
+use crate::units::{format_bytes, format_date};
 
 /// Body of `POST /scrub`.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -62,38 +62,38 @@ impl ScrubView {
         let found = |found: &DamagedPlace| FoundView {
             kind: found.kind.name().to_owned(),
             fate: found.fate.name().to_owned(),
-            what: found.what.clone(),
+            what: found.description.clone(),
         };
         Self {
             reading: status.now.map(|kind| kind.name().to_owned()),
             begun_unix_ms: status.begun_ms,
             ended_unix_ms: status.ended_ms,
-            every_ms: status.every_ms,
+            every_ms: status.interval_ms,
             bytes_per_second: status.bytes_per_second,
             bytes: status.bytes_read(),
-            bytes_all: status.bytes_all,
+            bytes_all: status.bytes_to_read,
             kinds: kinds
                 .map(|kind| (kind.name().to_owned(), status.bytes[kind as usize]))
                 .collect(),
             found: status.found.iter().map(found).collect(),
-            more: status.more,
+            more: status.unlisted_count,
         }
     }
 
     /// Returns the number of listed places whose repair is in a state.
-    pub fn count(&self, fate: Fate) -> usize {
+    pub fn count_with_fate(&self, fate: Fate) -> usize {
         let found = self.found.iter();
         found.filter(|found| found.fate == fate.name()).count()
     }
 
     /// Returns whether any damage is still unrepaired.
     pub fn is_damaged(&self) -> bool {
-        self.count(Fate::Stays) + self.count(Fate::Repairing) > 0
+        self.count_with_fate(Fate::Stays) + self.count_with_fate(Fate::Repairing) > 0
     }
 
     /// Returns a notice if there is damage that the node cannot repair on its own.
-    pub fn notice(&self) -> Option<String> {
-        let stays = self.count(Fate::Stays);
+    pub fn damage_notice(&self) -> Option<String> {
+        let stays = self.count_with_fate(Fate::Stays);
         (stays > 0).then(|| {
             format!("the last scrub found {stays} damaged places that the node cannot repair by itself: 'quorate scrub --show'")
         })
@@ -107,7 +107,7 @@ impl fmt::Display for ScrubView {
         let percent = (u128::from(self.bytes) * 100).checked_div(u128::from(self.bytes_all));
         match (&self.reading, self.ended_unix_ms) {
             (Some(_), _) => write!(f, "{} %", percent.unwrap_or(0).min(100)),
-            (None, Some(ended)) => f.write_str(&date(ended / 1000)),
+            (None, Some(ended)) => f.write_str(&format_date(ended / 1000)),
             (None, None) => Ok(()),
         }
     }
@@ -115,16 +115,16 @@ impl fmt::Display for ScrubView {
 
 impl FoundView {
     /// Formats the finding in one line.
-    pub fn line(&self) -> String {
+    pub fn format_finding(&self) -> String {
         format!("{} {}: {}", self.fate, self.kind, self.what)
     }
 }
 
 /// Describes the number of bytes read by kind, such as `1.2 GiB of log, 300 MiB of streams`.
-pub fn kinds(view: &ScrubView) -> String {
+pub fn format_kinds(view: &ScrubView) -> String {
     let read = view.kinds.iter().filter(|(_, count)| **count > 0);
     let read: Vec<String> =
-        read.map(|(kind, count)| format!("{} of {kind}", bytes(*count))).collect();
+        read.map(|(kind, count)| format!("{} of {kind}", format_bytes(*count))).collect();
     match read.is_empty() {
         true => "nothing".to_owned(),
         false => read.join(", "),
@@ -148,8 +148,8 @@ mod tests {
             fate: "stays".to_owned(),
             what: "table 7".to_owned(),
         });
-        assert!(view.is_damaged() && view.notice().is_some());
+        assert!(view.is_damaged() && view.damage_notice().is_some());
         view.found[0].fate = "repaired".to_owned();
-        assert!(!view.is_damaged() && view.notice().is_none());
+        assert!(!view.is_damaged() && view.damage_notice().is_none());
     }
 }

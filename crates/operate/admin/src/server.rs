@@ -53,10 +53,10 @@ use quorate_log::ReadProgress;
 use quorate_net::{Handle, Unanswered};
 use quorate_node::process;
 use quorate_replica::{
-    Probed, StreamHold, group::asking::Ask, scrubbing::BYTES_PER_SECOND_MIN, status::Status,
-    tuner::Setting,
+    ProbeOutcome, StreamHold, group::asking::GroupRequest, scrubbing::BYTES_PER_SECOND_MIN,
+    status::Status, tuner::Setting,
 };
-use quorate_tls::{Protection, Trust};
+use quorate_tls::{NodeTrust, Protection};
 
 use crate::{
     certificates::CertificateView,
@@ -67,34 +67,34 @@ use crate::{
     view::{NodeView, ProgressView, SnapshotRequest, SnapshotView, TransferRequest, Transferred},
 };
 
-pub use access::HasRoot;
-use access::{Checks, ClientUsers, Requester, check, guard};
-use audit::Audit;
-use dashboard::{Acts, Audience};
-use failure::{Body, Failure, TRY_LATER};
-use forecast::Forecast;
-use history::History;
-use start::Start;
-use turn::Turn;
+pub use access::RootCheck;
+use access::{ClientUsers, PasswordChecks, Requester, authorize_request, check_role};
+use audit::AuditLog;
+use dashboard::{DashboardPages, ForwardLimit};
+use failure::{Failure, JsonBody, TRY_LATER_HINT};
+use forecast::DiskForecast;
+use history::TrafficHistory;
+use start::StartProgress;
+use turn::ExclusiveTurn;
 
 /// Style sheet with the colours that all web pages use.
-pub const COLOURS: &str = dashboard::COLOURS.text;
+pub const COLOURS_CSS: &str = dashboard::COLOURS_FILE.text;
 
 /// Maximum size of a request body in bytes.
 const BODY_BYTES_MAX: usize = 4096;
-const BUILD_INFO: &str =
+const BUILD_INFO_METRIC: &str =
     "# HELP quorate_build_info The release of this node; the value is always 1.
 # TYPE quorate_build_info gauge\n";
-const UNKNOWN_USERS: &str = "this node has not loaded the users yet";
+const UNKNOWN_USERS_TEXT: &str = "this node has not loaded the users yet";
 /// Maximum time for which the batch size and the window may be pinned, in milliseconds. It bounds
 /// the effect of a client that disconnects without unpinning them.
-const HOLD_MS_MAX: u64 = 600_000;
+const PIN_MS_MAX: u64 = 600_000;
 
 /// Phase of the node, from the server's point of view.
 #[derive(Clone, Debug)]
 enum Phase {
     /// The node has no reactor yet.
-    Starting(Start),
+    Starting(StartProgress),
     Running(Handle, &'static str),
 }
 
@@ -104,24 +104,24 @@ pub struct Admin {
     phase: Arc<Mutex<Phase>>,
     address: SocketAddr,
     /// Id of this node. 0 until an id is assigned.
-    node: Arc<AtomicU32>,
-    backups: Turn,
+    node_id: Arc<AtomicU32>,
+    backup_turn: ExclusiveTurn,
     /// Hold on the streams of a backup that timed out before its snapshot, for the client's retry.
     backup_hold: Arc<Mutex<Option<StreamHold>>>,
-    ears: reaching::MulticastListeners,
+    multicast_listeners: reaching::MulticastListeners,
     protection: Protection,
     /// Settings in effect since the start. Set once per process.
     settings: Arc<OnceLock<BTreeMap<String, String>>>,
-    commit: Arc<OnceLock<&'static str>>,
-    audience: Audience,
-    acts: Acts,
-    checks: Checks,
+    build_commit: Arc<OnceLock<&'static str>>,
+    dashboard_pages: DashboardPages,
+    forward_limit: ForwardLimit,
+    password_checks: PasswordChecks,
     client_users: ClientUsers,
-    audit: Audit,
-    history: History,
-    forecast: Forecast,
+    audit_log: AuditLog,
+    history: TrafficHistory,
+    forecast: DiskForecast,
     /// Number of requests refused since the start because the caller lacks a role.
-    refused: Arc<AtomicU64>,
+    refused_requests: Arc<AtomicU64>,
 }
 
 impl Admin {
@@ -140,25 +140,25 @@ impl Admin {
         if protection == Protection::Loopback && !bound.ip().is_loopback() {
             return Err(StartError::Unprotected { address: address.to_owned() });
         }
-        let phase = Phase::Starting(Start::new("starting"));
+        let phase = Phase::Starting(StartProgress::new("starting"));
         let admin = Self {
             protection,
             settings: Arc::default(),
-            commit: Arc::default(),
+            build_commit: Arc::default(),
             phase: Arc::new(Mutex::new(phase)),
             address: bound,
-            node: Arc::new(AtomicU32::new(node.into().map_or(0, |node| node.0))),
-            backups: Turn::default(),
+            node_id: Arc::new(AtomicU32::new(node.into().map_or(0, |node| node.0))),
+            backup_turn: ExclusiveTurn::default(),
             backup_hold: Arc::default(),
-            ears: reaching::MulticastListeners::default(),
-            audience: Audience::default(),
-            acts: Acts::default(),
-            checks: Checks::default(),
+            multicast_listeners: reaching::MulticastListeners::default(),
+            dashboard_pages: DashboardPages::default(),
+            forward_limit: ForwardLimit::default(),
+            password_checks: PasswordChecks::default(),
             client_users: ClientUsers::default(),
-            audit: Audit::default(),
-            history: History::default(),
-            forecast: Forecast::default(),
-            refused: Arc::default(),
+            audit_log: AuditLog::default(),
+            history: TrafficHistory::default(),
+            forecast: DiskForecast::default(),
+            refused_requests: Arc::default(),
         };
         let state = admin.clone();
         thread::Builder::new()
@@ -185,33 +185,33 @@ impl Admin {
 
     /// Sets the commit that the program was built from, with its date.
     pub fn set_commit(&self, commit: &'static str) {
-        let _ = self.commit.set(commit);
+        let _ = self.build_commit.set(commit);
     }
 
     /// Sets the check of the service's own users. Must be called before the node runs.
-    pub fn set_client_users(&self, has_root: HasRoot) {
+    pub fn set_client_users(&self, has_root: RootCheck) {
         let _ = self.client_users.0.set(has_root);
     }
 
     /// Sets the node's id.
     pub fn set_node_id(&self, node: NodeId) {
-        self.node.store(node.0, Ordering::Relaxed);
+        self.node_id.store(node.0, Ordering::Relaxed);
     }
 
-    fn node(&self) -> Option<NodeId> {
-        let node = NodeId(self.node.load(Ordering::Relaxed));
+    fn node_id(&self) -> Option<NodeId> {
+        let node = NodeId(self.node_id.load(Ordering::Relaxed));
         (node.0 > 0).then_some(node)
     }
 
     /// Sets the reason why the node has not finished starting.
-    pub fn starting(&self, why: &str) {
-        self.set(Phase::Starting(Start::new(why)));
+    pub fn set_starting(&self, why: &str) {
+        self.set(Phase::Starting(StartProgress::new(why)));
     }
 
     /// Sets the progress of reading the log at the start.
-    pub fn reading(&self, reading: ReadProgress) {
-        if let Phase::Starting(start) = &mut *self.lock() {
-            start.reading(reading);
+    pub fn set_reading(&self, reading: ReadProgress) {
+        if let Phase::Starting(start) = &mut *self.lock_phase() {
+            start.set_reading(reading);
         }
     }
 
@@ -228,21 +228,21 @@ impl Admin {
     fn measure_folder(&self) {
         let log_max = self.settings.get().and_then(|settings| settings.get("log-max"));
         let log_max = log_max.and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
-        if let Some(folder) = self.audit.folder() {
-            self.forecast.measure(&folder, log_max);
+        if let Some(folder) = self.audit_log.folder() {
+            self.forecast.measure_folder(&folder, log_max);
         }
     }
 
     /// Sets the folder in which operators' actions are recorded.
     pub fn set_audit_folder(&self, folder: &Path) {
-        self.audit.set_folder(folder);
+        self.audit_log.set_folder(folder);
     }
 
     fn set(&self, phase: Phase) {
-        *self.lock() = phase;
+        *self.lock_phase() = phase;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Phase> {
+    fn lock_phase(&self) -> MutexGuard<'_, Phase> {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -251,9 +251,9 @@ impl Admin {
         &self,
         question: impl FnOnce(&Handle, &'static str) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let phase = self.lock().clone();
+        let phase = self.lock_phase().clone();
         let (handle, store) = match phase {
-            Phase::Starting(start) => return Err(start.failure(self.node())),
+            Phase::Starting(start) => return Err(start.to_failure(self.node_id())),
             Phase::Running(handle, store) => (handle, store),
         };
         let asked = tokio::task::spawn_blocking(move || question(&handle, store));
@@ -261,19 +261,20 @@ impl Admin {
     }
 
     /// Returns the node's status, including its certificates and settings.
-    fn view(&self, status: &Status, store: &'static str) -> NodeView {
+    fn node_view(&self, status: &Status, store: &'static str) -> NodeView {
         let mut view = NodeView::new(status, store);
-        view.certificates = self.certificates();
+        view.certificates = self.certificate_views();
         view.settings = self.settings.get().cloned().unwrap_or_default();
-        view.commit = self.commit.get().copied().unwrap_or_default().to_owned();
+        view.commit = self.build_commit.get().copied().unwrap_or_default().to_owned();
         let free = view.disk.free_bytes;
-        view.disk.full_in_seconds = free.and_then(|free| self.forecast.full_in_seconds(free));
+        view.disk.full_in_seconds = free.and_then(|free| self.forecast.seconds_until_full(free));
         let warnings = view.certificates.iter().filter_map(CertificateView::warning);
         view.notices.extend(warnings);
         if let Some(trust) = self.protection.trust() {
             let certificates = view.certificates.iter();
-            let errors: Vec<_> =
-                certificates.filter_map(|certificate| certificate.error(trust.own())).collect();
+            let errors: Vec<_> = certificates
+                .filter_map(|certificate| certificate.error(trust.own_name()))
+                .collect();
             let mut errors = errors.into_iter();
             view.error = view.error.take().or_else(|| errors.next());
             view.notices.extend(errors);
@@ -281,18 +282,18 @@ impl Admin {
         view
     }
 
-    fn certificates(&self) -> Vec<CertificateView> {
+    fn certificate_views(&self) -> Vec<CertificateView> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = i64::try_from(now.unwrap_or_default().as_secs()).unwrap_or(i64::MAX);
-        let expiries = self.protection.trust().map(Trust::expiries);
+        let expiries = self.protection.trust().map(NodeTrust::expiries);
         let expiries = expiries.unwrap_or_default();
-        let certificates = expiries.iter().map(|expiry| (expiry.what, expiry.valid));
+        let certificates = expiries.iter().map(|expiry| (expiry.purpose, expiry.validity));
         CertificateView::views_of_all(certificates, now)
     }
 
     fn certificate_metrics(&self) -> String {
         let mut text = String::new();
-        for (at, certificate) in self.certificates().iter().enumerate() {
+        for (at, certificate) in self.certificate_views().iter().enumerate() {
             let name = "quorate_certificate_ends_unix_seconds";
             if at == 0 {
                 let help = "When a certificate of this node ends, in seconds since 1970.";
@@ -307,14 +308,14 @@ impl Admin {
     fn refused_metrics(&self) -> String {
         let name = "quorate_admin_refused_total";
         let help = "Requests at the admin address refused for want of a role.";
-        let refused = self.refused.load(Ordering::Relaxed);
+        let refused = self.refused_requests.load(Ordering::Relaxed);
         format!("# HELP {name} {help}\n# TYPE {name} counter\n{name} {refused}\n")
     }
 
     async fn status(&self) -> Result<(Status, &'static str), Failure> {
         let answer =
             self.run_blocking(|handle, store| handle.status().map(|status| (status, store)));
-        answer.await?.map_err(Failure::no_answer)
+        answer.await?.map_err(Failure::unanswered)
     }
 }
 
@@ -346,7 +347,7 @@ thread_local! {
 
 /// Returns whether the calling thread belongs to the admin server. The node can run without its
 /// admin server, so a panic on this thread does not abort the process.
-pub fn is_this_thread() -> bool {
+pub fn is_admin_thread() -> bool {
     SERVES.get()
 }
 
@@ -357,10 +358,10 @@ fn serve(listener: TcpListener, admin: Admin) -> io::Result<()> {
         .enable_time()
         // Every connection may wait for the reactor, and requesting histories takes one more
         // thread.
-        .max_blocking_threads(limits.connections_max + dashboard::ASKED_MAX + 1)
+        .max_blocking_threads(limits.connections_max + dashboard::CONCURRENT_QUERIES_MAX + 1)
         .build()?;
     runtime.block_on(async {
-        let listener = connections::adopt(listener)?;
+        let listener = connections::into_async_listener(listener)?;
         let trust = admin.protection.trust().cloned();
         tokio::spawn(history::sample_until_end(admin.clone()));
         connections::serve(listener, router(admin), trust, limits).await;
@@ -374,24 +375,24 @@ fn router(admin: Admin) -> Router {
         .route("/ready", get(ready))
         .route("/status", get(status))
         .route("/metrics", get(metrics))
-        .route("/history", get(history::own))
+        .route("/history", get(history::handle_own))
         .route("/history/all", get(history::handle_all))
-        .route("/members", get(members).post(change_members))
+        .route("/members", get(members).post(handle_members))
         .route("/transfer", post(transfer))
         .route("/snapshot", post(snapshot))
         .route("/scrub", post(scrub))
-        .route("/backup", get(backup::backup))
+        .route("/backup", get(backup::handle_backup))
         .route("/tuning", get(tuning).post(handle_hold))
         .route("/join", post(handle_join))
-        .route("/users", get(users::show).post(users::change))
-        .route("/audit", get(audit::audit))
-        .route("/doctor/multicast", post(reaching::listen))
-        .route("/doctor/multicast/send", post(reaching::send))
-        .route("/doctor/multicast/heard", post(reaching::heard))
+        .route("/users", get(users::handle_users).post(users::handle_change))
+        .route("/audit", get(audit::handle_audit))
+        .route("/doctor/multicast", post(reaching::handle_listen))
+        .route("/doctor/multicast/send", post(reaching::handle_send))
+        .route("/doctor/multicast/heard", post(reaching::handle_counts))
         .merge(dashboard::routes());
-    add_fallbacks(pages, PAGES)
-        .layer(from_fn_with_state(admin.clone(), guard))
-        .layer(from_fn(only_own_pages))
+    add_fallbacks(pages, PATHS)
+        .layer(from_fn_with_state(admin.clone(), authorize_request))
+        .layer(from_fn(refuse_foreign_pages))
         .with_state(admin)
 }
 
@@ -413,27 +414,27 @@ fn add_fallbacks<S: Clone + Send + Sync + 'static>(
 }
 
 /// Refuses state-changing requests from pages of other sites.
-async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failure> {
-    if !browser::is_foreign(request.method(), request.headers()) {
+async fn refuse_foreign_pages(request: Request, next: Next) -> Result<Response, Failure> {
+    if !browser::is_foreign_change(request.method(), request.headers()) {
         return Ok(next.run(request).await);
     }
     tracing::debug!(page = ?request.headers().get(ORIGIN), "refused a page of another site");
     Err(Failure::foreign_page())
 }
 
-const PAGES: &str = "GET / /events /health /ready /status /metrics /history /members /backup /tuning /users \
+const PATHS: &str = "GET / /events /health /ready /status /metrics /history /members /backup /tuning /users \
                      /audit, POST /members /join /transfer /snapshot /scrub /tuning /users /act /doctor/multicast";
 
 /// Reports whether the node is alive, which includes starting and stopping. Fails if the reactor
 /// does not respond, in which case a restart may help.
 async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
-    if matches!(*admin.lock(), Phase::Starting(_)) {
+    if matches!(*admin.lock_phase(), Phase::Starting(_)) {
         return Ok("alive\n");
     }
     match admin.run_blocking(|handle, _| handle.status().err()).await? {
         None | Some(Unanswered::Stopped) => Ok("alive\n"),
         Some(unanswered @ (Unanswered::Busy | Unanswered::TimedOut)) => {
-            Err(Failure::no_answer(unanswered))
+            Err(Failure::unanswered(unanswered))
         }
     }
 }
@@ -454,15 +455,15 @@ async fn ready(State(admin): State<Admin>, uri: Uri) -> Result<String, Failure> 
             ));
         }
     };
-    if let Some(why) = obstacle(&status) {
+    if let Some(why) = serving_obstacle(&status) {
         return Err(not_ready(&status, &why));
     }
     let probed = admin.run_blocking(|handle, _| handle.probe()).await?;
-    match probed.map_err(Failure::no_answer)? {
-        Probed::Served => match &status.streams.stopped {
+    match probed.map_err(Failure::unanswered)? {
+        ProbeOutcome::Served => match &status.streams.stop_reason {
             None => Ok("ready\n".to_owned()),
-            Some(why) if asks_for_streams => Err(not_ready(&status, &no_streams(why))),
-            Some(why) => Ok(format!("ready\n{}\n", no_streams(why))),
+            Some(why) if asks_for_streams => Err(not_ready(&status, &streams_refused_text(why))),
+            Some(why) => Ok(format!("ready\n{}\n", streams_refused_text(why))),
         },
         missed => {
             // The status may have changed while the probe was in flight.
@@ -473,26 +474,26 @@ async fn ready(State(admin): State<Admin>, uri: Uri) -> Result<String, Failure> 
 }
 
 /// Formats the reason why byte streams are not accepted although commands are.
-fn no_streams(why: &str) -> String {
+fn streams_refused_text(why: &str) -> String {
     format!("byte streams are not taken in: {why}")
 }
 
 fn not_ready(status: &Status, why: &str) -> Failure {
-    let progress = status.progress.as_ref().map(ProgressView::of_node);
+    let progress = status.progress.as_ref().map(ProgressView::from_node);
     let message = match &progress {
         Some(progress) => format!("{why}; {progress}"),
         None => why.to_owned(),
     };
     let hint = match status.removed {
         true => "use another node; this one can be switched off",
-        false => TRY_LATER,
+        false => TRY_LATER_HINT,
     };
     let unavailable = StatusCode::SERVICE_UNAVAILABLE;
-    Failure::new(unavailable, "not_ready", &message, hint).progress(progress)
+    Failure::new(unavailable, "not_ready", &message, hint).with_progress(progress)
 }
 
 /// Returns why this node cannot serve linearizable requests, as far as its status shows.
-fn obstacle(status: &Status) -> Option<String> {
+fn serving_obstacle(status: &Status) -> Option<String> {
     // The error of a learner only states that it does not vote. It serves until it is removed.
     if (status.role != effect::Role::Learner || status.removed)
         && let Some(error) = &status.error
@@ -518,21 +519,21 @@ fn obstacle(status: &Status) -> Option<String> {
 
 async fn status(State(admin): State<Admin>) -> Result<Json<NodeView>, Failure> {
     let (status, store) = admin.status().await?;
-    Ok(Json(admin.view(&status, store)))
+    Ok(Json(admin.node_view(&status, store)))
 }
 
 async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
-    let commit = admin.commit.get().copied().unwrap_or_default();
+    let commit = admin.build_commit.get().copied().unwrap_or_default();
     let metrics = admin.run_blocking(move |handle, _| {
         let mut metrics = handle.metrics()?;
-        metrics.text.push_str(BUILD_INFO);
+        metrics.text.push_str(BUILD_INFO_METRIC);
         let version = env!("CARGO_PKG_VERSION");
         let labels = format!("version=\"{version}\",commit=\"{commit}\"");
         metrics.text += &format!("quorate_build_info{{{labels}}} 1\n");
         process::render(&mut metrics.text);
         Ok(metrics)
     });
-    let metrics = metrics.await?.map_err(Failure::no_answer)?;
+    let metrics = metrics.await?.map_err(Failure::unanswered)?;
     Ok((
         [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
         metrics.text + &admin.certificate_metrics() + &admin.refused_metrics(),
@@ -542,39 +543,39 @@ async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
 
 async fn members(State(admin): State<Admin>) -> Result<Json<MembersView>, Failure> {
     let both = admin.run_blocking(|handle, _| Ok((handle.members()?, handle.status()?)));
-    let (members, status) = both.await?.map_err(Failure::no_answer)?;
+    let (members, status) = both.await?.map_err(Failure::unanswered)?;
     Ok(Json(MembersView::new(&members, &status)))
 }
 
 /// Returns the role that a request requires. Priorities and dry runs require an operator, other
 /// membership changes an admin.
-fn members_need(request: &MembersRequest) -> Role {
+fn required_role(request: &MembersRequest) -> Role {
     match request.clone().into_commands() {
-        Ok((Ask::Priority(..), _) | (_, true)) => Role::Operator,
+        Ok((GroupRequest::Priority(..), _) | (_, true)) => Role::Operator,
         Ok((_, false)) | Err(_) => Role::Admin,
     }
 }
 
 /// Changes the membership. Requires the JSON content type for the same reason as `transfer`.
-async fn change_members(
+async fn handle_members(
     State(admin): State<Admin>,
     Extension(asker): Extension<Requester>,
-    Body(request): Body<MembersRequest>,
+    JsonBody(request): JsonBody<MembersRequest>,
 ) -> Result<Json<MembersOutcome>, Failure> {
-    check(&asker, members_need(&request))?;
-    let (ask, dry_run) = request.into_commands().map_err(|why| Failure::request(&why))?;
-    let outcome = admin.run_blocking(move |handle, _| handle.group(ask, dry_run)).await?;
-    Ok(Json(MembersOutcome::new(&outcome.map_err(Failure::group)?)))
+    check_role(&asker, required_role(&request))?;
+    let (ask, dry_run) = request.into_commands().map_err(|why| Failure::bad_request(&why))?;
+    let outcome = admin.run_blocking(move |handle, _| handle.ask_group(ask, dry_run)).await?;
+    Ok(Json(MembersOutcome::new(&outcome.map_err(Failure::from_group_error)?)))
 }
 
 /// Transfers leadership. Requires the JSON content type, which other sites' pages cannot send.
 async fn transfer(
     State(admin): State<Admin>,
-    Body(request): Body<TransferRequest>,
+    JsonBody(request): JsonBody<TransferRequest>,
 ) -> Result<Json<Transferred>, Failure> {
     let to = request.to.map(NodeId);
     let outcome = admin.run_blocking(move |handle, _| handle.transfer(to)).await?;
-    let leader = outcome.map_err(Failure::transfer)?;
+    let leader = outcome.map_err(Failure::from_transfer_error)?;
     Ok(Json(Transferred { leader: leader.0 }))
 }
 
@@ -582,11 +583,11 @@ async fn transfer(
 /// remain occupied. Requires the JSON content type for the same reason as `transfer`.
 async fn snapshot(
     State(admin): State<Admin>,
-    Body(request): Body<SnapshotRequest>,
+    JsonBody(request): JsonBody<SnapshotRequest>,
 ) -> Result<Json<SnapshotView>, Failure> {
     let at = request.at.map(Slot);
     let outcome = admin.run_blocking(move |handle, _| handle.snapshot(at)).await?;
-    let snapshot = outcome.map_err(Failure::snapshot)?;
+    let snapshot = outcome.map_err(Failure::from_snapshot_error)?;
     Ok(Json(SnapshotView::new(snapshot)))
 }
 
@@ -594,23 +595,23 @@ async fn snapshot(
 /// JSON content type for the same reason as `transfer`.
 async fn scrub(
     State(admin): State<Admin>,
-    Body(request): Body<ScrubRequest>,
+    JsonBody(request): JsonBody<ScrubRequest>,
 ) -> Result<Json<ScrubView>, Failure> {
     let pace = request.bytes_per_second;
     if pace.is_some_and(|pace| pace < BYTES_PER_SECOND_MIN) {
-        return Err(Failure::request(&format!(
+        return Err(Failure::bad_request(&format!(
             "bytes_per_second must be at least {BYTES_PER_SECOND_MIN}"
         )));
     }
     let status = admin.run_blocking(move |handle, _| handle.scrub(pace)).await?;
-    let status = status.map_err(Failure::no_answer)?;
+    let status = status.map_err(Failure::unanswered)?;
     Ok(Json(ScrubView::new(&status.scrub)))
 }
 
 /// Reserves an id for a new node. Requires the JSON content type, as `transfer` does.
 async fn handle_join(
     State(admin): State<Admin>,
-    Body(request): Body<JoinRequest>,
+    JsonBody(request): JsonBody<JoinRequest>,
 ) -> Result<Json<JoinAnswer>, Failure> {
     let joined = {
         let trust = admin.protection.trust().cloned();
@@ -621,25 +622,25 @@ async fn handle_join(
 
 async fn tuning(State(admin): State<Admin>) -> Result<Json<TuningView>, Failure> {
     let report = admin.run_blocking(|handle, _| handle.tuning()).await?;
-    Ok(Json(TuningView::new(&report.map_err(Failure::no_answer)?)))
+    Ok(Json(TuningView::new(&report.map_err(Failure::unanswered)?)))
 }
 
 /// Pins or unpins batch size and window. Requires the JSON content type, as `transfer` does.
 async fn handle_hold(
     State(admin): State<Admin>,
-    Body(request): Body<HoldRequest>,
+    JsonBody(request): JsonBody<HoldRequest>,
 ) -> Result<Json<TuningView>, Failure> {
-    let (setting, ms) = (request.setting()?, request.ms());
-    let report = admin.run_blocking(move |handle, _| handle.hold(setting, ms)).await?;
-    Ok(Json(TuningView::new(&report.map_err(Failure::no_answer)?)))
+    let (setting, ms) = (request.pinned_setting()?, request.pin_ms());
+    let report = admin.run_blocking(move |handle, _| handle.fix_setting(setting, ms)).await?;
+    Ok(Json(TuningView::new(&report.map_err(Failure::unanswered)?)))
 }
 
 impl HoldRequest {
-    fn setting(&self) -> Result<Option<Setting>, Failure> {
+    fn pinned_setting(&self) -> Result<Option<Setting>, Failure> {
         let Some(hold) = self.hold else {
             return Ok(None);
         };
-        if hold.batch_bytes == 0 || hold.window == 0 || !(1..=HOLD_MS_MAX).contains(&hold.ms) {
+        if hold.batch_bytes == 0 || hold.window == 0 || !(1..=PIN_MS_MAX).contains(&hold.ms) {
             return Err(Failure::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "bad_request",
@@ -650,7 +651,7 @@ impl HoldRequest {
         Ok(Some(Setting { batch_bytes: hold.batch_bytes, window: hold.window }))
     }
 
-    fn ms(&self) -> u64 {
+    fn pin_ms(&self) -> u64 {
         self.hold.map_or(0, |hold| hold.ms)
     }
 }
@@ -681,7 +682,7 @@ mod tests {
     #[test]
     fn a_starting_node_is_alive_but_not_ready() {
         let (admin, address) = starting();
-        admin.starting("waiting for the founder");
+        admin.set_starting("waiting for the founder");
         assert_eq!(client::get(&address, "/health", WAIT).unwrap().status, 200);
         for page in ["/ready", "/status", "/metrics", "/members"] {
             let response = client::get(&address, page, WAIT).unwrap();
@@ -704,12 +705,12 @@ mod tests {
     #[test]
     fn node_reading_its_log_reports_progress() {
         let (admin, address) = starting();
-        admin.starting("opening the log");
+        admin.set_starting("opening the log");
         let reading = |read| ReadProgress { read, total: 400 };
-        admin.reading(reading(0));
-        admin.reading(reading(100));
+        admin.set_reading(reading(0));
+        admin.set_reading(reading(100));
         let response = client::get(&address, "/ready", WAIT).unwrap();
-        let refusal = response.json::<NodeView>().unwrap_err();
+        let refusal = response.parse_json::<NodeView>().unwrap_err();
         assert_eq!((refusal.code.as_str(), refusal.node), ("starting", Some(7)));
         let said = "reading the log: 100 B of 400 B, 25 %";
         assert!(refusal.message.starts_with(said), "{}", refusal.message);
@@ -731,7 +732,7 @@ mod tests {
         ] {
             let refused = post(path, body);
             assert_eq!(refused.status, 422, "{path} {body}");
-            let refusal = refused.json::<()>().unwrap_err();
+            let refusal = refused.parse_json::<()>().unwrap_err();
             assert_eq!(refusal.code, "bad_request", "{path} {body}");
         }
         // A valid request is refused because the node is still starting.
@@ -837,9 +838,9 @@ mod tests {
 
     #[test]
     fn node_is_ready_only_if_a_leader_is_reachable() {
-        assert_eq!(obstacle(&status(Some(1), false, None)), None);
-        assert_eq!(obstacle(&status(Some(2), true, None)), None);
-        let why = |status| obstacle(&status).unwrap();
+        assert_eq!(serving_obstacle(&status(Some(1), false, None)), None);
+        assert_eq!(serving_obstacle(&status(Some(2), true, None)), None);
+        let why = |status| serving_obstacle(&status).unwrap();
         assert_eq!(why(status(None, true, None)), "no leader with a quorum is known");
         assert_eq!(why(status(Some(2), false, None)), "the leader, node 2, is not connected");
         assert_eq!(why(status(Some(2), true, Some("the log failed"))), "the log failed");
@@ -852,13 +853,13 @@ mod tests {
             let error = Some("votes are forgotten");
             Status { role: effect::Role::Learner, ..status(leader, true, error) }
         };
-        assert_eq!(obstacle(&learner(Some(2))), None);
+        assert_eq!(serving_obstacle(&learner(Some(2))), None);
         let removed = Status { removed: true, ..learner(Some(2)) };
-        assert_eq!(obstacle(&removed).unwrap(), "votes are forgotten");
+        assert_eq!(serving_obstacle(&removed).unwrap(), "votes are forgotten");
         let hint = |status| format!("{:?}", not_ready(status, "no"));
         assert!(hint(&removed).contains("use another node; this one can be switched off"));
-        assert!(hint(&learner(None)).contains(TRY_LATER));
-        let why = obstacle(&learner(None)).unwrap();
+        assert!(hint(&learner(None)).contains(TRY_LATER_HINT));
+        let why = serving_obstacle(&learner(None)).unwrap();
         assert_eq!(why, "no leader with a quorum is known; votes are forgotten");
     }
 
@@ -869,8 +870,8 @@ mod tests {
             notices: vec!["node 2 belongs to another cluster".to_owned()],
             ..status(leader, true, None)
         };
-        assert_eq!(obstacle(&with(Some(2))), None);
-        let why = obstacle(&with(None)).unwrap();
+        assert_eq!(serving_obstacle(&with(Some(2))), None);
+        let why = serving_obstacle(&with(None)).unwrap();
         let expected = "no leader with a quorum is known; node 2 belongs to another cluster";
         assert_eq!(why, expected);
     }

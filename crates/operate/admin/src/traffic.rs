@@ -26,15 +26,15 @@ pub struct TrafficView {
 impl TrafficView {
     pub(crate) fn new(traffic: Traffic) -> Self {
         Self {
-            applied: traffic.applied,
-            answered: traffic.answered,
-            answered_us: traffic.answered_us,
-            latencies: some(&traffic.latencies),
+            applied: traffic.applied_commands,
+            answered: traffic.answered_commands,
+            answered_us: traffic.answer_time_us,
+            latencies: non_empty_buckets(&traffic.latencies),
         }
     }
 
     /// Returns the increase since `before`, or `None` if a restart has reset a counter.
-    pub fn since(&self, before: &Self) -> Option<Self> {
+    pub fn increase_since(&self, before: &Self) -> Option<Self> {
         let mut latencies = Vec::new();
         let mut old = before.latencies.iter().peekable();
         for &(under_us, count) in &self.latencies {
@@ -88,7 +88,7 @@ impl TrafficView {
     }
 }
 
-fn some(latencies: &Latencies) -> Vec<(u64, u64)> {
+fn non_empty_buckets(latencies: &Latencies) -> Vec<(u64, u64)> {
     latencies.iter().filter(|(_, count)| *count > 0).collect()
 }
 
@@ -127,7 +127,7 @@ mod tests {
             applied: 2 * answered,
             answered,
             answered_us: 100 * answered,
-            latencies: some(&latencies),
+            latencies: non_empty_buckets(&latencies),
         }
     }
 
@@ -137,13 +137,13 @@ mod tests {
         let added = traffic(&[(3, 40, 40), (7, 100, 100), (1, 9_000_000, 9_000_000)]);
         let mut after = before.clone();
         after.add(&added);
-        assert_eq!(after.since(&before), Some(added));
-        assert_eq!(before.since(&before).unwrap().percentile_us(0.5), None);
+        assert_eq!(after.increase_since(&before), Some(added));
+        assert_eq!(before.increase_since(&before).unwrap().percentile_us(0.5), None);
         // Counts of another process: the same number of commands, all with shorter latencies.
         let mut other = traffic(&[(12, 100, 100)]);
-        assert_eq!(other.since(&before), None);
+        assert_eq!(other.increase_since(&before), None);
         other.latencies.clear();
-        assert_eq!(other.since(&before), None);
+        assert_eq!(other.increase_since(&before), None);
     }
 
     #[test]

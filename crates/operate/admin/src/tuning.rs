@@ -3,7 +3,7 @@
 use quorate_replica::{TuningReport, tuner};
 use serde::{Deserialize, Serialize};
 
-use crate::units::{exact_bytes, thousands, time};
+use crate::units::{format_exact_bytes, format_seconds, format_thousands};
 
 /// Report of a node's tuner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ pub struct HoldView {
 }
 
 /// Rounds to three significant digits.
-fn short(value: f64) -> f64 {
+fn round_to_three(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;
     }
@@ -103,22 +103,22 @@ impl From<tuner::Setting> for SettingView {
 impl TuningView {
     /// Converts the report of the tuner to its JSON form.
     pub fn new(report: &TuningReport) -> Self {
-        let TuningReport { report, setting, held } = report;
+        let TuningReport { report, setting, is_fixed: held } = report;
         let point = |point: &tuner::choice::Point| PointView {
             batch_bytes: point.setting.batch_bytes,
             window: point.setting.window,
-            throughput: short(point.predicted.throughput),
-            latency_us: short(point.predicted.latency.0),
+            throughput: round_to_three(point.predicted.throughput),
+            latency_us: round_to_three(point.predicted.latency.0),
         };
         Self {
             parameters: report.parameters.iter().map(ParameterView::new).collect(),
-            grid: report.grid.iter().map(point).collect(),
+            grid: report.grid_predictions.iter().map(point).collect(),
             bottleneck: report.bottleneck.map(|limit| limit.to_string()),
             chosen: (*setting).into(),
             held: *held,
-            measured: report.measured.map(|(rate, latency_ns)| MeasuredView {
-                throughput: short(rate),
-                latency_us: short(latency_ns / 1e3),
+            measured: report.measured_rate_and_latency.map(|(rate, latency_ns)| MeasuredView {
+                throughput: round_to_three(rate),
+                latency_us: round_to_three(latency_ns / 1e3),
             }),
             reason: if *held {
                 format!("{setting} is held from outside, for a while.")
@@ -129,7 +129,7 @@ impl TuningView {
     }
 
     /// Returns the performance that the model predicts for a setting, if the grid contains it.
-    pub fn predicted(&self, setting: SettingView) -> Option<f64> {
+    pub fn predicted_performance(&self, setting: SettingView) -> Option<f64> {
         let mut grid = self.grid.iter();
         let found = grid.find(|point| point.setting() == setting)?;
         Some(found.throughput)
@@ -143,26 +143,26 @@ impl PointView {
 }
 
 impl ParameterView {
-    fn new(parameter: &tuner::report::Parameter) -> Self {
+    fn new(parameter: &tuner::report::NamedParameter) -> Self {
         let estimate = parameter.estimate;
         Self {
             name: parameter.name.to_owned(),
             unit: parameter.unit.to_owned(),
-            value: estimate.map(|estimate| short(estimate.value)),
-            error: estimate.map(|estimate| short(estimate.error)),
-            confidence: estimate.map(|estimate| short(estimate.confidence())),
+            value: estimate.map(|estimate| round_to_three(estimate.value)),
+            error: estimate.map(|estimate| round_to_three(estimate.error)),
+            confidence: estimate.map(|estimate| round_to_three(estimate.confidence())),
         }
     }
 
     /// Formats the estimate with its unit and error, such as `1.25 ms ± 4 %`, or as unknown.
-    pub fn shown(&self) -> String {
+    pub fn format_estimate(&self) -> String {
         let (Some(value), Some(error)) = (self.value, self.error) else {
             return "not known yet".to_owned();
         };
         let part = if value == 0.0 { 0.0 } else { (error / value).abs() * 100.0 };
         let value = match &*self.unit {
-            "ns" => time(value / 1e9),
-            "bytes/s" => format!("{}B/s", thousands(value)),
+            "ns" => format_seconds(value / 1e9),
+            "bytes/s" => format!("{}B/s", format_thousands(value)),
             unit => format!("{value:.0} {unit}"),
         };
         if part > 100.0 {
@@ -174,14 +174,14 @@ impl ParameterView {
 
 impl SettingView {
     /// Formats the setting, such as `64 KiB x 4`.
-    pub fn shown(self) -> String {
-        format!("{} x {}", exact_bytes(self.batch_bytes), self.window)
+    pub fn format_setting(self) -> String {
+        format!("{} x {}", format_exact_bytes(self.batch_bytes), self.window)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use quorate_replica::tuner::{Moment, Setting, Settings, Tuner, Turn};
+    use quorate_replica::tuner::{Moment, ReactorTurn, Setting, Settings, Tuner};
 
     use super::*;
 
@@ -189,16 +189,17 @@ mod tests {
         let mut tuner = Tuner::new(Settings::new(3));
         for mark in 1..20 {
             let at = Moment(mark * 20_000_000);
-            tuner.on_asked(at, 0, mark);
-            tuner.on_answered(Moment(at.0 + 1_000_000), 0, mark);
+            tuner.on_heartbeat_sent(at, 0, mark);
+            tuner.on_heartbeat_reply(Moment(at.0 + 1_000_000), 0, mark);
             let ended = Moment(at.0 + 1_100_000);
-            let turn = Turn { began: Moment(at.0 + 1_050_000), ended, ..Turn::default() };
+            let turn =
+                ReactorTurn { woke_at: Moment(at.0 + 1_050_000), ended, ..ReactorTurn::default() };
             let _ = tuner.on_turn(&turn);
         }
         TuningReport {
             report: tuner.report(),
             setting: Setting { batch_bytes: 4096, window: 2 },
-            held,
+            is_fixed: held,
         }
     }
 
@@ -229,19 +230,19 @@ mod tests {
             error: Some(50_000.0),
             confidence: Some(0.96),
         };
-        assert_eq!(parameter.shown(), "1.25 ms ± 4 %");
+        assert_eq!(parameter.format_estimate(), "1.25 ms ± 4 %");
         parameter.unit = "bytes/s".to_owned();
-        assert_eq!(parameter.shown(), "1.2 MB/s ± 4 %");
+        assert_eq!(parameter.format_estimate(), "1.2 MB/s ± 4 %");
         parameter.error = Some(2e6);
-        assert_eq!(parameter.shown(), "about 1.2 MB/s, uncertain");
+        assert_eq!(parameter.format_estimate(), "about 1.2 MB/s, uncertain");
         parameter.value = None;
-        assert_eq!(parameter.shown(), "not known yet");
+        assert_eq!(parameter.format_estimate(), "not known yet");
     }
 
     #[test]
     fn values_are_rounded_to_four_digits() {
-        assert_eq!(short(1_234_567.0), 1_235_000.0);
-        assert_eq!(short(0.001_234_56), 0.001_235);
-        assert_eq!(short(0.0), 0.0);
+        assert_eq!(round_to_three(1_234_567.0), 1_235_000.0);
+        assert_eq!(round_to_three(0.001_234_56), 0.001_235);
+        assert_eq!(round_to_three(0.0), 0.0);
     }
 }

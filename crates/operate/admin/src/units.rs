@@ -1,9 +1,9 @@
 //! Formats sizes, durations, counts and rates uniformly for people.
 
-use quorate_replica::backup::{ERAS_BETWEEN, SPACE_BITS};
+use quorate_replica::backup::{ERA_DISTANCE, SLOT_RANGE_BITS};
 
 /// Formats a size in the largest unit that does not exceed it. Values below ten get one decimal.
-pub fn bytes(count: u64) -> String {
+pub fn format_bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if count < 1024 {
         return format!("{count} B");
@@ -22,16 +22,16 @@ pub fn bytes(count: u64) -> String {
 
 /// Formats a slot. Each restore begins a new range of slots, whose number precedes the slot:
 /// `517:1234`.
-pub fn slot(slot: u64) -> String {
-    in_range(slot, 1 << SPACE_BITS)
+pub fn format_slot(slot: u64) -> String {
+    format_in_range(slot, 1 << SLOT_RANGE_BITS)
 }
 
 /// Formats an era, preceded by the number of restores if there was one: `1:3`.
-pub fn era(era: u64) -> String {
-    in_range(era, ERAS_BETWEEN.into())
+pub fn format_era(era: u64) -> String {
+    format_in_range(era, ERA_DISTANCE.into())
 }
 
-fn in_range(number: u64, length: u64) -> String {
+fn format_in_range(number: u64, length: u64) -> String {
     match (number / length, number % length) {
         (0, number) => number.to_string(),
         (range, number) => format!("{range}:{number}"),
@@ -39,7 +39,7 @@ fn in_range(number: u64, length: u64) -> String {
 }
 
 /// Formats a duration of whole seconds in a suitable unit.
-pub fn span(seconds: u64) -> String {
+pub fn format_span(seconds: u64) -> String {
     const MINUTE: u64 = 60;
     const HOUR: u64 = 60 * MINUTE;
     const DAY: u64 = 24 * HOUR;
@@ -53,7 +53,7 @@ pub fn span(seconds: u64) -> String {
 }
 
 /// Formats a Unix time as a date in UTC (proleptic Gregorian calendar).
-pub fn date(unix_time: u64) -> String {
+pub fn format_date(unix_time: u64) -> String {
     let leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
     };
@@ -76,7 +76,7 @@ pub fn date(unix_time: u64) -> String {
 }
 
 /// Formats a size exactly: in KiB if it is a multiple of 1 KiB, else in bytes.
-pub fn exact_bytes(count: usize) -> String {
+pub fn format_exact_bytes(count: usize) -> String {
     if count >= 1024 && count.is_multiple_of(1024) {
         format!("{} KiB", count >> 10)
     } else {
@@ -85,7 +85,7 @@ pub fn exact_bytes(count: usize) -> String {
 }
 
 /// Formats a duration in seconds, using a suitable unit.
-pub fn time(seconds: f64) -> String {
+pub fn format_seconds(seconds: f64) -> String {
     match seconds {
         s if s >= 1.0 => format!("{s:.2} s"),
         s if s >= 1e-3 => format!("{:.2} ms", s * 1e3),
@@ -95,7 +95,7 @@ pub fn time(seconds: f64) -> String {
 }
 
 /// Formats a duration in microseconds with two or three digits.
-pub fn micros(us: f64) -> String {
+pub fn format_micros(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{us:.0} µs"),
         us if us < 1e4 => format!("{:.1} ms", us / 1e3),
@@ -105,7 +105,7 @@ pub fn micros(us: f64) -> String {
 }
 
 /// Formats a number with a suffix, such as `1.2 M` or `34 k`.
-pub fn thousands(value: f64) -> String {
+pub fn format_thousands(value: f64) -> String {
     match value {
         v if v >= 1e9 => format!("{:.1} G", v / 1e9),
         v if v >= 1e6 => format!("{:.1} M", v / 1e6),
@@ -115,7 +115,7 @@ pub fn thousands(value: f64) -> String {
 }
 
 /// Formats a rate per second, such as `12.3 k`.
-pub fn rate(value: f64) -> String {
+pub fn format_rate(value: f64) -> String {
     match value {
         v if v >= 1e7 => format!("{:.0} M", v / 1e6),
         v if v >= 1e6 => format!("{:.1} M", v / 1e6),
@@ -134,26 +134,26 @@ mod tests {
         let sizes = [0, 1023, 1024, 4096, 5300, 64 << 20, 1_300_000_000, 20 << 30];
         let expected =
             ["0 B", "1023 B", "1 KiB", "4 KiB", "5.1 KiB", "64 MiB", "1.2 GiB", "20 GiB"];
-        assert_eq!(sizes.map(bytes), expected);
-        assert_eq!(bytes(u64::MAX), "16383 PiB");
+        assert_eq!(sizes.map(format_bytes), expected);
+        assert_eq!(format_bytes(u64::MAX), "16383 PiB");
         let spans = [0, 119, 150, 7_300, 90_000, 200_000, u64::MAX];
         let expected = ["0 s", "119 s", "2 min", "2 h", "25 h", "2 days", "years"];
-        assert_eq!(spans.map(span), expected);
+        assert_eq!(spans.map(format_span), expected);
     }
 
     #[test]
     fn rates_and_times_are_abbreviated() {
-        let rates = [0.4, 999.0, 1234.0, 12_345.0, 1_234_567.0, 5e7].map(rate);
+        let rates = [0.4, 999.0, 1234.0, 12_345.0, 1_234_567.0, 5e7].map(format_rate);
         assert_eq!(rates, ["0", "999", "1.2 k", "12 k", "1.2 M", "50 M"]);
-        let times = [12.4, 1250.0, 45_000.0, 2_500_000.0].map(micros);
+        let times = [12.4, 1250.0, 45_000.0, 2_500_000.0].map(format_micros);
         assert_eq!(times, ["12 µs", "1.2 ms", "45 ms", "2.5 s"]);
     }
 
     #[test]
     fn dates_are_computed_from_unix_time() {
-        assert_eq!(date(0), "1970-01-01");
-        assert_eq!(date(951_782_400), "2000-02-29");
-        assert_eq!(date(1_767_225_599), "2025-12-31");
-        assert_eq!(date(1_767_225_600), "2026-01-01");
+        assert_eq!(format_date(0), "1970-01-01");
+        assert_eq!(format_date(951_782_400), "2000-02-29");
+        assert_eq!(format_date(1_767_225_599), "2025-12-31");
+        assert_eq!(format_date(1_767_225_600), "2026-01-01");
     }
 }

@@ -72,12 +72,12 @@ pub struct SetUser {
 
 impl UsersRequest {
     /// Returns whether the first user is to be created even if nodes are disconnected.
-    pub const fn is_wanted_anyway(&self) -> bool {
+    pub const fn ignores_disconnected(&self) -> bool {
         matches!(self, Self::Set(SetUser { anyway: true, .. }))
     }
 
     /// Converts the request to a command for the log. Hashes the password, which is slow.
-    pub fn command(self) -> Result<Command, String> {
+    pub fn into_command(self) -> Result<Command, String> {
         Ok(match self {
             Self::Open {} => Command::Open,
             Self::Remove { name } => Command::Remove { name },
@@ -87,7 +87,7 @@ impl UsersRequest {
                 password: match (password, no_password) {
                     (Some(_), true) => return Err("a password, and none".to_owned()),
                     (Some(text), false) => {
-                        let hash = password::hash(text.as_bytes());
+                        let hash = password::hash_password(text.as_bytes());
                         Password::Hash(hash.map_err(|why| why.to_string())?)
                     }
                     (None, true) => Password::None,
@@ -135,7 +135,7 @@ mod tests {
     fn request(json: &str) -> Result<Command, String> {
         let request: UsersRequest =
             serde_json::from_str(json).map_err(|error| error.to_string())?;
-        request.command()
+        request.into_command()
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
         else {
             panic!("a hash")
         };
-        assert!(password::fits(&hash, b"sesame"));
+        assert!(password::matches_hash(&hash, b"sesame"));
         assert_eq!(request(r#"{"open":{}}"#), Ok(Command::Open));
         for bad in [
             r#","role":"root""#,

@@ -15,7 +15,7 @@ use crate::{
     level::LevelView,
     scrub::ScrubView,
     traffic::TrafficView,
-    units::{bytes, span},
+    units::{format_bytes, format_span},
 };
 
 /// JSON form of a node's status.
@@ -160,25 +160,25 @@ impl DeviceView {
         Self {
             kind: device.kind.to_owned(),
             name: device.name.clone(),
-            used: device.used,
-            armed: device.armed.map(|ballot| ballot.to_string()),
-            gives_from: device.gives_from.map(|slot| slot.0),
-            cells: device.cells,
-            room: device.room,
+            used: device.is_used,
+            armed: device.armed_ballot.map(|ballot| ballot.to_string()),
+            gives_from: device.assigns_from.map(|slot| slot.0),
+            cells: device.slot_capacity,
+            room: device.frame_value_bytes,
             boot: device.boot,
-            votes: device.votes,
-            given: device.given,
-            counted: device.counted,
-            taken_back: device.taken_back,
-            offered: device.offered,
-            outgrown: device.outgrown,
-            lost: device.lost,
+            votes: device.vote_count,
+            given: device.assigned_slots,
+            counted: device.counted_decisions,
+            taken_back: device.revocation_count,
+            offered: device.offered_values,
+            outgrown: device.oversized_values,
+            lost: device.dropped_frames,
             refused: device_reasons()
-                .map(|reason| (reason.name().to_owned(), device.refused[reason as usize]))
+                .map(|reason| (reason.name().to_owned(), device.frames_by_outcome[reason as usize]))
                 .filter(|(_, count)| *count > 0)
                 .collect(),
-            note: device.note.clone(),
-            why: device.why.clone(),
+            note: device.remark.clone(),
+            why: device.unused_reason.clone(),
         }
     }
 }
@@ -248,7 +248,7 @@ impl DiskView {
         Self {
             free_bytes: disk.free_bytes,
             needed_bytes: disk.needed_bytes,
-            data_refused: disk.data_refused,
+            data_refused: disk.refuses_data,
             log_bytes_per_second: disk.log_bytes_per_second,
             full_in_seconds: None,
         }
@@ -275,22 +275,22 @@ pub struct StreamsView {
 impl StreamsView {
     fn new(streams: &Streams) -> Self {
         Self {
-            count: streams.named as u64,
+            count: streams.named_count as u64,
             open: streams.open as u64,
             bytes: streams.used_bytes,
             missing_bytes: streams.missing_bytes,
-            stopped: streams.stopped.clone(),
+            stopped: streams.stop_reason.clone(),
         }
     }
 
     /// Formats a short summary. Empty if there are no streams.
-    pub fn shown(&self) -> String {
+    pub fn short_summary(&self) -> String {
         let mut said = match self.count {
             0 => String::new(),
-            _ => bytes(self.bytes),
+            _ => format_bytes(self.bytes),
         };
         if self.missing_bytes > 0 {
-            said.push_str(&format!(", lacks {}", bytes(self.missing_bytes)));
+            said.push_str(&format!(", lacks {}", format_bytes(self.missing_bytes)));
         }
         said
     }
@@ -312,7 +312,7 @@ impl ReignView {
         Self {
             leader: reign.leader.map(|leader| leader.0),
             ballot: BallotView::new(reign.ballot),
-            ago_ms: reign.ago_ms,
+            ago_ms: reign.age_ms,
         }
     }
 }
@@ -329,7 +329,7 @@ pub struct SnapshotView {
 impl SnapshotView {
     /// Converts a snapshot to its JSON form.
     pub fn new(snapshot: Snapshot) -> Self {
-        Self { slot: snapshot.at.0, bytes: snapshot.bytes }
+        Self { slot: snapshot.slot.0, bytes: snapshot.bytes }
     }
 }
 
@@ -342,10 +342,10 @@ pub struct SnapshotRequest {
 }
 
 /// Error code of `POST /snapshot` for a snapshot that continues in the background.
-pub const STILL_TAKING: &str = "still_taking";
+pub const STILL_TAKING_CODE: &str = "still_taking";
 
 /// Error code of a node that is still starting.
-pub const STARTING: &str = "starting";
+pub const STARTING_CODE: &str = "starting";
 
 /// Progress of the activity that prevents a node from serving.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -368,33 +368,33 @@ pub struct ProgressView {
 }
 
 const READING_LOG: &str = "reading_log";
-const SLOTS: &str = "slots";
-const BYTES: &str = "bytes";
+const SLOTS_UNIT: &str = "slots";
+const BYTES_UNIT: &str = "bytes";
 
 impl ProgressView {
     /// Converts the progress of a running node to its JSON form.
-    pub fn of_node(progress: &Progress) -> Self {
+    pub fn from_node(progress: &Progress) -> Self {
         let unit = match progress.activity.counts_bytes() {
-            true => BYTES,
-            false => SLOTS,
+            true => BYTES_UNIT,
+            false => SLOTS_UNIT,
         };
         Self::new(progress.activity.name(), unit, progress)
     }
 
     /// Converts the progress of reading the log to its JSON form. `took` is the elapsed time.
-    pub fn of_log(reading: ReadProgress, took: Duration) -> Self {
+    pub fn from_log(reading: ReadProgress, took: Duration) -> Self {
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let rate = reading.read.saturating_mul(1000).checked_div(ms);
         // The figures do not depend on the activity, so any one will do here.
         let progress = Progress {
             activity: Activity::Replaying,
             from: 0,
-            at: reading.read,
-            to: reading.total,
+            position: reading.read,
+            end: reading.total,
             per_second: rate,
-            ms,
+            elapsed_ms: ms,
         };
-        Self::new(READING_LOG, BYTES, &progress)
+        Self::new(READING_LOG, BYTES_UNIT, &progress)
     }
 
     fn new(doing: &str, unit: &str, progress: &Progress) -> Self {
@@ -402,8 +402,8 @@ impl ProgressView {
             doing: doing.to_owned(),
             unit: unit.to_owned(),
             from: progress.from,
-            at: progress.at,
-            to: progress.to,
+            at: progress.position,
+            to: progress.end,
             percent: progress.percent(),
             per_second: progress.per_second,
             seconds_left: progress.seconds_left(),
@@ -419,19 +419,19 @@ impl fmt::Display for ProgressView {
             None if self.doing == READING_LOG => "reading the log".to_owned(),
             None => self.doing.clone(),
         };
-        let of_bytes = self.unit == BYTES;
+        let of_bytes = self.unit == BYTES_UNIT;
         match of_bytes {
-            true => write!(f, "{doing}: {} of {}", bytes(self.at), bytes(self.to))?,
+            true => write!(f, "{doing}: {} of {}", format_bytes(self.at), format_bytes(self.to))?,
             false => write!(f, "{doing}: slot {} of {}", self.at, self.to)?,
         }
         write!(f, ", {} %", self.percent)?;
         match self.per_second {
-            Some(rate) if of_bytes => write!(f, ", {}/s", bytes(rate))?,
+            Some(rate) if of_bytes => write!(f, ", {}/s", format_bytes(rate))?,
             Some(rate) => write!(f, ", {rate} slots/s")?,
             None => {}
         }
         match self.seconds_left {
-            Some(seconds) => write!(f, ", about {} left", span(seconds)),
+            Some(seconds) => write!(f, ", about {} left", format_span(seconds)),
             None => Ok(()),
         }
     }
@@ -518,7 +518,7 @@ impl Answer {
     }
 
     /// Returns the node's status, if it is running.
-    pub fn view(&self) -> Option<&NodeView> {
+    pub fn node_view(&self) -> Option<&NodeView> {
         match self {
             Self::Node(view) => Some(view),
             Self::Starting { .. } | Self::Unreachable { .. } => None,
@@ -569,8 +569,8 @@ impl NodeView {
             level: LevelView::new(&status.level),
             plan: status.plan.as_ref().map(|plan| PlanView {
                 id: plan.id,
-                what: plan.what.clone(),
-                waits: plan.waits.clone(),
+                what: plan.description.clone(),
+                waits: plan.wait_reason.clone(),
             }),
             removed: status.removed,
             ballot: BallotView::new(status.ballot),
@@ -591,12 +591,12 @@ impl NodeView {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             commit: String::new(),
             error: status.error.clone(),
-            progress: status.progress.as_ref().map(ProgressView::of_node),
+            progress: status.progress.as_ref().map(ProgressView::from_node),
             notices: status
                 .notices
                 .iter()
                 .cloned()
-                .chain(ScrubView::new(&status.scrub).notice())
+                .chain(ScrubView::new(&status.scrub).damage_notice())
                 .collect(),
             ring: status.ring.iter().map(|node| node.0).collect(),
             choices: status.choices.clone(),
@@ -625,10 +625,10 @@ impl MemberView {
             payload_bytes_sent: peer.payload_bytes_sent,
             engaged: peer.engaged,
             plane: (peer.connected && peer.member != status.member).then(|| PlaneView {
-                way: peer.plane.way.name().to_owned(),
-                frames: peer.plane.frames.map(str::to_owned),
+                way: peer.plane.kind.name().to_owned(),
+                frames: peer.plane.raw_frame_mode.map(str::to_owned),
                 rtt_us: peer.plane.rtt_us,
-                why: peer.plane.why.clone(),
+                why: peer.plane.fallback_reason.clone(),
             }),
         }
     }
@@ -652,7 +652,7 @@ impl ClusterView {
     /// leader is the one in the highest ballot that any node reports.
     pub fn new(mut nodes: Vec<Answer>) -> Self {
         nodes.sort_by_key(|answer| answer.node().unwrap_or(u32::MAX));
-        let views = || nodes.iter().filter_map(Answer::view);
+        let views = || nodes.iter().filter_map(Answer::node_view);
         let claims = views().filter_map(|view| Some((view.ballot, view.leader?)));
         let leader = claims.max().map(|(_, leader)| leader);
         let mut clusters: BTreeMap<&str, usize> = BTreeMap::new();
@@ -676,7 +676,7 @@ pub(crate) mod tests {
         slot::Slot,
     };
     use quorate_replica::status::{
-        Addresses, LevelOf, LevelStatus, PeerPlane, PlanStatus, Traffic,
+        Addresses, LevelStatus, NodeLevelStatus, PeerPlane, PlanStatus, Traffic,
     };
 
     use super::*;
@@ -702,12 +702,16 @@ pub(crate) mod tests {
             quorum: QuorumRule::Majority,
             level: LevelStatus {
                 level: Level(8),
-                supports: Level(9),
-                nodes: vec![LevelOf { node: NodeId(1), newest: Some(Level(9)) }],
-                held_back: vec!["node 2 is not connected".to_owned()],
+                supported_level: Level(9),
+                nodes: vec![NodeLevelStatus { node: NodeId(1), supported_level: Some(Level(9)) }],
+                raise_obstacles: vec!["node 2 is not connected".to_owned()],
                 raise_in_ms: Some(1_500),
             },
-            plan: Some(PlanStatus { id: 8, what: "remove node 3".to_owned(), waits: None }),
+            plan: Some(PlanStatus {
+                id: 8,
+                description: "remove node 3".to_owned(),
+                wait_reason: None,
+            }),
             removed: false,
             ballot: Ballot { era: Era(1), round: 7, node: NodeId(1) },
             decided_to: Slot(9),
@@ -716,7 +720,7 @@ pub(crate) mod tests {
             class: Class::Durable,
             log_bytes: 4096,
             log_start: Slot(3),
-            snapshot: Some(Snapshot { at: Slot(5), bytes: 900 }),
+            snapshot: Some(Snapshot { slot: Slot(5), bytes: 900 }),
             snapshot_taking: None,
             ring: Vec::new(),
             choices: Vec::new(),
@@ -728,30 +732,30 @@ pub(crate) mod tests {
                 ..DiskUse::default()
             },
             streams: Streams {
-                named: 4,
+                named_count: 4,
                 open: 1,
                 used_bytes: 700,
                 missing_bytes: 30,
                 ..Streams::default()
             },
             traffic: Traffic {
-                applied: 40,
-                answered: 20,
-                answered_us: 60_000,
+                applied_commands: 40,
+                answered_commands: 20,
+                answer_time_us: 60_000,
                 ..Traffic::default()
             },
             reigns: vec![LeaderChange {
                 leader: Some(NodeId(1)),
                 ballot: Ballot { era: Era(1), round: 7, node: NodeId(1) },
-                ago_ms: 1500,
+                age_ms: 1500,
             }],
             progress: Some(Progress {
                 activity: Activity::CatchingUp,
                 from: 1,
-                at: 8,
-                to: 15,
+                position: 8,
+                end: 15,
                 per_second: Some(2),
-                ms: 3000,
+                elapsed_ms: 3000,
             }),
             error: None,
             notices: Vec::new(),
@@ -833,21 +837,21 @@ pub(crate) mod tests {
         let progress = Progress {
             activity: Activity::ReceivingSnapshot,
             from: 0,
-            at: 300 << 20,
-            to: 1200 << 20,
+            position: 300 << 20,
+            end: 1200 << 20,
             per_second: Some(100 << 20),
-            ms: 3000,
+            elapsed_ms: 3000,
         };
-        let view = ProgressView::of_node(&progress);
+        let view = ProgressView::from_node(&progress);
         let expected = "receiving a snapshot: 300 MiB of 1.1 GiB, 25 %, 100 MiB/s, about 9 s left";
         assert_eq!(view.to_string(), expected);
         let fields = (&*view.doing, &*view.unit, view.percent);
         assert_eq!(fields, ("receiving_snapshot", "bytes", 25));
         let reading = ReadProgress { read: 3 << 30, total: 12 << 30 };
-        let view = ProgressView::of_log(reading, Duration::from_secs(6));
+        let view = ProgressView::from_log(reading, Duration::from_secs(6));
         let expected = "reading the log: 3 GiB of 12 GiB, 25 %, 512 MiB/s, about 18 s left";
         assert_eq!(view.to_string(), expected);
-        let view = ProgressView::of_log(ReadProgress::default(), Duration::ZERO);
+        let view = ProgressView::from_log(ReadProgress::default(), Duration::ZERO);
         assert_eq!(view.to_string(), "reading the log: 0 B of 0 B, 100 %");
     }
 

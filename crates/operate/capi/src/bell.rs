@@ -22,12 +22,12 @@ pub struct Bell {
 
 #[derive(Debug, Default)]
 struct State {
-    rung: u64,
+    ring_count: u64,
     /// Number of blocked threads. If it is zero and the descriptor is already readable, a ring
     /// makes no system call.
-    waiting: usize,
+    waiting_threads: usize,
     /// Set if the descriptor is readable or about to become so.
-    readable: bool,
+    is_readable: bool,
 }
 
 impl Bell {
@@ -49,9 +49,9 @@ impl Bell {
     pub fn ring(&self) {
         let (waited_for, written) = {
             let mut state = self.state();
-            state.rung += 1;
-            let written = !std::mem::replace(&mut state.readable, true);
-            (state.waiting > 0, written)
+            state.ring_count += 1;
+            let written = !std::mem::replace(&mut state.is_readable, true);
+            (state.waiting_threads > 0, written)
         };
         // Notify after unlocking. Otherwise a woken thread would block on the lock at once.
         if waited_for {
@@ -65,31 +65,31 @@ impl Bell {
     /// Makes the descriptor unreadable until the next ring, although a ring in progress may still
     /// make it readable. The caller must check for events afterwards. Must not be called
     /// concurrently.
-    pub fn hush(&self) {
-        if !self.state().readable {
+    pub fn clear_readable(&self) {
+        if !self.state().is_readable {
             return;
         }
         // The next call reads a ring that has not been written yet. A ring between the read and the
         // next line writes nothing, but the caller sees its event when it checks.
         if rustix::io::read(&self.descriptor, &mut [0; 8]).is_ok() {
-            self.state().readable = false;
+            self.state().is_readable = false;
         }
     }
 
     /// Returns the number of rings since the bell was created.
-    pub fn rung(&self) -> u64 {
-        self.state().rung
+    pub fn ring_count(&self) -> u64 {
+        self.state().ring_count
     }
 
     /// Waits until the number of rings differs from `seen`. Returns `false` on timeout.
-    pub fn wait(&self, seen: u64, until: Option<Instant>) -> bool {
+    pub fn wait_for_ring(&self, seen: u64, until: Option<Instant>) -> bool {
         let mut state = self.state();
-        while state.rung == seen {
+        while state.ring_count == seen {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 return false;
             }
-            state.waiting += 1;
+            state.waiting_threads += 1;
             state = match left {
                 Some(left) => {
                     let waited = self.changed.wait_timeout(state, left);
@@ -100,7 +100,7 @@ impl Bell {
                     waited.unwrap_or_else(PoisonError::into_inner)
                 }
             };
-            state.waiting -= 1;
+            state.waiting_threads -= 1;
         }
         true
     }
@@ -152,13 +152,13 @@ mod tests {
     fn late_write_is_cleared_by_the_next_hush() {
         let bell = Bell::new().unwrap();
         let readable = |bell: &Bell| wait_readable(&[bell.descriptor()], Some(Instant::now()));
-        bell.state().readable = true;
-        bell.hush();
+        bell.state().is_readable = true;
+        bell.clear_readable();
         bell.ring();
-        bell.hush();
+        bell.clear_readable();
         let _ = rustix::io::write(&bell.descriptor, &1_u64.to_ne_bytes());
         assert!(readable(&bell));
-        bell.hush();
+        bell.clear_readable();
         assert!(!readable(&bell));
         bell.ring();
         assert!(readable(&bell));
@@ -185,7 +185,7 @@ mod tests {
         let until = Some(Instant::now() + Duration::from_secs(60));
         while done.load(Ordering::SeqCst) < RINGS {
             assert!(wait_readable(&[bell.descriptor()], until), "a ring was lost");
-            bell.hush();
+            bell.clear_readable();
         }
         ringer.join().unwrap();
     }
@@ -194,19 +194,19 @@ mod tests {
     fn ring_wakes_the_waiter_and_makes_the_descriptor_readable() {
         let bell = Arc::new(Bell::new().unwrap());
         let readable = |bell: &Bell| wait_readable(&[bell.descriptor()], Some(Instant::now()));
-        bell.hush();
-        let seen = bell.rung();
+        bell.clear_readable();
+        let seen = bell.ring_count();
         assert!(!readable(&bell));
-        assert!(!bell.wait(seen, Some(Instant::now())), "nothing rang");
+        assert!(!bell.wait_for_ring(seen, Some(Instant::now())), "nothing rang");
         let other = Arc::clone(&bell);
         let ringer = thread::spawn(move || other.ring());
-        assert!(bell.wait(seen, None));
+        assert!(bell.wait_for_ring(seen, None));
         ringer.join().unwrap();
         assert!(readable(&bell));
         bell.ring();
-        assert_eq!(bell.rung(), seen + 2);
-        bell.hush();
-        bell.hush();
+        assert_eq!(bell.ring_count(), seen + 2);
+        bell.clear_readable();
+        bell.clear_readable();
         assert!(!readable(&bell));
         bell.ring();
         assert!(readable(&bell));

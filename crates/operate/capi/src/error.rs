@@ -1,6 +1,6 @@
 //! Errors, each with a code for programs and three texts for people: what, detail and hint.
 
-use quorate::{Failure, NotDone};
+use quorate::{Failure, RequestError};
 
 /// The codes of `quorate.h`, in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Code {
     ];
 
     /// Returns the code numbered `number`; `None` if there is none.
-    pub fn of(number: i32) -> Option<Self> {
+    pub fn from_number(number: i32) -> Option<Self> {
         let mut codes = Self::ALL.into_iter().map(|(code, _)| code);
         codes.find(|code| *code as i32 == number)
     }
@@ -100,14 +100,14 @@ impl Failed {
 
     /// Adds advice on what to do next.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self
     }
 }
 
-impl From<NotDone> for Failed {
-    fn from(why: NotDone) -> Self {
+impl From<RequestError> for Failed {
+    fn from(why: RequestError) -> Self {
         let code = match why.0 {
             Failure::Busy | Failure::SessionFull => Code::Busy,
             Failure::TooBig => Code::Size,
@@ -128,7 +128,7 @@ impl From<NotDone> for Failed {
         };
         let failed = Self::new(code, why.to_string());
         match code {
-            Code::Unknown | Code::Unavailable => failed.hint(
+            Code::Unknown | Code::Unavailable => failed.with_hint(
                 "quorate_status says in \"error\" what is wrong with the node, such as a disk without room",
             ),
             _ => failed,
@@ -139,9 +139,9 @@ impl From<NotDone> for Failed {
 impl From<quorate::Error> for Failed {
     fn from(error: quorate::Error) -> Self {
         let code = match error.code {
-            quorate::STOPPED => Code::Stopped,
+            quorate::STOPPED_CODE => Code::Stopped,
             _ => Code::Refused,
         };
-        Self::new(code, format!("{} ({})", error.message, error.code)).hint(error.hint)
+        Self::new(code, format!("{} ({})", error.message, error.code)).with_hint(error.hint)
     }
 }

@@ -6,10 +6,10 @@ use quorate::{Builder, Class, Device, Place, Protection};
 
 use crate::{
     error::{Code, Failed},
-    submits::BUNDLE_BYTES,
+    submits::BUNDLE_BYTES_MAX,
     values::{
-        command::{BUNDLE_HEAD, LENGTH_BYTES, VALUE_OVERHEAD, WhenFull},
-        machine::STORE,
+        command::{BUNDLE_HEADER_BYTES, LENGTH_FIELD_BYTES, VALUE_OVERHEAD_BYTES, WhenFull},
+        machine::SERVICE_NAME,
     },
 };
 
@@ -21,13 +21,13 @@ pub const VALUE_BYTES_MAX: usize = 64 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Data folder of the node.
-    pub data: Option<String>,
+    pub data_folder: Option<String>,
     /// Id of the node.
-    pub node: Option<u32>,
+    pub node_id: Option<u32>,
     /// Peer addresses of the nodes, by node id.
-    pub cluster: BTreeMap<u32, String>,
+    pub peer_addresses: BTreeMap<u32, String>,
     /// Peer address of this node; `None` if it is the entry in `cluster`.
-    pub peer: Option<String>,
+    pub peer_address: Option<String>,
     /// Device that votes for the node.
     pub device: Device,
     /// Network interface of the device.
@@ -37,22 +37,22 @@ pub struct Options {
     /// Set to discard the contents of the data folder at start.
     pub start_empty: bool,
     /// Address on which the node listens for attaching programs, if any.
-    pub listen: Option<String>,
+    pub listen_address: Option<String>,
     /// Addresses of the nodes to attach to.
-    pub attach: Vec<String>,
+    pub attach_addresses: Vec<String>,
     /// Durability class of the group.
-    pub class: Option<Class>,
+    pub durability: Option<Class>,
     /// Maximum size of a value in bytes.
     pub value_bytes_max: usize,
     /// Maximum total size in bytes of the retained values.
-    pub held_bytes_max: u64,
+    pub retained_bytes_max: u64,
     /// Behaviour when the retained values reach their limit.
     pub when_full: WhenFull,
     /// Time limit for each request.
-    pub request: Duration,
+    pub request_timeout: Duration,
     /// Maximum time for which opening a handle waits for the node. If it is zero, opening does not
     /// wait.
-    pub start_wait: Duration,
+    pub start_timeout: Duration,
     /// Maximum interval in milliseconds between a leader's messages.
     pub heartbeat_ms: Option<u64>,
     /// Range in milliseconds from which the election timeout is drawn at random.
@@ -62,33 +62,33 @@ pub struct Options {
     /// Growth of the log after which a snapshot is taken, as a multiple of the size of a snapshot.
     pub snapshot_ratio: Option<u32>,
     /// Maximum number of programs attached to the node at a time.
-    pub attached_max: usize,
+    pub attached_programs_max: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            data: None,
-            node: None,
-            cluster: BTreeMap::new(),
-            peer: None,
+            data_folder: None,
+            node_id: None,
+            peer_addresses: BTreeMap::new(),
+            peer_address: None,
             device: Device::Off,
             device_interface: None,
             device_trusted: false,
             start_empty: false,
-            listen: None,
-            attach: Vec::new(),
-            class: None,
+            listen_address: None,
+            attach_addresses: Vec::new(),
+            durability: None,
             value_bytes_max: 8 << 20,
-            held_bytes_max: 256 << 20,
+            retained_bytes_max: 256 << 20,
             when_full: WhenFull::Refuse,
-            request: Duration::from_secs(5),
-            start_wait: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(5),
+            start_timeout: Duration::from_secs(30),
             heartbeat_ms: None,
             election_ms: None,
             log_segment_bytes: None,
             snapshot_ratio: None,
-            attached_max: 64,
+            attached_programs_max: 64,
         }
     }
 }
@@ -98,10 +98,10 @@ impl Options {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Failed> {
         let text = || (!value.is_empty()).then(|| value.to_owned()).ok_or("not empty");
         let done = match name {
-            "data" => text().map(|text| self.data = Some(text)),
-            "peer" => text().map(|text| self.peer = Some(text)),
+            "data" => text().map(|text| self.data_folder = Some(text)),
+            "peer" => text().map(|text| self.peer_address = Some(text)),
             // `p4` needs a program that only Quorate's packages include.
-            "device" => Device::named(value)
+            "device" => Device::from_name(value)
                 .filter(|_| value != "p4")
                 .map(|device| self.device = device)
                 .ok_or("off, udp, packet, tc, kernel, rtl:FOLDER or process:COMMAND"),
@@ -128,33 +128,33 @@ impl Options {
                 }
                 _ => Err("yes or no"),
             },
-            "listen" => text().map(|text| self.listen = Some(text)),
-            "node" => number(value, 1, u32::MAX.into())
-                .map(|node| self.node = u32::try_from(node).ok())
+            "listen" => text().map(|text| self.listen_address = Some(text)),
+            "node" => parse_number(value, 1, u32::MAX.into())
+                .map(|node| self.node_id = u32::try_from(node).ok())
                 .ok_or("a number from 1"),
-            "cluster" => members(value)
-                .map(|members| self.cluster = members)
+            "cluster" => parse_members(value)
+                .map(|members| self.peer_addresses = members)
                 .ok_or("different nodes such as 1=HOST:PORT,2=HOST:PORT"),
-            "attach" => addresses(value)
-                .map(|nodes| self.attach = nodes)
+            "attach" => parse_addresses(value)
+                .map(|nodes| self.attach_addresses = nodes)
                 .ok_or("a list such as HOST:PORT,HOST:PORT"),
             "durability" => match value {
                 "durable" => {
-                    self.class = Some(Class::Durable);
+                    self.durability = Some(Class::Durable);
                     Ok(())
                 }
                 "volatile" => {
-                    self.class = Some(Class::Volatile);
+                    self.durability = Some(Class::Volatile);
                     Ok(())
                 }
                 _ => Err("durable or volatile"),
             },
-            "value-max" => number(value, 1, VALUE_BYTES_MAX as u64)
+            "value-max" => parse_number(value, 1, VALUE_BYTES_MAX as u64)
                 .and_then(|bytes| usize::try_from(bytes).ok())
                 .map(|bytes| self.value_bytes_max = bytes)
                 .ok_or("bytes, from 1 to 64 MiB"),
-            "held-max" => number(value, 1 << 10, 1 << 40)
-                .map(|bytes| self.held_bytes_max = bytes)
+            "held-max" => parse_number(value, 1 << 10, 1 << 40)
+                .map(|bytes| self.retained_bytes_max = bytes)
                 .ok_or("bytes, from 1024 to 2^40"),
             "when-full" => match value {
                 "refuse" => {
@@ -167,64 +167,66 @@ impl Options {
                 }
                 _ => Err("refuse or forget-oldest"),
             },
-            "request-ms" => number(value, 10, 600_000)
-                .map(|ms| self.request = Duration::from_millis(ms))
+            "request-ms" => parse_number(value, 10, 600_000)
+                .map(|ms| self.request_timeout = Duration::from_millis(ms))
                 .ok_or("milliseconds, from 10 to 600000"),
-            "start-wait-ms" => number(value, 0, 3_600_000)
-                .map(|ms| self.start_wait = Duration::from_millis(ms))
+            "start-wait-ms" => parse_number(value, 0, 3_600_000)
+                .map(|ms| self.start_timeout = Duration::from_millis(ms))
                 .ok_or("milliseconds, up to 3600000"),
-            "heartbeat-ms" => number(value, 1, 60_000)
+            "heartbeat-ms" => parse_number(value, 1, 60_000)
                 .map(|ms| self.heartbeat_ms = Some(ms))
                 .ok_or("milliseconds, from 1 to 60000"),
-            "election-ms" => range(value)
+            "election-ms" => parse_range(value)
                 .map(|range| self.election_ms = Some(range))
                 .ok_or("milliseconds such as 100-200, the second not below the first"),
-            "log-segment-bytes" => number(value, 1 << 20, 1 << 32)
+            "log-segment-bytes" => parse_number(value, 1 << 20, 1 << 32)
                 .filter(|bytes| bytes.is_power_of_two())
                 .map(|bytes| self.log_segment_bytes = Some(bytes))
                 .ok_or("a power of two from 1 MiB to 4 GiB"),
-            "snapshot-ratio" => number(value, 1, 1000)
+            "snapshot-ratio" => parse_number(value, 1, 1000)
                 .map(|ratio| self.snapshot_ratio = u32::try_from(ratio).ok())
                 .ok_or("a number from 1 to 1000"),
-            "attached-max" => number(value, 1, 1024)
+            "attached-max" => parse_number(value, 1, 1024)
                 .and_then(|most| usize::try_from(most).ok())
-                .map(|most| self.attached_max = most)
+                .map(|most| self.attached_programs_max = most)
                 .ok_or("a number from 1 to 1024"),
             _ => {
                 let detail = format!("there is no option {name:?}");
-                return Err(Failed::new(Code::Invalid, detail).hint("quorate.h lists the options"));
+                return Err(
+                    Failed::new(Code::Invalid, detail).with_hint("quorate.h lists the options")
+                );
             }
         };
         done.map_err(|wanted| {
             Failed::new(Code::Invalid, format!("{name} is {value:?}"))
-                .hint(format!("give {wanted}"))
+                .with_hint(format!("give {wanted}"))
         })
     }
 
     /// Returns the maximum size in bytes of a value that also fits the limit of retained values.
-    pub fn largest_value(&self) -> usize {
-        let held = self.held_bytes_max.saturating_sub(VALUE_OVERHEAD);
+    pub fn fitting_value_bytes_max(&self) -> usize {
+        let held = self.retained_bytes_max.saturating_sub(VALUE_OVERHEAD_BYTES);
         usize::try_from(held).map_or(self.value_bytes_max, |held| held.min(self.value_bytes_max))
     }
 
     /// Returns the maximum size in bytes of a bundle, which fits at least one value of the maximum
     /// size.
-    pub fn largest_bundle(&self) -> usize {
-        BUNDLE_BYTES.max(self.largest_value() + LENGTH_BYTES)
+    pub fn bundle_bytes_max(&self) -> usize {
+        BUNDLE_BYTES_MAX.max(self.fitting_value_bytes_max() + LENGTH_FIELD_BYTES)
     }
 
     /// Returns the builder of a node with these options. Fails if there is no data folder.
-    pub fn builder(&self) -> Result<Builder, Failed> {
+    pub fn node_builder(&self) -> Result<Builder, Failed> {
         let missing =
-            || Failed::new(Code::Invalid, "a node needs a folder").hint("set the option data");
-        let mut builder = Builder::new(self.data.as_deref().ok_or_else(missing)?);
-        if let Some(node) = self.node {
+            || Failed::new(Code::Invalid, "a node needs a folder").with_hint("set the option data");
+        let mut builder = Builder::new(self.data_folder.as_deref().ok_or_else(missing)?);
+        if let Some(node) = self.node_id {
             builder = builder.node(node);
         }
-        if let Some(class) = self.class {
+        if let Some(class) = self.durability {
             builder = builder.durability(class);
         }
-        if let Some(peer) = &self.peer {
+        if let Some(peer) = &self.peer_address {
             builder = builder.peer(peer.clone());
         }
         let place = Place {
@@ -236,15 +238,15 @@ impl Options {
         // networks are safe.
         builder = builder.device(self.device.clone(), place).protection(Protection::Insecure);
         builder = builder.start_empty(self.start_empty);
-        let members = self.cluster.iter();
+        let members = self.peer_addresses.iter();
         builder = builder.cluster(members.map(|(node, address)| (*node, address.clone())));
         Ok(builder.settings(|settings| {
-            settings.store = Some(STORE.to_owned());
-            settings.store_default = STORE.to_owned();
-            let largest = self.value_bytes_max.saturating_add(LENGTH_BYTES);
-            settings.command_bytes_max = BUNDLE_HEAD + largest.max(BUNDLE_BYTES);
+            settings.store = Some(SERVICE_NAME.to_owned());
+            settings.store_default = SERVICE_NAME.to_owned();
+            let largest = self.value_bytes_max.saturating_add(LENGTH_FIELD_BYTES);
+            settings.command_bytes_max = BUNDLE_HEADER_BYTES + largest.max(BUNDLE_BYTES_MAX);
             settings.client_timeout_ms =
-                u64::try_from(self.request.as_millis()).unwrap_or(u64::MAX);
+                u64::try_from(self.request_timeout.as_millis()).unwrap_or(u64::MAX);
             settings.heartbeat_ms = self.heartbeat_ms.unwrap_or(settings.heartbeat_ms);
             settings.election_ms = self.election_ms.unwrap_or(settings.election_ms);
             settings.snapshot_ratio = self.snapshot_ratio.unwrap_or(settings.snapshot_ratio);
@@ -256,15 +258,15 @@ impl Options {
     }
 }
 
-fn number(text: &str, from: u64, to: u64) -> Option<u64> {
+fn parse_number(text: &str, from: u64, to: u64) -> Option<u64> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|_| plain)?;
     (from..=to).contains(&number).then_some(number)
 }
 
-fn range(text: &str) -> Option<(u64, u64)> {
+fn parse_range(text: &str) -> Option<(u64, u64)> {
     let (from, to) = text.split_once('-')?;
-    let (from, to) = (number(from, 1, 600_000)?, number(to, 1, 600_000)?);
+    let (from, to) = (parse_number(from, 1, 600_000)?, parse_number(to, 1, 600_000)?);
     (from <= to).then_some((from, to))
 }
 
@@ -273,15 +275,15 @@ fn address(text: &str) -> Option<String> {
     (!host.is_empty() && port.parse::<u16>().is_ok()).then(|| text.to_owned())
 }
 
-fn addresses(text: &str) -> Option<Vec<String>> {
+fn parse_addresses(text: &str) -> Option<Vec<String>> {
     text.split(',').map(|part| address(part.trim())).collect()
 }
 
-fn members(text: &str) -> Option<BTreeMap<u32, String>> {
+fn parse_members(text: &str) -> Option<BTreeMap<u32, String>> {
     let mut members = BTreeMap::new();
     for part in text.split(',') {
         let (node, at) = part.trim().split_once('=')?;
-        let node = u32::try_from(number(node, 1, u32::MAX.into())?).ok()?;
+        let node = u32::try_from(parse_number(node, 1, u32::MAX.into())?).ok()?;
         if members.insert(node, address(at)?).is_some() {
             return None;
         }
@@ -312,8 +314,8 @@ mod tests {
         ] {
             options.set(name, value).unwrap();
         }
-        assert_eq!(options.cluster[&2], "[::1]:2");
-        assert_eq!((options.attach.len(), options.largest_value()), (2, 100));
+        assert_eq!(options.peer_addresses[&2], "[::1]:2");
+        assert_eq!((options.attach_addresses.len(), options.fitting_value_bytes_max()), (2, 100));
         for (name, value) in [
             ("data", ""),
             ("node", "0"),

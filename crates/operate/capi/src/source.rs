@@ -10,7 +10,7 @@ pub type Outcome = Result<u64, Failed>;
 
 /// A callback that is called once with the outcome of a request, on a thread of the library. It
 /// must not block.
-pub type Done = Box<dyn FnOnce(Outcome) + Send>;
+pub type DoneCallback = Box<dyn FnOnce(Outcome) + Send>;
 
 /// Position of a reader in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,15 +25,15 @@ pub enum Cursor {
 
 /// Result of reading at a cursor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Read {
+pub enum ReadResult {
     /// A value, with its slot.
     Value(u64, Arc<[u8]>),
     /// The slot has no value yet.
-    Ahead,
+    NotYetWritten,
     /// The slot was trimmed. Contains the first retained slot.
-    Forgotten(u64),
+    Trimmed(u64),
     /// The source has ended for this reason, so no more values will follow.
-    Ended(Failed),
+    SourceEnded(Failed),
 }
 
 /// Values in consecutive slots.
@@ -44,45 +44,45 @@ pub type Values = VecDeque<(u64, Arc<[u8]>)>;
 pub trait Source: Send + Sync {
     /// Notifies the source that values are waiting to be sent. Called when the first one is queued
     /// ([`crate::submits`]).
-    fn gathered(&self);
+    fn on_values_gathered(&self);
 
     /// Announces a caller that is waiting for an answer and will not handle events until it
     /// arrives.
-    fn attend(&self) {}
+    fn announce_waiter(&self) {}
 
     /// Trims all slots below `below`. `done` gets the first retained slot.
-    fn trim(&self, below: u64, done: Done) -> Result<(), Failed>;
+    fn trim(&self, below: u64, done: DoneCallback) -> Result<(), Failed>;
 
     /// Requests the next slot that the cluster as a whole will assign.
-    fn sync(&self, done: Done) -> Result<(), Failed>;
+    fn sync(&self, done: DoneCallback) -> Result<(), Failed>;
 
     /// Sets the reading position and returns it, with [`Cursor::End`] resolved to a slot if the end
     /// is known. Values that this program appends after the call are always at or after the end.
     /// Fails if the slot is known to be trimmed.
-    fn seek(&self, cursor: Cursor) -> Result<Cursor, Failed>;
+    fn set_cursor(&self, cursor: Cursor) -> Result<Cursor, Failed>;
 
     /// Appends some values, starting at the cursor, to `to`. The cursor must be the position set
     /// last, or the one after the values taken since then. If there are no values, returns the
     /// reason. [`Cursor::End`] is resolved to a slot once the end is known.
-    fn read(&self, cursor: &mut Cursor, to: &mut Values) -> Option<Read>;
+    fn read_values(&self, cursor: &mut Cursor, to: &mut Values) -> Option<ReadResult>;
 
     /// Returns the value in a slot, if this source retains it. Delivery is not affected.
-    fn peek(&self, slot: u64) -> Result<Read, Failed>;
+    fn read_slot(&self, slot: u64) -> Result<ReadResult, Failed>;
 
     /// Reports that the values up to `slot` are no longer needed.
-    fn taken(&self, slot: u64);
+    fn mark_taken(&self, slot: u64);
 
     /// Processes pending input. Called on the thread that handles events.
-    fn hear(&self) {}
+    fn process_input(&self) {}
 
     /// Returns a descriptor that is readable while input may be pending; `None` if the bell
     /// announces all input.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn input_descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
     /// Waits until the node is ready. Fails if it never will be.
-    fn ready(&self, wait: Duration) -> Result<(), Failed>;
+    fn wait_until_ready(&self, wait: Duration) -> Result<(), Failed>;
 
     /// Returns the status of the node as JSON.
     fn status(&self, wait: Duration) -> Result<String, Failed>;
@@ -92,10 +92,12 @@ pub trait Source: Send + Sync {
 }
 
 /// Returns the error for a trimmed slot. `first` is the first retained slot.
-pub fn forgotten(slot: u64, first: u64) -> Failed {
+pub fn trimmed_error(slot: u64, first: u64) -> Failed {
     Failed::new(
         crate::error::Code::Trimmed,
         format!("slot {slot} was trimmed; the first slot that is held is {first}"),
     )
-    .hint("take over the state of a replica that has delivered it, and go on behind that state")
+    .with_hint(
+        "take over the state of a replica that has delivered it, and go on behind that state",
+    )
 }

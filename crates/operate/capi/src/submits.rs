@@ -15,24 +15,24 @@ use std::{
 
 use crate::{
     error::{Code, Failed},
-    source::{Done, Outcome},
-    values::command::{LENGTH_BYTES, Values},
+    source::{DoneCallback, Outcome},
+    values::command::{LENGTH_FIELD_BYTES, Values},
 };
 
 /// Maximum number of open requests, including completions that the program has not taken yet.
-pub const OPEN_MAX: usize = 4096;
+pub const OPEN_REQUESTS_MAX: usize = 4096;
 /// Maximum total size in bytes of the values in open requests. A single larger value is accepted if
 /// there is no other.
 pub const OPEN_BYTES_MAX: usize = 64 << 20;
 /// Maximum size of a bundle in bytes, except that a single value may be larger.
-pub const BUNDLE_BYTES: usize = 128 << 10;
+pub const BUNDLE_BYTES_MAX: usize = 128 << 10;
 
 /// Recipient of the outcome of a request.
-pub enum Teller {
+pub enum OutcomeRecipient {
     /// The program, notified when it handles events.
-    Event(Done),
+    OnDispatch(DoneCallback),
     /// A blocked caller, notified at once by the thread that receives the outcome.
-    Now(Done),
+    Immediately(DoneCallback),
 }
 
 /// Values that are sent together, and the recipients of their outcomes.
@@ -40,76 +40,78 @@ pub struct Bundle {
     /// Encoded values, in the format of [`Values`].
     pub values: Vec<u8>,
     /// Recipients of the outcomes, one for each value.
-    tellers: Vec<Teller>,
+    recipients: Vec<OutcomeRecipient>,
     /// Time at which the first value was added.
-    pub since: Instant,
+    pub first_added_at: Instant,
 }
 
 impl Bundle {
     /// Returns the number of values in the bundle.
-    pub fn count(&self) -> usize {
-        self.tellers.len()
+    pub fn value_count(&self) -> usize {
+        self.recipients.len()
     }
 
     fn value_bytes(&self) -> usize {
-        self.values.len() - self.tellers.len() * LENGTH_BYTES
+        self.values.len() - self.recipients.len() * LENGTH_FIELD_BYTES
     }
 }
 
 /// Outcome of a bundle. The first `count` values are in consecutive slots starting at `slot`. The
 /// others share the outcome `otherwise`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ends {
+pub struct BundleOutcome {
     /// Slot of the first value.
-    pub slot: u64,
+    pub first_slot: u64,
     /// Number of values that were assigned a slot.
-    pub count: usize,
+    pub appended_count: usize,
     /// Outcome of the remaining values, if any.
-    pub otherwise: Option<Failed>,
+    pub rest_outcome: Option<Failed>,
 }
 
-impl From<Failed> for Ends {
+impl From<Failed> for BundleOutcome {
     /// Creates the outcome of a bundle in which no value got a slot.
     fn from(failed: Failed) -> Self {
-        Self { slot: 0, count: 0, otherwise: Some(failed) }
+        Self { first_slot: 0, appended_count: 0, rest_outcome: Some(failed) }
     }
 }
 
-impl Ends {
-    fn of(&self, number: usize) -> Outcome {
-        if number < self.count {
-            return Ok(self.slot + number as u64);
+impl BundleOutcome {
+    fn outcome_of(&self, number: usize) -> Outcome {
+        if number < self.appended_count {
+            return Ok(self.first_slot + number as u64);
         }
         let unknown = || Failed::new(Code::Unknown, "an answer that makes no sense");
-        Err(self.otherwise.clone().unwrap_or_else(unknown))
+        Err(self.rest_outcome.clone().unwrap_or_else(unknown))
     }
 }
 
 /// Completions of a bundle, which the program takes one by one.
-pub struct Ended {
-    tellers: std::iter::Enumerate<std::vec::IntoIter<Teller>>,
-    ends: Ends,
+pub struct BundleCompletions {
+    recipients: std::iter::Enumerate<std::vec::IntoIter<OutcomeRecipient>>,
+    outcome: BundleOutcome,
 }
 
-impl ExactSizeIterator for Ended {}
+impl ExactSizeIterator for BundleCompletions {}
 
-impl Iterator for Ended {
-    type Item = (Done, Outcome);
+impl Iterator for BundleCompletions {
+    type Item = (DoneCallback, Outcome);
 
-    fn next(&mut self) -> Option<(Done, Outcome)> {
-        let (number, teller) = self.tellers.next()?;
+    fn next(&mut self) -> Option<(DoneCallback, Outcome)> {
+        let (number, teller) = self.recipients.next()?;
         match teller {
-            Teller::Event(done) | Teller::Now(done) => Some((done, self.ends.of(number))),
+            OutcomeRecipient::OnDispatch(done) | OutcomeRecipient::Immediately(done) => {
+                Some((done, self.outcome.outcome_of(number)))
+            }
         }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.tellers.size_hint()
+        self.recipients.size_hint()
     }
 }
 
 /// Open requests of a handle.
-pub struct Submits {
+pub struct SubmitQueue {
     state: Mutex<State>,
     value_bytes_max: AtomicUsize,
 }
@@ -119,48 +121,49 @@ struct State {
     open: usize,
     open_bytes: usize,
     /// Bundles that have not been sent yet. New values are added to the last one.
-    gathered: VecDeque<Bundle>,
-    completed: VecDeque<Ended>,
+    gathered_bundles: VecDeque<Bundle>,
+    completed: VecDeque<BundleCompletions>,
     /// Reason for refusing values; `None` while values are accepted.
-    closed: Option<Failed>,
+    refusal: Option<Failed>,
 }
 
 impl State {
     /// Reserves capacity for a request of `bytes` bytes.
     fn open(&mut self, bytes: usize) -> Result<(), Failed> {
         let full = self.open_bytes.saturating_add(bytes) > OPEN_BYTES_MAX && self.open > 0;
-        if self.open >= OPEN_MAX || full {
+        if self.open >= OPEN_REQUESTS_MAX || full {
             let detail = format!("{} requests of {} bytes are open", self.open, self.open_bytes);
             return Err(Failed::new(Code::Busy, detail)
-                .hint("take completions with quorate_dispatch, and submit again"));
+                .with_hint("take completions with quorate_dispatch, and submit again"));
         }
         self.open += 1;
         self.open_bytes += bytes;
         Ok(())
     }
 
-    fn push(&mut self, value: &[u8], teller: Teller) {
-        let fits =
-            |bundle: &Bundle| bundle.values.len() + LENGTH_BYTES + value.len() <= BUNDLE_BYTES;
-        if !self.gathered.back().is_some_and(fits) {
-            self.gathered.push_back(Bundle {
-                values: Vec::with_capacity(LENGTH_BYTES + value.len()),
-                tellers: Vec::new(),
-                since: Instant::now(),
+    fn push(&mut self, value: &[u8], teller: OutcomeRecipient) {
+        let fits = |bundle: &Bundle| {
+            bundle.values.len() + LENGTH_FIELD_BYTES + value.len() <= BUNDLE_BYTES_MAX
+        };
+        if !self.gathered_bundles.back().is_some_and(fits) {
+            self.gathered_bundles.push_back(Bundle {
+                values: Vec::with_capacity(LENGTH_FIELD_BYTES + value.len()),
+                recipients: Vec::new(),
+                first_added_at: Instant::now(),
             });
         }
-        let last = self.gathered.len() - 1;
-        let bundle = &mut self.gathered[last];
+        let last = self.gathered_bundles.len() - 1;
+        let bundle = &mut self.gathered_bundles[last];
         Values::push(value, &mut bundle.values);
-        bundle.tellers.push(teller);
+        bundle.recipients.push(teller);
     }
 }
 
-impl Submits {
+impl SubmitQueue {
     /// Creates the state without open requests. `closed` is the initial reason for refusing values,
     /// if there is one.
     pub fn new(value_bytes_max: usize, closed: Option<Failed>) -> Self {
-        let state = State { closed, ..State::default() };
+        let state = State { refusal: closed, ..State::default() };
         Self { state: Mutex::new(state), value_bytes_max: AtomicUsize::new(value_bytes_max) }
     }
 
@@ -174,47 +177,47 @@ impl Submits {
     }
 
     /// Sets the maximum size of a value in bytes.
-    pub fn take_values_of(&self, bytes_max: usize) {
+    pub fn set_value_bytes_max(&self, bytes_max: usize) {
         self.value_bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
     /// Adds a value to a bundle. Returns whether the sender must be woken.
-    pub fn push(&self, value: &[u8], teller: Teller) -> Result<bool, Failed> {
+    pub fn push(&self, value: &[u8], teller: OutcomeRecipient) -> Result<bool, Failed> {
         let most = self.value_bytes_max();
         if value.len() > most {
             let detail = format!("the value has {} bytes, and may have {most}", value.len());
             return Err(Failed::new(Code::Size, detail)
-                .hint("raise value-max and held-max on all nodes, or send it in parts"));
+                .with_hint("raise value-max and held-max on all nodes, or send it in parts"));
         }
         let mut state = self.state();
-        if let Some(why) = &state.closed {
+        if let Some(why) = &state.refusal {
             return Err(why.clone());
         }
         state.open(value.len())?;
         state.push(value, teller);
-        Ok(state.gathered.len() == 1 && state.gathered[0].count() == 1)
+        Ok(state.gathered_bundles.len() == 1 && state.gathered_bundles[0].value_count() == 1)
     }
 
     /// Removes the oldest gathered bundle and returns it, with `true` if there are more.
-    pub fn take(&self) -> Option<(Bundle, bool)> {
+    pub fn take_bundle(&self) -> Option<(Bundle, bool)> {
         let mut state = self.state();
-        let bundle = state.gathered.pop_front()?;
-        Some((bundle, !state.gathered.is_empty()))
+        let bundle = state.gathered_bundles.pop_front()?;
+        Some((bundle, !state.gathered_bundles.is_empty()))
     }
 
     /// Completes a bundle. Notifies blocked callers at once. Returns whether there are completions
     /// for the program.
-    pub fn end(&self, bundle: Bundle, ends: Ends) -> bool {
+    pub fn complete_bundle(&self, bundle: Bundle, ends: BundleOutcome) -> bool {
         let bytes = bundle.value_bytes();
-        let (mut for_program, mut at_once) = (Vec::with_capacity(bundle.count()), Vec::new());
-        let waits = |teller: &Teller| matches!(teller, Teller::Now(_));
-        if bundle.tellers.iter().any(waits) {
+        let (mut for_program, mut at_once) = (Vec::with_capacity(bundle.value_count()), Vec::new());
+        let waits = |teller: &OutcomeRecipient| matches!(teller, OutcomeRecipient::Immediately(_));
+        if bundle.recipients.iter().any(waits) {
             // A blocked caller needs its own outcome, so the outcomes are reported one by one.
-            for (number, teller) in bundle.tellers.into_iter().enumerate() {
-                let outcome = ends.of(number);
+            for (number, teller) in bundle.recipients.into_iter().enumerate() {
+                let outcome = ends.outcome_of(number);
                 match teller {
-                    Teller::Now(done) => at_once.push((done, outcome)),
-                    Teller::Event(done) => for_program.push((done, outcome)),
+                    OutcomeRecipient::Immediately(done) => at_once.push((done, outcome)),
+                    OutcomeRecipient::OnDispatch(done) => for_program.push((done, outcome)),
                 }
             }
             let mut state = self.state();
@@ -222,16 +225,16 @@ impl Submits {
             state.open -= at_once.len();
             let anything = !for_program.is_empty();
             for (done, outcome) in for_program {
-                state.completed.push_back(one(done, outcome));
+                state.completed.push_back(single_completion(done, outcome));
             }
             drop(state);
             at_once.into_iter().for_each(|(done, outcome)| done(outcome));
             return anything;
         }
-        let tellers = bundle.tellers.into_iter().enumerate();
+        let tellers = bundle.recipients.into_iter().enumerate();
         let mut state = self.state();
         state.open_bytes -= bytes;
-        state.completed.push_back(Ended { tellers, ends });
+        state.completed.push_back(BundleCompletions { recipients: tellers, outcome: ends });
         true
     }
 
@@ -241,31 +244,31 @@ impl Submits {
     }
 
     /// Releases a request that was not sent, or whose caller was notified directly.
-    pub fn free(&self) {
+    pub fn release_request(&self) {
         self.state().open -= 1;
     }
 
     /// Adds the completion of a request other than a value, for the program to take.
-    pub fn complete(&self, done: Done, outcome: Outcome) {
-        self.state().completed.push_back(one(done, outcome));
+    pub fn complete_request(&self, done: DoneCallback, outcome: Outcome) {
+        self.state().completed.push_back(single_completion(done, outcome));
     }
 
     /// Takes the next completions for the program.
-    pub fn next_ended(&self) -> Option<Ended> {
+    pub fn next_completions(&self) -> Option<BundleCompletions> {
         let mut state = self.state();
         let ended = state.completed.pop_front()?;
-        state.open -= ended.tellers.len();
+        state.open -= ended.recipients.len();
         Some(ended)
     }
 
     /// Returns whether completions are pending.
-    pub fn has_ended(&self) -> bool {
+    pub fn has_completions(&self) -> bool {
         !self.state().completed.is_empty()
     }
 
     /// Starts accepting values.
-    pub fn admit(&self) {
-        self.state().closed = None;
+    pub fn start_accepting(&self) {
+        self.state().refusal = None;
     }
 
     /// Stops accepting values, and fails the gathered ones with the error `why`. Returns whether
@@ -273,31 +276,34 @@ impl Submits {
     pub fn close(&self, why: &Failed) -> bool {
         let gathered = {
             let mut state = self.state();
-            state.closed = Some(why.clone());
-            mem::take(&mut state.gathered)
+            state.refusal = Some(why.clone());
+            mem::take(&mut state.gathered_bundles)
         };
-        self.end_all(gathered, why)
+        self.fail_bundles(gathered, why)
     }
 
     /// Fails the gathered values with the error `why`, but continues to accept values. Returns
     /// whether there are completions for the program.
-    pub fn refuse(&self, why: &Failed) -> bool {
-        let gathered = mem::take(&mut self.state().gathered);
-        self.end_all(gathered, why)
+    pub fn fail_gathered(&self, why: &Failed) -> bool {
+        let gathered = mem::take(&mut self.state().gathered_bundles);
+        self.fail_bundles(gathered, why)
     }
 
-    fn end_all(&self, bundles: VecDeque<Bundle>, why: &Failed) -> bool {
-        let end = |anything, bundle| self.end(bundle, why.clone().into()) || anything;
+    fn fail_bundles(&self, bundles: VecDeque<Bundle>, why: &Failed) -> bool {
+        let end = |anything, bundle| self.complete_bundle(bundle, why.clone().into()) || anything;
         bundles.into_iter().fold(false, end)
     }
 }
 
-fn one(done: Done, outcome: Outcome) -> Ended {
+fn single_completion(done: DoneCallback, outcome: Outcome) -> BundleCompletions {
     let ends = match outcome {
-        Ok(slot) => Ends { slot, count: 1, otherwise: None },
+        Ok(slot) => BundleOutcome { first_slot: slot, appended_count: 1, rest_outcome: None },
         Err(failed) => failed.into(),
     };
-    Ended { tellers: vec![Teller::Event(done)].into_iter().enumerate(), ends }
+    BundleCompletions {
+        recipients: vec![OutcomeRecipient::OnDispatch(done)].into_iter().enumerate(),
+        outcome: ends,
+    }
 }
 
 #[cfg(test)]
@@ -306,22 +312,22 @@ mod tests {
 
     use super::*;
 
-    fn submits() -> Submits {
-        Submits::new(1 << 20, None)
+    fn submits() -> SubmitQueue {
+        SubmitQueue::new(1 << 20, None)
     }
 
     fn push(
-        submits: &Submits,
+        submits: &SubmitQueue,
         value: &[u8],
-        teller: fn(Done) -> Teller,
+        teller: fn(DoneCallback) -> OutcomeRecipient,
     ) -> (bool, Receiver<Outcome>) {
         let (tell, told) = channel();
         let done = Box::new(move |outcome| drop(tell.send(outcome)));
         (submits.push(value, teller(done)).unwrap(), told)
     }
 
-    fn dispatch(submits: &Submits) {
-        while let Some(ended) = submits.next_ended() {
+    fn dispatch(submits: &SubmitQueue) {
+        while let Some(ended) = submits.next_completions() {
             ended.for_each(|(done, outcome)| done(outcome));
         }
     }
@@ -329,19 +335,20 @@ mod tests {
     #[test]
     fn values_are_gathered_and_only_the_first_wakes_the_sender() {
         let submits = submits();
-        let (first, a) = push(&submits, b"a", Teller::Event);
-        let (second, b) = push(&submits, b"", Teller::Event);
-        let (third, c) = push(&submits, b"c", Teller::Event);
+        let (first, a) = push(&submits, b"a", OutcomeRecipient::OnDispatch);
+        let (second, b) = push(&submits, b"", OutcomeRecipient::OnDispatch);
+        let (third, c) = push(&submits, b"c", OutcomeRecipient::OnDispatch);
         assert_eq!((first, second, third), (true, false, false));
-        let (bundle, more) = submits.take().unwrap();
+        let (bundle, more) = submits.take_bundle().unwrap();
         let values = Values::parse(&bundle.values, 10).unwrap();
         let values: Vec<&[u8]> = values.into_iter().collect();
         assert_eq!((values, more), (vec![&b"a"[..], b"", b"c"], false));
-        let (first, _) = push(&submits, b"d", Teller::Event);
+        let (first, _) = push(&submits, b"d", OutcomeRecipient::OnDispatch);
         assert!(first, "the next bundle");
         let full = Failed::new(Code::Full, "much");
-        let ends = Ends { slot: 7, count: 2, otherwise: Some(full.clone()) };
-        assert!(submits.end(bundle, ends));
+        let ends =
+            BundleOutcome { first_slot: 7, appended_count: 2, rest_outcome: Some(full.clone()) };
+        assert!(submits.complete_bundle(bundle, ends));
         assert!(a.try_recv().is_err(), "only the program's thread tells it");
         dispatch(&submits);
         let told = [a, b, c].map(|told| told.try_recv().unwrap());
@@ -351,32 +358,32 @@ mod tests {
     #[test]
     fn blocking_calls_complete_at_once_and_events_when_dispatched() {
         let submits = submits();
-        let (_, looks) = push(&submits, b"a", Teller::Event);
-        let (_, waits) = push(&submits, b"b", Teller::Now);
-        let bundle = submits.take().unwrap().0;
-        let ends = Ends { slot: 3, count: 2, otherwise: None };
-        assert!(submits.end(bundle, ends.clone()));
+        let (_, looks) = push(&submits, b"a", OutcomeRecipient::OnDispatch);
+        let (_, waits) = push(&submits, b"b", OutcomeRecipient::Immediately);
+        let bundle = submits.take_bundle().unwrap().0;
+        let ends = BundleOutcome { first_slot: 3, appended_count: 2, rest_outcome: None };
+        assert!(submits.complete_bundle(bundle, ends.clone()));
         assert_eq!(waits.try_recv(), Ok(Ok(4)));
         assert!(looks.try_recv().is_err());
         dispatch(&submits);
         assert_eq!(looks.try_recv(), Ok(Ok(3)));
-        let (_, waits) = push(&submits, b"c", Teller::Now);
-        let bundle = submits.take().unwrap().0;
-        assert!(!submits.end(bundle, ends), "nothing for the program");
+        let (_, waits) = push(&submits, b"c", OutcomeRecipient::Immediately);
+        let bundle = submits.take_bundle().unwrap().0;
+        assert!(!submits.complete_bundle(bundle, ends), "nothing for the program");
         assert_eq!(waits.try_recv(), Ok(Ok(3)));
     }
 
     #[test]
     fn bundles_are_bounded_and_a_large_value_gets_its_own() {
         let submits = submits();
-        push(&submits, b"small", Teller::Event);
-        push(&submits, &vec![0; BUNDLE_BYTES * 2], Teller::Event);
+        push(&submits, b"small", OutcomeRecipient::OnDispatch);
+        push(&submits, &vec![0; BUNDLE_BYTES_MAX * 2], OutcomeRecipient::OnDispatch);
         for _ in 0..3 {
-            push(&submits, &vec![0; BUNDLE_BYTES / 2], Teller::Event);
+            push(&submits, &vec![0; BUNDLE_BYTES_MAX / 2], OutcomeRecipient::OnDispatch);
         }
         let mut counts = Vec::new();
-        while let Some((bundle, more)) = submits.take() {
-            counts.push((bundle.count(), more));
+        while let Some((bundle, more)) = submits.take_bundle() {
+            counts.push((bundle.value_count(), more));
         }
         assert_eq!(
             counts,
@@ -388,43 +395,43 @@ mod tests {
     #[test]
     fn open_values_are_bounded_until_their_completion_is_taken() {
         let submits = submits();
-        let refused = |submits: &Submits, value: &[u8]| {
-            let never = Teller::Event(Box::new(|_| panic!("it was refused")));
+        let refused = |submits: &SubmitQueue, value: &[u8]| {
+            let never = OutcomeRecipient::OnDispatch(Box::new(|_| panic!("it was refused")));
             submits.push(value, never).unwrap_err().code
         };
-        for _ in 0..OPEN_MAX {
-            push(&submits, b"", Teller::Now);
+        for _ in 0..OPEN_REQUESTS_MAX {
+            push(&submits, b"", OutcomeRecipient::Immediately);
         }
         assert_eq!(refused(&submits, b""), Code::Busy);
-        let bundle = submits.take().unwrap().0;
-        submits.end(bundle, Failed::new(Code::Unavailable, "").into());
+        let bundle = submits.take_bundle().unwrap().0;
+        submits.complete_bundle(bundle, Failed::new(Code::Unavailable, "").into());
         for _ in 0..64 {
-            push(&submits, &vec![0; 1 << 20], Teller::Event);
+            push(&submits, &vec![0; 1 << 20], OutcomeRecipient::OnDispatch);
         }
         assert_eq!(refused(&submits, b"x"), Code::Busy, "as many bytes");
         assert_eq!(refused(&submits, &vec![0; (1 << 20) + 1]), Code::Size);
         // Their size is released when they end, and their number when the program takes the
         // completions.
-        submits.refuse(&Failed::new(Code::Unavailable, ""));
-        for _ in 64..OPEN_MAX {
-            push(&submits, b"x", Teller::Event);
+        submits.fail_gathered(&Failed::new(Code::Unavailable, ""));
+        for _ in 64..OPEN_REQUESTS_MAX {
+            push(&submits, b"x", OutcomeRecipient::OnDispatch);
         }
         assert_eq!(refused(&submits, b""), Code::Busy);
         dispatch(&submits);
-        push(&submits, b"", Teller::Event);
+        push(&submits, b"", OutcomeRecipient::OnDispatch);
     }
 
     #[test]
     fn close_fails_gathered_values_and_refuses_new_ones() {
         let submits = submits();
-        let (_, told) = push(&submits, b"a", Teller::Event);
+        let (_, told) = push(&submits, b"a", OutcomeRecipient::OnDispatch);
         let stopped = Failed::new(Code::Stopped, "closed");
         assert!(submits.close(&stopped));
         dispatch(&submits);
         assert_eq!(told.try_recv(), Ok(Err(stopped.clone())));
-        let never = Teller::Event(Box::new(|_| panic!("it was refused")));
+        let never = OutcomeRecipient::OnDispatch(Box::new(|_| panic!("it was refused")));
         assert_eq!(submits.push(b"b", never), Err(stopped));
-        submits.admit();
-        assert!(push(&submits, b"c", Teller::Event).0);
+        submits.start_accepting();
+        assert!(push(&submits, b"c", OutcomeRecipient::OnDispatch).0);
     }
 }

@@ -18,7 +18,7 @@ use std::{
 
 /// Git path specifications of everything that the program is built from, relative to the root of
 /// the source tree.
-const MADE_OF: [&str; 8] = [
+const SOURCE_PATHS: [&str; 8] = [
     "Cargo.toml",
     "Cargo.lock",
     "rust-toolchain.toml",
@@ -29,17 +29,17 @@ const MADE_OF: [&str; 8] = [
     ":(glob)crates/*/*/src/**",
 ];
 /// Git option that fixes the number of digits, so that it is the same in all clones.
-const DIGITS: &str = "--short=10";
+const ABBREV_OPTION: &str = "--short=10";
 
 /// Returns the commit as `0123456789` or `0123456789+changes`; `None` if this is not a repository
 /// with a commit.
-pub(crate) fn commit(root: &Path) -> Option<String> {
-    let top = git(root, &["rev-parse", "--show-toplevel"])?;
+pub(crate) fn source_commit(root: &Path) -> Option<String> {
+    let top = run_git(root, &["rev-parse", "--show-toplevel"])?;
     if Path::new(&top).canonicalize().ok()? != root {
         return None;
     }
-    let commit = git(root, &["rev-parse", DIGITS, "HEAD"])?;
-    let asked = |arguments: &[&str]| git(root, &[arguments, &["--"], &MADE_OF].concat());
+    let commit = run_git(root, &["rev-parse", ABBREV_OPTION, "HEAD"])?;
+    let asked = |arguments: &[&str]| run_git(root, &[arguments, &["--"], &SOURCE_PATHS].concat());
     let changed = asked(&["diff", "--name-only", "HEAD"]);
     let new = asked(&["ls-files", "--others", "--exclude-standard"]);
     // If git fails, assume that files have changed.
@@ -48,12 +48,12 @@ pub(crate) fn commit(root: &Path) -> Option<String> {
 }
 
 /// Returns the date of the commit, as `2026-11-28`.
-pub(crate) fn date(root: &Path) -> Option<String> {
-    git(root, &["show", "--no-patch", "--format=%cs", "HEAD"])
+pub(crate) fn commit_date(root: &Path) -> Option<String> {
+    run_git(root, &["show", "--no-patch", "--format=%cs", "HEAD"])
 }
 
 /// Returns the commit in the file that `cargo package` adds to a crate, which has no repository.
-pub(crate) fn packed(of_crate: &Path) -> Option<String> {
+pub(crate) fn packaged_commit(of_crate: &Path) -> Option<String> {
     let text = fs::read_to_string(of_crate.join(".cargo_vcs_info.json")).ok()?;
     let (_, rest) = text.split_once("\"sha1\"")?;
     let commit: String = rest.split('"').nth(1)?.chars().take(10).collect();
@@ -62,14 +62,14 @@ pub(crate) fn packed(of_crate: &Path) -> Option<String> {
 
 /// Returns the files and folders that change with a commit, a checkout, or a change of the sources.
 /// All of them exist, because Cargo treats a missing file as changed.
-pub(crate) fn watched(root: &Path) -> Vec<PathBuf> {
+pub(crate) fn watched_paths(root: &Path) -> Vec<PathBuf> {
     let mut names = vec!["HEAD".to_owned()];
-    if let Some(branch) = git(root, &["symbolic-ref", "--quiet", "HEAD"]) {
+    if let Some(branch) = run_git(root, &["symbolic-ref", "--quiet", "HEAD"]) {
         names.extend([branch, "packed-refs".to_owned()]);
     }
     let mut all = Vec::new();
     for name in names {
-        let Some(path) = git(root, &["rev-parse", "--git-path", &name]) else {
+        let Some(path) = run_git(root, &["rev-parse", "--git-path", &name]) else {
             continue;
         };
         let path = root.join(path);
@@ -93,7 +93,7 @@ pub(crate) fn watched(root: &Path) -> Vec<PathBuf> {
 
 /// Runs a read-only git command. Returns its output, or `None` if it fails. Ignores a repository
 /// that a git hook set in the environment.
-fn git(root: &Path, arguments: &[&str]) -> Option<String> {
+fn run_git(root: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git")
         .arg("--no-optional-locks")
         .args(arguments)

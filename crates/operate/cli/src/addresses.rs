@@ -13,7 +13,7 @@ pub(crate) const DEFAULT_PEER: &str = "127.0.0.1:7451";
 pub const DEFAULT_ADMIN: &str = "127.0.0.1:7452";
 
 /// Timeout for a request that only determines which node answers.
-const WAIT: Duration = Duration::from_secs(3);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Nodes of which one is contacted.
 #[derive(Args, Clone, Debug)]
@@ -26,15 +26,17 @@ pub(crate) struct AnyOf {
 impl AnyOf {
     /// Returns the first address at which a node answers. A single address is returned without a
     /// request.
-    pub(crate) fn first(&self) -> Result<&str, Problem> {
+    pub(crate) fn first_answering(&self) -> Result<&str, Problem> {
         if let [only] = &*self.admin {
             return Ok(only);
         }
         let mut silent = NoResponse::default();
         for address in &self.admin {
-            match client::get(address, "/health", WAIT) {
+            match client::get(address, "/health", PROBE_TIMEOUT) {
                 Ok(_) => return Ok(address),
-                Err(error) => silent.add(format!("no node answers at {address}: {error}"), None),
+                Err(error) => {
+                    silent.add_reason(format!("no node answers at {address}: {error}"), None)
+                }
             }
         }
         Err(silent.into())
@@ -61,8 +63,8 @@ mod tests {
     #[test]
     fn unreachable_addresses_result_in_one_error() {
         let of = |admin: &[&str]| AnyOf { admin: admin.iter().map(|&one| one.into()).collect() };
-        assert_eq!(of(&["127.0.0.1:1"]).first().unwrap(), "127.0.0.1:1");
-        let problem = of(&["127.0.0.1:1", "127.0.0.1:2"]).first().unwrap_err();
+        assert_eq!(of(&["127.0.0.1:1"]).first_answering().unwrap(), "127.0.0.1:1");
+        let problem = of(&["127.0.0.1:1", "127.0.0.1:2"]).first_answering().unwrap_err();
         assert!(problem.message.contains("127.0.0.1:2: Connection refused"), "{problem}");
         assert_eq!(problem.exit, Exit::Unreachable);
     }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Timeout for a request to one node.
-const WAIT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Arguments of `quorate audit`.
 #[derive(Args, Clone, Debug)]
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &AuditArgs, output: Output) -> Result<Exit, Problem> {
     let cluster = query_cluster(&args.admin)?;
     let mut records = Vec::new();
     let mut missing = 0;
-    for address in addresses(&cluster, &args.admin) {
+    for address in admin_addresses(&cluster, &args.admin) {
         match request_records(&address) {
             Ok(more) => records.extend(more),
             Err(problem) if problem.code == "forbidden" => return Err(problem),
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &AuditArgs, output: Output) -> Result<Exit, Problem> {
     records.sort_by_key(|record| record.at_ms);
     let surplus = records.len().saturating_sub(args.last as usize);
     records.drain(..surplus);
-    output.result(&records, || format_records(&records));
+    output.print_result(&records, || format_records(&records));
     Ok(match missing {
         0 => Exit::Done,
         _ => Exit::Unreachable,
@@ -59,8 +59,8 @@ pub(crate) fn run(args: &AuditArgs, output: Output) -> Result<Exit, Problem> {
 }
 
 /// Returns the admin addresses of all members.
-fn addresses(cluster: &ClusterView, given: &[String]) -> Vec<String> {
-    let views = cluster.nodes.iter().filter_map(Answer::view);
+fn admin_addresses(cluster: &ClusterView, given: &[String]) -> Vec<String> {
+    let views = cluster.nodes.iter().filter_map(Answer::node_view);
     let members = views.flat_map(|view| &view.members);
     let mut all: Vec<String> =
         members.filter_map(|member| member.admin.clone()).chain(given.iter().cloned()).collect();
@@ -70,14 +70,14 @@ fn addresses(cluster: &ClusterView, given: &[String]) -> Vec<String> {
 }
 
 fn request_records(address: &str) -> Result<Vec<AuditRecord>, Problem> {
-    let response = client::get(address, "/audit", WAIT);
-    let response = response.map_err(|error| Problem::unreachable(address, error))?;
-    response.json().map_err(|refusal| {
+    let response = client::get(address, "/audit", REQUEST_TIMEOUT);
+    let response = response.map_err(|error| Problem::unreachable_node(address, error))?;
+    response.parse_json().map_err(|refusal| {
         let (exit, code) = match response.status {
             401 | 403 => (Exit::Failed, "forbidden"),
             _ => (Exit::Unreachable, "unavailable"),
         };
-        Problem::new(exit, code, refusal.message).hint(refusal.hint)
+        Problem::new(exit, code, refusal.message).with_hint(refusal.hint)
     })
 }
 

@@ -13,24 +13,24 @@ use clap::Args;
 use quorate_admin::{
     client,
     progress::{Progress, ProgressReport},
-    units::bytes as size,
+    units::format_bytes as size,
 };
 use quorate_log::disk::private_file;
-use quorate_replica::backup::{BadBackup, Checked, check};
+use quorate_replica::backup::{BadBackup, CheckedBackup, check_backup};
 use serde::Serialize;
 
 use crate::{
     addresses::AnyOf,
     output::{Exit, Output, Problem, progress},
-    snapshot::{self, WAIT},
+    snapshot::{self, REQUEST_TIMEOUT},
 };
 
 /// Time without data from the node after which the backup fails.
-const STALL: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Size of one read from the node, in bytes.
-const PIECE: usize = 256 << 10;
+const READ_BYTES: usize = 256 << 10;
 /// Maximum number of chunks buffered for writing.
-const PIECES_MAX: usize = 4;
+const QUEUED_CHUNKS_MAX: usize = 4;
 
 /// Arguments of `quorate backup`.
 #[derive(Args, Clone, Debug)]
@@ -66,9 +66,9 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn from_checked(checked: &Checked) -> Self {
-        let found = (checked.streams, checked.stream_bytes);
-        let (with, without) = match checked.header.streams {
+    pub(crate) fn from_checked_file(checked: &CheckedBackup) -> Self {
+        let found = (checked.stream_count, checked.stream_bytes);
+        let (with, without) = match checked.header.stream_bytes {
             Some(_) => (found, (0, 0)),
             None => ((0, 0), found),
         };
@@ -120,7 +120,7 @@ fn format_stream_count(streams: u64, bytes: u64) -> String {
 pub(crate) fn run(args: &BackupArgs, output: Output) -> Result<Exit, Problem> {
     if args.to.as_os_str() == "-" {
         let (checked, _) = request_backup(args, io::stdout().lock())?;
-        let report = Report::from_checked(&checked);
+        let report = Report::from_checked_file(&checked);
         // Standard output contains the backup.
         progress(&match output.json {
             true => serde_json::to_string(&report).expect("plain data"),
@@ -131,20 +131,20 @@ pub(crate) fn run(args: &BackupArgs, output: Output) -> Result<Exit, Problem> {
     let mut part = args.to.clone().into_os_string();
     part.push(".part");
     let part = PathBuf::from(part);
-    let taken = to_file(args, &part);
+    let taken = write_to_file(args, &part);
     if taken.is_err() {
         // A partial backup is useless.
         let _ = fs::remove_file(&part);
     }
-    let report = Report::from_checked(&taken?);
-    output.result(&report, || report.human());
+    let report = Report::from_checked_file(&taken?);
+    output.print_result(&report, || report.human());
     Ok(Exit::Done)
 }
 
-fn to_file(args: &BackupArgs, part: &Path) -> Result<Checked, Problem> {
+fn write_to_file(args: &BackupArgs, part: &Path) -> Result<CheckedBackup, Problem> {
     let failed = |action: &str, path: &Path, error: &io::Error| {
-        Problem::io(format_args!("{action} {}", path.display()), error)
-            .hint("check that the folder exists and is writable, and that the disk has space")
+        Problem::io_error(format_args!("{action} {}", path.display()), error)
+            .with_hint("check that the folder exists and is writable, and that the disk has space")
     };
     // An aborted backup of an earlier version may have left a file that others can read.
     let _ = fs::remove_file(part);
@@ -163,47 +163,48 @@ fn to_file(args: &BackupArgs, part: &Path) -> Result<Checked, Problem> {
 }
 
 /// Requests a backup from the node, verifies it and writes it to `to`.
-fn request_backup<W: Write>(args: &BackupArgs, to: W) -> Result<(Checked, W), Problem> {
-    let admin = args.any.first()?;
-    let at = snapshot::status(admin)?.applied;
+fn request_backup<W: Write>(args: &BackupArgs, to: W) -> Result<(CheckedBackup, W), Problem> {
+    let admin = args.any.first_answering()?;
+    let at = snapshot::query_status(admin)?.applied;
     let streams = if args.streams { "&streams" } else { "" };
     let path = format!("/backup?at={at}{streams}");
     let from = snapshot::repeat_until_taken(admin, &mut || {
-        let answer = client::stream(admin, &path, WAIT);
-        let answer = answer.map_err(|error| Problem::unreachable(admin, error))?;
+        let answer = client::get_stream(admin, &path, REQUEST_TIMEOUT);
+        let answer = answer.map_err(|error| Problem::unreachable_node(admin, error))?;
         Ok(answer.map_err(|response| {
-            let refusal = response.json::<serde_json::Value>().err();
+            let refusal = response.parse_json::<serde_json::Value>().err();
             (response.status, refusal.unwrap_or_default())
         }))
     });
     let from = from?.map_err(|(status, refusal)| backup_refused(status, refusal))?;
-    let mut copied = Copied {
-        from: Arriving::new(from).map_err(|error| Problem::io("start a thread", &error))?,
-        to,
-        failed: None,
+    let mut copied = TeeReader {
+        from: NodeDataReader::new(from)
+            .map_err(|error| Problem::io_error("start a thread", &error))?,
+        output: to,
+        write_error: None,
     };
     let mut how_far = Progress::start();
-    let checked = check(
-        BufReader::with_capacity(PIECE, &mut copied),
+    let checked = check_backup(
+        BufReader::with_capacity(READ_BYTES, &mut copied),
         &mut |_, _| Ok(()),
         &mut |header, bytes| {
             how_far.report(|| ProgressReport::bytes("backup", bytes, header.content_bytes()))
         },
     );
     drop(how_far);
-    let Copied { mut to, failed, .. } = copied;
+    let TeeReader { output: mut to, write_error: failed, .. } = copied;
     if let Some(error) = failed {
-        return Err(Problem::io("write the backup", &error));
+        return Err(Problem::io_error("write the backup", &error));
     }
-    let checked = checked.map_err(|bad| broke(admin, &bad))?;
-    to.flush().map_err(|error| Problem::io("write the backup", &error))?;
+    let checked = checked.map_err(|bad| transfer_broke(admin, &bad))?;
+    to.flush().map_err(|error| Problem::io_error("write the backup", &error))?;
     Ok((checked, to))
 }
 
 fn backup_refused(status: u16, refusal: client::Refusal) -> Problem {
     let busy = refusal.code == "busy";
     let missing = refusal.code == "streams_missing";
-    let mut problem = snapshot::failed(status, refusal);
+    let mut problem = snapshot::refusal_problem(status, refusal);
     match problem.code {
         _ if busy => problem.code = "busy",
         _ if missing => problem.code = "streams_missing",
@@ -214,12 +215,12 @@ fn backup_refused(status: u16, refusal: client::Refusal) -> Problem {
 }
 
 /// Returns the error for a failed transfer, which does not reveal the node's state.
-fn broke(admin: &str, bad: &BadBackup) -> Problem {
+fn transfer_broke(admin: &str, bad: &BadBackup) -> Problem {
     let what = match bad {
-        BadBackup::NotABackup | BadBackup::Newer(_) => {
+        BadBackup::NotABackup | BadBackup::NewerFormat(_) => {
             let what = format_args!("{admin} did not send a backup: {bad}");
             return Problem::new(Exit::Failed, "bad_answer", what)
-                .hint("check that this is the --admin address of a node, and that the node runs this version");
+                .with_hint("check that this is the --admin address of a node, and that the node runs this version");
         }
         BadBackup::Io(error) => format!("the backup from {admin} broke off: {error}"),
         BadBackup::Truncated(_) | BadBackup::Damaged { .. } => {
@@ -227,22 +228,22 @@ fn broke(admin: &str, bad: &BadBackup) -> Problem {
         }
     };
     Problem::new(Exit::Unreachable, "interrupted", what)
-        .hint("try again; see also the log of the node")
+        .with_hint("try again; see also the log of the node")
 }
 
 /// Reader that also writes everything it reads to `to`.
-struct Copied<R, W> {
+struct TeeReader<R, W> {
     from: R,
-    to: W,
+    output: W,
     /// First error of a write to `to`.
-    failed: Option<io::Error>,
+    write_error: Option<io::Error>,
 }
 
-impl<R: Read, W: Write> Read for Copied<R, W> {
+impl<R: Read, W: Write> Read for TeeReader<R, W> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.from.read(buffer)?;
-        if let Err(error) = self.to.write_all(&buffer[..count]) {
-            self.failed = Some(error);
+        if let Err(error) = self.output.write_all(&buffer[..count]) {
+            self.write_error = Some(error);
             return Err(io::Error::other("it could not be written"));
         }
         Ok(count)
@@ -250,18 +251,18 @@ impl<R: Read, W: Write> Read for Copied<R, W> {
 }
 
 /// Reader of data from a node, with a timeout.
-struct Arriving {
-    pieces: Receiver<io::Result<Vec<u8>>>,
-    piece: Vec<u8>,
-    used: usize,
+struct NodeDataReader {
+    chunks: Receiver<io::Result<Vec<u8>>>,
+    current_chunk: Vec<u8>,
+    used_bytes: usize,
 }
 
-impl Arriving {
+impl NodeDataReader {
     fn new(mut from: impl Read + Send + 'static) -> io::Result<Self> {
-        let (sender, pieces) = sync_channel(PIECES_MAX);
+        let (sender, pieces) = sync_channel(QUEUED_CHUNKS_MAX);
         let receive = move || {
             loop {
-                let mut piece = vec![0; PIECE];
+                let mut piece = vec![0; READ_BYTES];
                 let read = from.read(&mut piece).map(|count| {
                     piece.truncate(count);
                     piece
@@ -274,25 +275,26 @@ impl Arriving {
         };
         // If the node stops sending, this thread ends with the process.
         thread::Builder::new().name("receive".to_owned()).spawn(receive)?;
-        Ok(Self { pieces, piece: Vec::new(), used: 0 })
+        Ok(Self { chunks: pieces, current_chunk: Vec::new(), used_bytes: 0 })
     }
 }
 
-impl Read for Arriving {
+impl Read for NodeDataReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.used == self.piece.len() {
-            self.piece = match self.pieces.recv_timeout(STALL) {
+        if self.used_bytes == self.current_chunk.len() {
+            self.current_chunk = match self.chunks.recv_timeout(STALL_TIMEOUT) {
                 Ok(piece) => piece?,
                 Err(RecvTimeoutError::Disconnected) => Vec::new(),
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(io::Error::other("the node stopped sending"));
                 }
             };
-            self.used = 0;
+            self.used_bytes = 0;
         }
-        let count = buffer.len().min(self.piece.len() - self.used);
-        buffer[..count].copy_from_slice(&self.piece[self.used..self.used + count]);
-        self.used += count;
+        let count = buffer.len().min(self.current_chunk.len() - self.used_bytes);
+        buffer[..count]
+            .copy_from_slice(&self.current_chunk[self.used_bytes..self.used_bytes + count]);
+        self.used_bytes += count;
         Ok(count)
     }
 }

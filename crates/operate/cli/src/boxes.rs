@@ -21,7 +21,7 @@ pub(crate) struct BoxArgs {
 }
 
 /// Wraps all external device processes of a device in `quorate box`.
-pub(crate) fn guard(device: Device) -> Device {
+pub(crate) fn wrap_processes(device: Device) -> Device {
     let own = env::current_exe().ok().and_then(|own| own.to_str().map(str::to_owned));
     match own {
         Some(own) => device.with_launcher(&[own, "box".to_owned()]),
@@ -32,10 +32,10 @@ pub(crate) fn guard(device: Device) -> Device {
 /// Replaces this process with the command.
 pub(crate) fn run(args: &BoxArgs) -> Result<Exit, Problem> {
     let [command, rest @ ..] = &*args.words else {
-        return Err(Problem::usage("box needs a command"));
+        return Err(Problem::usage_error("box needs a command"));
     };
     set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|error| Problem::io("ask for the end of a box", &error.into()))?;
+        .map_err(|error| Problem::io_error("ask for the end of a box", &error.into()))?;
     let error = Command::new(command).args(rest).exec();
-    Err(Problem::io(format!("run the box {command}"), &error))
+    Err(Problem::io_error(format!("run the box {command}"), &error))
 }

@@ -93,7 +93,8 @@ struct Made {
 pub(crate) fn run(command: &CertCommand, output: Output) -> Result<Exit, Problem> {
     let (made, next) = match command {
         CertCommand::Init(InitArgs { cluster, days, common }) => {
-            authority::init(&common.dir, cluster, *days, common.renew).map_err(problem)?;
+            authority::create_authorities(&common.dir, cluster, *days, common.renew)
+                .map_err(authority_problem)?;
             let dir = common.dir.clone();
             (report_created(dir, common, *days)?, "next: quorate cert node 1 --host HOST")
         }
@@ -101,33 +102,38 @@ pub(crate) fn run(command: &CertCommand, output: Output) -> Result<Exit, Problem
             let here = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
             let mut hosts = here.to_vec();
             hosts.extend(host.iter().filter(|host| !here.contains(host)).cloned());
-            let own = authority::node(&common.dir, *node, &hosts, *days, common.renew);
+            let own =
+                authority::issue_node_certificates(&common.dir, *node, &hosts, *days, common.renew);
             (
-                report_created(own.map_err(problem)?, common, *days)?,
+                report_created(own.map_err(authority_problem)?, common, *days)?,
                 "copy it to the node, and start the node with --tls DIR",
             )
         }
         CertCommand::Client(ClientArgs { name, days, common }) => {
-            let own = authority::client(&common.dir, name, *days, common.renew);
+            let own = authority::issue_client_certificate(&common.dir, name, *days, common.renew);
             (
-                report_created(own.map_err(problem)?, common, *days)?,
+                report_created(own.map_err(authority_problem)?, common, *days)?,
                 "copy it to its user: quorate status --tls DIR, or redis-cli --tls with the three files",
             )
         }
     };
-    output.result(&made, || {
+    output.print_result(&made, || {
         format!("{}  (cluster {}, {} days)\n{next}", made.folder.display(), made.cluster, made.days)
     });
     Ok(Exit::Done)
 }
 
 fn report_created(folder: PathBuf, common: &Common, days: u32) -> Result<Made, Problem> {
-    Ok(Made { folder, cluster: authority::cluster(&common.dir).map_err(problem)?, days })
+    Ok(Made {
+        folder,
+        cluster: authority::cluster_name(&common.dir).map_err(authority_problem)?,
+        days,
+    })
 }
 
-fn problem(error: AuthorityError) -> Problem {
+fn authority_problem(error: AuthorityError) -> Problem {
     let hint = match &error {
-        AuthorityError::Exists(_) => {
+        AuthorityError::FileExists(_) => {
             "replace it with --renew, or use another --dir for another cluster"
         }
         AuthorityError::NoAuthority { .. } => {
@@ -136,11 +142,11 @@ fn problem(error: AuthorityError) -> Problem {
         AuthorityError::BadName(_) => "such as orders or ann-2",
         AuthorityError::BadHost(_) => "such as 10.0.0.1 or db1.example.com",
         AuthorityError::Io { .. } => "choose a folder with --dir that you can write to",
-        AuthorityError::Make(_) => "",
+        AuthorityError::CertificateFailed(_) => "",
     };
     let exit = match &error {
-        AuthorityError::Io { .. } | AuthorityError::Make(_) => Exit::Failed,
+        AuthorityError::Io { .. } | AuthorityError::CertificateFailed(_) => Exit::Failed,
         _ => Exit::Usage,
     };
-    Problem::new(exit, "cert", error).hint(hint)
+    Problem::new(exit, "cert", error).with_hint(hint)
 }

@@ -20,12 +20,12 @@ use quorate_core::{
 };
 use quorate_kv::front::{ClusterMode, input_bytes_max};
 use quorate_log::disk::DriverChoice;
-use quorate_net::{IoThreads, Spin, Spread, device::Kind as Device, plane::Wanted};
-use quorate_node::log_service::STORE as STORE_NONE;
-use quorate_node::terms::Terms;
+use quorate_net::{IoSpread, IoThreads, Spin, device::Kind as Device, plane::PlaneSettings};
+use quorate_node::log_service::STORE_NAME as STORE_NONE;
+use quorate_node::terms::FoundingTerms;
 use quorate_replica::{
-    ScrubOptions, group::As, rising::Raising, routing::Votes, scrubbing::BYTES_PER_SECOND_MIN,
-    tuner::Settings as Tuning,
+    ScrubOptions, group::MemberRole, rising::RaisePolicy, routing::VoteRoute,
+    scrubbing::BYTES_PER_SECOND_MIN, tuner::Settings as Tuning,
 };
 
 use crate::{
@@ -37,54 +37,57 @@ use crate::{
 use layers::Layers;
 pub(crate) use settings::StartArgs;
 use settings::{DISK_FLUSH_MS, HOPS, LOG_SEGMENT};
-pub(crate) use trust::Trusting;
+pub(crate) use trust::TrustSettings;
 
 /// Default client address of a node.
 pub(crate) const DEFAULT_CLIENT: &str = "127.0.0.1:7450";
 /// Bounds for `--command-max`. The largest command must fit into one batch.
-const COMMAND_MAX: Number = Number::between(1024, 64 << 20, Unit::Bytes);
-const CLIENT_MEMORY: Number = Number::between(16 << 20, 1 << 40, Unit::Bytes);
-const ETCD_QUOTA: Number = Number::between(0, 1 << 50, Unit::Bytes);
-const AUTO_COMPACTION: &str = "off, a time such as 1h, or a number of revisions such as 10000rev";
-const AUTH_TOKEN: &str = "simple, or jwt,sign-method=NAME,pub-key=FILE,priv-key=FILE,ttl=TIME";
+const COMMAND_MAX_BOUNDS: Number = Number::between(1024, 64 << 20, Unit::Bytes);
+const CLIENT_MEMORY_BOUNDS: Number = Number::between(16 << 20, 1 << 40, Unit::Bytes);
+const ETCD_QUOTA_BOUNDS: Number = Number::between(0, 1 << 50, Unit::Bytes);
+const AUTO_COMPACTION_VALUES: &str =
+    "off, a time such as 1h, or a number of revisions such as 10000rev";
+const AUTH_TOKEN_VALUES: &str =
+    "simple, or jwt,sign-method=NAME,pub-key=FILE,priv-key=FILE,ttl=TIME";
 /// Bounds for `--log-ready`. A larger value is most likely a typing error.
-const LOG_READY: Number = Number::between(0, 1 << 40, Unit::Bytes);
-const SNAPSHOT_RATIO: Number = Number::between(1, 1000, Unit::Count);
+const LOG_READY_BOUNDS: Number = Number::between(0, 1 << 40, Unit::Bytes);
+const SNAPSHOT_RATIO_BOUNDS: Number = Number::between(1, 1000, Unit::Count);
 /// Bounds for `--log-max`. The log takes at least two segments and a spare one. A value above the
 /// upper bound is most likely a typing error.
-const LOG_MAX: Number = Number::between(256 << 20, 1 << 50, Unit::Bytes);
-const SCRUB_EVERY: &str = "off, or a time from 1m to 3650d, such as 7d, 12h or 30m";
+const LOG_MAX_BOUNDS: Number = Number::between(256 << 20, 1 << 50, Unit::Bytes);
+const SCRUB_EVERY_VALUES: &str = "off, or a time from 1m to 3650d, such as 7d, 12h or 30m";
 /// Bounds for `--scrub-pace`, and for `--pace` of `quorate scrub`.
-pub(crate) const SCRUB_PACE: Number = Number::at_least(BYTES_PER_SECOND_MIN, Unit::BytesPerSecond);
+pub(crate) const SCRUB_PACE_BOUNDS: Number =
+    Number::at_least(BYTES_PER_SECOND_MIN, Unit::BytesPerSecond);
 /// Bounds for `--transfer-limit`. At lower rates, the log may outgrow a snapshot in transfer.
-const TRANSFER_LIMIT: Number = Number::at_least(64 << 10, Unit::BytesPerSecond);
+const TRANSFER_LIMIT_BOUNDS: Number = Number::at_least(64 << 10, Unit::BytesPerSecond);
 /// Bounds for times in milliseconds. A time over an hour is most likely a typing error.
-const HOUR_MS: Number = Number::between(1, 3_600_000, Unit::Milliseconds);
+const HOUR_MS_BOUNDS: Number = Number::between(1, 3_600_000, Unit::Milliseconds);
 
 /// Start configuration of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StartConfig {
-    pub(crate) data: PathBuf,
-    pub(crate) node: Option<NodeId>,
+    pub(crate) data_folder: PathBuf,
+    pub(crate) node_id: Option<NodeId>,
     /// Peer addresses of all nodes. Empty if `--cluster` was not given.
-    pub(crate) cluster: BTreeMap<NodeId, String>,
+    pub(crate) peer_addresses: BTreeMap<NodeId, String>,
     /// Admin addresses of the cluster to join. Empty if `--join` was not given.
-    pub(crate) join: Vec<String>,
-    pub(crate) role: Option<As>,
-    pub(crate) terms: Terms,
+    pub(crate) join_addresses: Vec<String>,
+    pub(crate) role: Option<MemberRole>,
+    pub(crate) terms: FoundingTerms,
     pub(crate) thrifty: bool,
-    pub(crate) votes: Votes,
-    pub(crate) raising: Raising,
-    pub(crate) client: String,
-    pub(crate) peer: Option<String>,
+    pub(crate) votes: VoteRoute,
+    pub(crate) level_raising: RaisePolicy,
+    pub(crate) client_address: String,
+    pub(crate) peer_address: Option<String>,
     /// Peer address to use if neither `--peer` nor the member list contains one.
-    pub(crate) peer_default: String,
-    pub(crate) admin: String,
-    pub(crate) stream: Option<String>,
-    pub(crate) stream_raw: Option<String>,
+    pub(crate) default_peer_address: String,
+    pub(crate) admin_address: String,
+    pub(crate) stream_address: Option<String>,
+    pub(crate) raw_stream_address: Option<String>,
     pub(crate) client_socket: Option<PathBuf>,
-    pub(crate) trusting: Trusting,
-    pub(crate) plane: Wanted,
+    pub(crate) trust_settings: TrustSettings,
+    pub(crate) plane: PlaneSettings,
     pub(crate) device: Device,
     pub(crate) durability: Option<Class>,
     /// Client protocol. `None` selects the one recorded in the data folder, else the default.
@@ -93,32 +96,32 @@ pub(crate) struct StartConfig {
     pub(crate) heartbeat_ms: u64,
     pub(crate) election_ms: (u64, u64),
     /// Set if leaders serve reads under a lease ([read-4]).
-    pub(crate) leases: bool,
+    pub(crate) lease_reads: bool,
     pub(crate) clock_drift_ppm: u64,
     pub(crate) client_timeout_ms: u64,
-    pub(crate) command_max: usize,
-    pub(crate) client_memory: usize,
+    pub(crate) command_bytes_max: usize,
+    pub(crate) client_memory_bytes: usize,
     /// Limit on the data size of the etcd service, in bytes. 0 means unlimited.
-    pub(crate) etcd_quota: u64,
+    pub(crate) etcd_quota_bytes: u64,
     /// Value of `--etcd-auto-compaction`: history that is kept.
     pub(crate) etcd_auto_compaction: String,
     /// Value of `--etcd-auth-token`: type of the tokens issued to etcd clients at login.
     pub(crate) etcd_auth_token: String,
-    pub(crate) log_ready: u64,
-    pub(crate) log_segment: u64,
+    pub(crate) log_ready_bytes: u64,
+    pub(crate) log_segment_bytes: u64,
     pub(crate) snapshot_ratio: u32,
-    pub(crate) log_max: u64,
-    pub(crate) transfer_limit: Option<u64>,
+    pub(crate) log_bytes_max: u64,
+    pub(crate) transfer_bytes_per_second: Option<u64>,
     pub(crate) scrub: ScrubOptions,
     pub(crate) tuning: Tuning,
-    pub(crate) disk_flush: Duration,
+    pub(crate) disk_flush_time: Duration,
     /// Set if trace points are recorded for `quorate bench log --trace`.
-    pub(crate) hops: bool,
+    pub(crate) records_hops: bool,
     pub(crate) engine: DriverChoice,
     pub(crate) spin: Spin,
     pub(crate) cluster_mode: ClusterMode,
     pub(crate) io_threads: IoThreads,
-    pub(crate) spread: Spread,
+    pub(crate) spread: IoSpread,
     pub(crate) log_format: logging::Format,
     /// Settings that this node reports to other nodes.
     pub(crate) reported_settings: BTreeMap<String, String>,
@@ -126,40 +129,40 @@ pub(crate) struct StartConfig {
 
 impl StartConfig {
     /// Returns the settings of the embedded node.
-    pub(crate) fn settings(&self) -> quorate::Settings {
+    pub(crate) fn node_settings(&self) -> quorate::Settings {
         quorate::Settings {
-            node: self.node,
-            cluster: self.cluster.clone(),
-            join: (!self.join.is_empty()).then(|| self.role.unwrap_or_default()),
+            node: self.node_id,
+            cluster: self.peer_addresses.clone(),
+            join_role: (!self.join_addresses.is_empty()).then(|| self.role.unwrap_or_default()),
             terms: self.terms.clone(),
             thrifty: self.thrifty,
-            votes: self.votes.clone(),
-            raising: self.raising,
+            vote_route: self.votes.clone(),
+            raise_policy: self.level_raising,
             class: self.durability,
             store: self.store.map(|store| store.name().to_owned()),
             store_default: Store::default_for(self.service).name().to_owned(),
             heartbeat_ms: self.heartbeat_ms,
             election_ms: self.election_ms,
-            leases: self.leases,
+            uses_leases: self.lease_reads,
             clock_drift_ppm: self.clock_drift_ppm,
             client_timeout_ms: self.client_timeout_ms,
-            command_bytes_max: self.command_max,
-            log_ready_bytes: self.log_ready,
-            log_segment_bytes: self.log_segment,
+            command_bytes_max: self.command_bytes_max,
+            log_ready_bytes: self.log_ready_bytes,
+            log_segment_bytes: self.log_segment_bytes,
             snapshot_ratio: self.snapshot_ratio,
-            log_bytes_max: self.log_max,
-            transfer_bytes_per_second: self.transfer_limit,
+            log_bytes_max: self.log_bytes_max,
+            transfer_bytes_per_second: self.transfer_bytes_per_second,
             scrub: self.scrub,
-            client_input_bytes_max: input_bytes_max(self.command_max),
-            client_memory_bytes: self.client_memory,
+            client_input_bytes_max: input_bytes_max(self.command_bytes_max),
+            client_memory_bytes: self.client_memory_bytes,
             tuning: self.tuning,
-            disk_flush: self.disk_flush,
-            hops: self.hops,
+            disk_flush: self.disk_flush_time,
+            record_hops: self.records_hops,
             engine: self.engine,
             spin: self.spin,
             io_threads: self.io_threads,
-            spread: self.spread,
-            ..quorate::Settings::new(&self.data)
+            io_spread: self.spread,
+            ..quorate::Settings::new(&self.data_folder)
         }
     }
 }
@@ -181,7 +184,7 @@ impl Service {
         }
     }
 
-    fn named(name: &str) -> Option<Self> {
+    fn parse_name(name: &str) -> Option<Self> {
         [Self::Kv, Self::Etcd].into_iter().find(|service| service.name() == name)
     }
 }
@@ -213,14 +216,14 @@ impl Store {
     }
 
     /// Parses the store name recorded in a data folder.
-    pub(crate) fn named(name: &str) -> Option<Self> {
+    pub(crate) fn parse_name(name: &str) -> Option<Self> {
         let all = [Self::Lsm, Self::Memory, Self::None, Self::EtcdLsm, Self::EtcdMemory];
         all.into_iter().find(|store| store.name() == name)
     }
 
     /// Parses the value of `--store`, which does not determine the service.
-    pub(crate) fn flag(text: &str) -> Option<Self> {
-        Self::named(text).filter(|store| store.service() == Service::Kv)
+    pub(crate) fn parse_flag(text: &str) -> Option<Self> {
+        Self::parse_name(text).filter(|store| store.service() == Service::Kv)
     }
 
     /// Returns the service that uses the store.
@@ -242,7 +245,8 @@ impl Store {
             (Some(Service::Etcd), Some(Self::Memory)) => Ok(Some(Self::EtcdMemory)),
             (Some(Service::Etcd), Some(place)) => {
                 let what = format_args!("--service etcd has no --store {}", place.name());
-                Err(Problem::usage(what).hint("set --store to lsm or memory, or leave it out"))
+                Err(Problem::usage_error(what)
+                    .with_hint("set --store to lsm or memory, or leave it out"))
             }
         }
     }
@@ -267,109 +271,128 @@ impl StartConfig {
         flags: &StartArgs,
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Problem> {
-        let layers = Layers::read(flags, environment)?;
+        let layers = Layers::read_layers(flags, environment)?;
         let path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
         let address = "HOST:PORT";
-        let (plane, device) = plane::resolve(&layers)?;
-        let service = layers.optional("service", "kv or etcd", Service::named)?;
-        let place = layers.optional("store", "lsm or memory", Store::flag)?;
+        let (plane, device) = plane::resolve_plane(&layers)?;
+        let service = layers.optional("service", "kv or etcd", Service::parse_name)?;
+        let place = layers.optional("store", "lsm or memory", Store::parse_flag)?;
         let config = Self {
-            data: layers.required("data", "the path of a folder", path)?,
-            node: hostname::node(&layers)?,
-            cluster: layers
+            data_folder: layers.required("data", "the path of a folder", path)?,
+            node_id: hostname::resolve_node(&layers)?,
+            peer_addresses: layers
                 .optional(
                     "cluster",
                     "a list such as 1=HOST:PORT,2=HOST:PORT, each node and address once",
                     parse_cluster,
                 )?
                 .unwrap_or_default(),
-            join: layers
+            join_addresses: layers
                 .optional("join", "a list of HOST:PORT", parse_addresses)?
                 .unwrap_or_default(),
-            role: layers.optional("as", "voter, learner or auxiliary", As::named)?,
-            terms: Terms {
+            role: layers.optional("as", "voter, learner or auxiliary", MemberRole::from_name)?,
+            terms: FoundingTerms {
                 auxiliaries: layers
                     .optional("auxiliary", "a list of node ids such as 3 or 4,5", parse_nodes)?
                     .unwrap_or_default(),
-                rule: layers
+                quorum_rule: layers
                     .optional("quorum", "majority or flexible:Q1,Q2", QuorumRule::parse)?
                     .unwrap_or_default(),
             },
             thrifty: layers.optional("thrifty", "on or off", switch)?.unwrap_or_default(),
-            votes: layers.required("votes", "star, ring or auto", Votes::from_name)?,
-            raising: layers.required("feature-level", "auto or hold", Raising::from_name)?,
-            client: layers.required_at("client", 7450, address, parse_address)?,
-            peer: layers.optional("peer", address, parse_address)?,
-            peer_default: layers.listened(7451)?.unwrap_or_else(|| DEFAULT_PEER.to_owned()),
-            admin: layers.required_at("admin", 7452, address, parse_address)?,
-            stream: layers.optional_at("stream", 7453, address, parse_address)?,
-            stream_raw: layers.optional("stream-raw", address, parse_address)?,
+            votes: layers.required("votes", "star, ring or auto", VoteRoute::from_name)?,
+            level_raising: layers.required(
+                "feature-level",
+                "auto or hold",
+                RaisePolicy::from_name,
+            )?,
+            client_address: layers.required_address("client", 7450, address, parse_address)?,
+            peer_address: layers.optional("peer", address, parse_address)?,
+            default_peer_address: layers
+                .listen_address(7451)?
+                .unwrap_or_else(|| DEFAULT_PEER.to_owned()),
+            admin_address: layers.required_address("admin", 7452, address, parse_address)?,
+            stream_address: layers.optional_address("stream", 7453, address, parse_address)?,
+            raw_stream_address: layers.optional("stream-raw", address, parse_address)?,
             client_socket: layers.optional("client-socket", "a path", path)?,
-            trusting: trust::resolve(&layers)?,
+            trust_settings: trust::resolve_trust(&layers)?,
             plane,
             device,
             durability: layers.optional("durability", "durable or volatile", parse_class)?,
             service,
             store: Store::for_service(service, place)?,
-            heartbeat_ms: layers.number("heartbeat-ms", HOUR_MS)?,
+            heartbeat_ms: layers.number_or_default("heartbeat-ms", HOUR_MS_BOUNDS)?,
             election_ms: layers.required(
                 "election-ms",
                 "MIN-MAX in milliseconds, MIN below MAX, such as 100-200",
                 parse_range,
             )?,
-            leases: layers.required("reads", READS, parse_reads)?,
-            clock_drift_ppm: layers.required("clock-drift-max", DRIFT, parse_drift)?,
-            client_timeout_ms: layers.number("client-timeout-ms", HOUR_MS)?,
-            command_max: layers.number("command-max", COMMAND_MAX)?,
-            client_memory: layers.number("client-memory", CLIENT_MEMORY)?,
-            etcd_quota: layers.number("etcd-quota", ETCD_QUOTA)?,
+            lease_reads: layers.required("reads", READS_VALUES, parse_reads)?,
+            clock_drift_ppm: layers.required("clock-drift-max", DRIFT_VALUES, parse_drift)?,
+            client_timeout_ms: layers.number_or_default("client-timeout-ms", HOUR_MS_BOUNDS)?,
+            command_bytes_max: layers.number_or_default("command-max", COMMAND_MAX_BOUNDS)?,
+            client_memory_bytes: layers.number_or_default("client-memory", CLIENT_MEMORY_BOUNDS)?,
+            etcd_quota_bytes: layers.number_or_default("etcd-quota", ETCD_QUOTA_BOUNDS)?,
             etcd_auto_compaction: layers.required(
                 "etcd-auto-compaction",
-                AUTO_COMPACTION,
+                AUTO_COMPACTION_VALUES,
                 parse_text,
             )?,
-            etcd_auth_token: layers.required("etcd-auth-token", AUTH_TOKEN, parse_text)?,
-            log_ready: layers.number("log-ready", LOG_READY)?,
-            log_segment: layers.required(LOG_SEGMENT, SEGMENT, parse_segment)?,
-            snapshot_ratio: layers.number("snapshot-ratio", SNAPSHOT_RATIO)?,
-            log_max: layers.number("log-max", LOG_MAX)?,
-            transfer_limit: layers.optional_number("transfer-limit", TRANSFER_LIMIT)?,
+            etcd_auth_token: layers.required("etcd-auth-token", AUTH_TOKEN_VALUES, parse_text)?,
+            log_ready_bytes: layers.number_or_default("log-ready", LOG_READY_BOUNDS)?,
+            log_segment_bytes: layers.required(LOG_SEGMENT, SEGMENT_VALUES, parse_segment)?,
+            snapshot_ratio: layers.number_or_default("snapshot-ratio", SNAPSHOT_RATIO_BOUNDS)?,
+            log_bytes_max: layers.number_or_default("log-max", LOG_MAX_BOUNDS)?,
+            transfer_bytes_per_second: layers
+                .optional_number("transfer-limit", TRANSFER_LIMIT_BOUNDS)?,
             scrub: ScrubOptions {
-                every_ms: layers.required("scrub-every", SCRUB_EVERY, parse_scrub_every)?,
-                bytes_per_second: layers.number("scrub-pace", SCRUB_PACE)?,
+                interval_ms: layers.required(
+                    "scrub-every",
+                    SCRUB_EVERY_VALUES,
+                    parse_scrub_every,
+                )?,
+                bytes_per_second: layers.number_or_default("scrub-pace", SCRUB_PACE_BOUNDS)?,
             },
-            tuning: tuning::resolve(&layers)?,
+            tuning: tuning::resolve_tuning(&layers)?,
             engine: layers.required(
                 "stream-engine",
                 "auto, uring or portable",
                 DriverChoice::from_name,
             )?,
-            spin: layers.required("spin", "auto, off, or 1 to 1000 microseconds", Spin::named)?,
+            spin: layers.required(
+                "spin",
+                "auto, off, or 1 to 1000 microseconds",
+                Spin::from_name,
+            )?,
             cluster_mode: layers.required(
                 "cluster-mode",
                 "off, emulated or leader",
                 ClusterMode::parse_mode,
             )?,
-            io_threads: layers.required("io-threads", "auto, or 0 to 64", IoThreads::named)?,
-            spread: layers.required("io-spread", "load or always", Spread::named)?,
-            log_format: layers.required("log-format", "text or json", logging::Format::named)?,
+            io_threads: layers.required("io-threads", "auto, or 0 to 64", IoThreads::from_name)?,
+            spread: layers.required("io-spread", "load or always", IoSpread::from_name)?,
+            log_format: layers.required(
+                "log-format",
+                "text or json",
+                logging::Format::parse_name,
+            )?,
             reported_settings: told::reported_settings(&layers),
-            disk_flush: layers.required(DISK_FLUSH_MS, FLUSH, parse_flush)?,
-            hops: layers.required(HOPS, "on or off", switch)?,
+            disk_flush_time: layers.required(DISK_FLUSH_MS, FLUSH_VALUES, parse_flush)?,
+            records_hops: layers.required(HOPS, "on or off", switch)?,
         };
-        config.check()?;
+        config.check_consistency()?;
         Ok(config)
     }
 
-    fn check(&self) -> Result<(), Problem> {
+    fn check_consistency(&self) -> Result<(), Problem> {
         // A single client could use up a smaller limit with a few commands of the maximum size.
-        let least = self.command_max.saturating_mul(8);
-        if self.client_memory < least {
+        let least = self.command_bytes_max.saturating_mul(8);
+        if self.client_memory_bytes < least {
             let message = format_args!(
                 "--client-memory {} is too small for --command-max {}",
-                self.client_memory, self.command_max
+                self.client_memory_bytes, self.command_bytes_max
             );
-            return Err(Problem::usage(message).hint(format!(
+            return Err(Problem::usage_error(message).with_hint(format!(
                 "set --client-memory to at least {least} (eight times --command-max), or lower --command-max"
             )));
         }
@@ -378,55 +401,55 @@ impl StartConfig {
                 "--heartbeat-ms {} is too slow for --election-ms {}-{}",
                 self.heartbeat_ms, self.election_ms.0, self.election_ms.1
             );
-            return Err(Problem::usage(message)
-                .hint("the shortest election timeout must be at least two heartbeats: lower --heartbeat-ms or raise --election-ms"));
+            return Err(Problem::usage_error(message)
+                .with_hint("the shortest election timeout must be at least two heartbeats: lower --heartbeat-ms or raise --election-ms"));
         }
-        if self.leases && !cfg!(target_os = "linux") {
+        if self.lease_reads && !cfg!(target_os = "linux") {
             let message =
                 "--reads lease needs a clock that counts suspended time, which this system lacks";
-            return Err(Problem::usage(message).hint("use --reads index"));
+            return Err(Problem::usage_error(message).with_hint("use --reads index"));
         }
-        if self.cluster.len() > MEMBERS_MAX {
-            return Err(Problem::usage(format_args!(
+        if self.peer_addresses.len() > MEMBERS_MAX {
+            return Err(Problem::usage_error(format_args!(
                 "--cluster must list at most {MEMBERS_MAX} nodes"
             )));
         }
         if self.service == Some(Service::Etcd) && self.client_socket.is_some() {
-            return Err(Problem::usage("--client-socket has no effect with --service etcd")
-                .hint("clients of etcd connect to --client"));
+            return Err(Problem::usage_error("--client-socket has no effect with --service etcd")
+                .with_hint("clients of etcd connect to --client"));
         }
         if self.service == Some(Service::Etcd) && self.cluster_mode != ClusterMode::Off {
-            return Err(Problem::usage("--cluster-mode has no effect with --service etcd")
-                .hint("it is for Redis clients in cluster mode"));
+            return Err(Problem::usage_error("--cluster-mode has no effect with --service etcd")
+                .with_hint("it is for Redis clients in cluster mode"));
         }
-        if !self.join.is_empty() && !self.cluster.is_empty() {
-            return Err(Problem::usage("--join and --cluster exclude each other")
-                .hint("use --cluster to found a cluster, or --join to join one that exists"));
+        if !self.join_addresses.is_empty() && !self.peer_addresses.is_empty() {
+            return Err(Problem::usage_error("--join and --cluster exclude each other")
+                .with_hint("use --cluster to found a cluster, or --join to join one that exists"));
         }
-        if self.role.is_some() && self.join.is_empty() {
-            return Err(Problem::usage("--as has no effect without --join")
-                .hint("add --join with the --admin address of a node of the cluster"));
+        if self.role.is_some() && self.join_addresses.is_empty() {
+            return Err(Problem::usage_error("--as has no effect without --join")
+                .with_hint("add --join with the --admin address of a node of the cluster"));
         }
-        if !self.terms.are_usual() && self.cluster.is_empty() {
+        if !self.terms.are_default() && self.peer_addresses.is_empty() {
             // Either this is not the first start, or a single-node cluster, which has no node to
             // spare.
             return match self.terms.auxiliaries.is_empty() {
                 true => Ok(()),
-                false => Err(Problem::usage("--auxiliary needs --cluster")
-                    .hint("give all nodes the same list and the same --auxiliary")),
+                false => Err(Problem::usage_error("--auxiliary needs --cluster")
+                    .with_hint("give all nodes the same list and the same --auxiliary")),
             };
         }
-        if let Some(trouble) = self.terms.trouble(&self.cluster) {
-            return Err(Problem::usage(trouble).hint(
+        if let Some(trouble) = self.terms.why_invalid(&self.peer_addresses) {
+            return Err(Problem::usage_error(trouble).with_hint(
                 "each election quorum must share a node with each write quorum: Q1 + Q2 > number of nodes",
             ));
         }
-        if let Some(node) = self.node
-            && !self.cluster.is_empty()
-            && !self.cluster.contains_key(&node)
+        if let Some(node) = self.node_id
+            && !self.peer_addresses.is_empty()
+            && !self.peer_addresses.contains_key(&node)
         {
-            return Err(Problem::usage(format_args!("--cluster does not list node {node}"))
-                .hint("list all nodes, including this one"));
+            return Err(Problem::usage_error(format_args!("--cluster does not list node {node}"))
+                .with_hint("list all nodes, including this one"));
         }
         Ok(())
     }
@@ -441,7 +464,7 @@ fn parse_node(text: &str) -> Option<NodeId> {
 }
 
 /// Description of the values that [`parse_flush`] accepts.
-pub const FLUSH: &str = "between 0 and 1000 ms";
+pub const FLUSH_VALUES: &str = "between 0 and 1000 ms";
 
 /// Parses a duration in milliseconds. The number may have a fraction.
 pub fn parse_flush(text: &str) -> Option<Duration> {
@@ -485,7 +508,7 @@ fn parse_class(text: &str) -> Option<Class> {
 }
 
 /// Description of the values that [`parse_reads`] accepts.
-const READS: &str = "index or lease";
+const READS_VALUES: &str = "index or lease";
 
 /// Parses the value of `--reads`. Returns whether reads use leases.
 fn parse_reads(text: &str) -> Option<bool> {
@@ -498,7 +521,7 @@ fn parse_reads(text: &str) -> Option<bool> {
 
 /// Description of the values that [`parse_drift`] accepts. A clock with more drift is broken, so no
 /// bound would be safe.
-const DRIFT: &str = "a percentage between 0% and 20%, such as 1% or 0.05%";
+const DRIFT_VALUES: &str = "a percentage between 0% and 20%, such as 1% or 0.05%";
 
 /// Parses an interval such as `7d` or `12h` to milliseconds. For `off`, the inner value is `None`.
 fn parse_scrub_every(text: &str) -> Option<Option<u64>> {
@@ -518,12 +541,12 @@ fn parse_drift(text: &str) -> Option<u64> {
 
 fn parse_range(text: &str) -> Option<(u64, u64)> {
     let (min, max) = text.split_once('-')?;
-    let (min, max) = (HOUR_MS.parse(min)?, HOUR_MS.parse(max)?);
+    let (min, max) = (HOUR_MS_BOUNDS.parse(min)?, HOUR_MS_BOUNDS.parse(max)?);
     (min < max).then_some((min, max))
 }
 
 /// Description of the values that [`parse_segment`] accepts.
-const SEGMENT: &str = "a multiple of 4096 bytes between 64 KiB and 1 GiB";
+const SEGMENT_VALUES: &str = "a multiple of 4096 bytes between 64 KiB and 1 GiB";
 
 fn parse_segment(text: &str) -> Option<u64> {
     let bytes = size(text)?;
@@ -592,17 +615,18 @@ mod tests {
     #[test]
     fn data_folder_is_the_only_required_setting() {
         let config = resolve(&["--data", "d"], &[]).unwrap();
-        assert_eq!(config.data, PathBuf::from("d"));
-        assert_eq!(config.client, "127.0.0.1:7450");
-        assert_eq!(config.admin, "127.0.0.1:7452");
+        assert_eq!(config.data_folder, PathBuf::from("d"));
+        assert_eq!(config.client_address, "127.0.0.1:7450");
+        assert_eq!(config.admin_address, "127.0.0.1:7452");
         assert_eq!(
-            (config.peer, config.node, config.durability, config.stream),
+            (config.peer_address, config.node_id, config.durability, config.stream_address),
             (None, None, None, None)
         );
         assert_eq!((config.heartbeat_ms, config.election_ms), (20, (100, 200)));
-        assert_eq!((config.client_timeout_ms, config.command_max), (5000, 8 << 20));
-        assert_eq!(config.log_ready, 64 << 20);
-        let snapshots = (config.snapshot_ratio, config.log_max, config.transfer_limit);
+        assert_eq!((config.client_timeout_ms, config.command_bytes_max), (5000, 8 << 20));
+        assert_eq!(config.log_ready_bytes, 64 << 20);
+        let snapshots =
+            (config.snapshot_ratio, config.log_bytes_max, config.transfer_bytes_per_second);
         assert_eq!(snapshots, (2, 8 << 30, None));
     }
 
@@ -613,9 +637,14 @@ mod tests {
         let of = |flags: &str, variables: &[(&str, &str)]| {
             let flags: Vec<&str> = flags.split(' ').collect();
             let config = resolve(&flags, variables).unwrap();
-            let stream = config.stream.unwrap_or_default();
-            [config.client, config.peer.unwrap_or(config.peer_default), config.admin, stream]
-                .join(" ")
+            let stream = config.stream_address.unwrap_or_default();
+            [
+                config.client_address,
+                config.peer_address.unwrap_or(config.default_peer_address),
+                config.admin_address,
+                stream,
+            ]
+            .join(" ")
         };
         assert_eq!(of("--data d", &[]), "127.0.0.1:7450 127.0.0.1:7451 127.0.0.1:7452 ");
         let all = "10.0.0.1:7450 10.0.0.1:7451 10.0.0.1:7452 10.0.0.1:7453";
@@ -642,7 +671,7 @@ mod tests {
     /// An embedded node and one started on the command line have the same defaults.
     #[test]
     fn the_defaults_are_those_of_an_embedded_node() {
-        let settings = resolve(&["--data", "d"], &[]).unwrap().settings();
+        let settings = resolve(&["--data", "d"], &[]).unwrap().node_settings();
         let embedded = quorate::Settings {
             store_default: settings.store_default.clone(),
             client_input_bytes_max: settings.client_input_bytes_max,
@@ -656,7 +685,7 @@ mod tests {
     fn store_name_implies_the_service() {
         let store = |flags: &str| {
             let flags: Vec<&str> = flags.split(' ').collect();
-            resolve(&flags, &[]).map(|config| config.settings().store)
+            resolve(&flags, &[]).map(|config| config.node_settings().store)
         };
         let named = |name: &str| Ok(Some(name.to_owned()));
         assert_eq!(store("--data d"), Ok(None));
@@ -670,7 +699,7 @@ mod tests {
         }
         let none = store("--data d --service etcd --store none").unwrap_err();
         assert_eq!(none.message, "--service etcd has no --store none");
-        let default = |flags: &[&str]| resolve(flags, &[]).unwrap().settings().store_default;
+        let default = |flags: &[&str]| resolve(flags, &[]).unwrap().node_settings().store_default;
         assert_eq!(default(&["--data", "d"]), "lsm");
         assert_eq!(default(&["--data", "d", "--service", "etcd"]), "etcd-memory");
         check_refused(
@@ -689,7 +718,7 @@ mod tests {
     fn snapshot_settings_reach_the_node() {
         let flags = "--data d --snapshot-ratio 5 --log-max 1073741824 --transfer-limit 1000000";
         let flags: Vec<&str> = flags.split(' ').collect();
-        let settings = resolve(&flags, &[]).unwrap().settings();
+        let settings = resolve(&flags, &[]).unwrap().node_settings();
         assert_eq!((settings.snapshot_ratio, settings.log_bytes_max), (5, 1 << 30));
         assert_eq!(settings.transfer_bytes_per_second, Some(1_000_000));
     }
@@ -707,7 +736,7 @@ mod tests {
             };
             let expected = with(&format!("--{name}={plain}"), &[]);
             assert_eq!(with(&format!("--{name}={unit}"), &[]), expected);
-            let variable = settings::variable(name);
+            let variable = settings::variable_name(name);
             assert_eq!(with("--votes=star", &[(&variable, unit)]), expected);
             let key = file(&format!("{name} = '{unit}'"));
             assert_eq!(with(&format!("--config={}", key.path().display()), &[]), expected);
@@ -718,17 +747,17 @@ mod tests {
     fn scrub_settings_reach_the_node() {
         let of = |flags: &str| {
             let flags: Vec<&str> = flags.split(' ').collect();
-            let scrub = resolve(&flags, &[]).unwrap().settings().scrub;
-            (scrub.every_ms, scrub.bytes_per_second)
+            let scrub = resolve(&flags, &[]).unwrap().node_settings().scrub;
+            (scrub.interval_ms, scrub.bytes_per_second)
         };
         assert_eq!(of("--data d"), (Some(7 * 86_400_000), 32 << 20));
         assert_eq!(of("--data d --scrub-every off --scrub-pace 50MB/s"), (None, 50_000_000));
         assert_eq!(of("--data d --scrub-every 30m").0, Some(1_800_000));
         for wrong in ["0d", "7", "4000d", "d", "7w"] {
-            let message = format!("--scrub-every must be {SCRUB_EVERY} (got {wrong})");
+            let message = format!("--scrub-every must be {SCRUB_EVERY_VALUES} (got {wrong})");
             check_refused(&["--scrub-every", wrong], &[], &message);
         }
-        let message = format!("--scrub-pace must be {SCRUB_PACE} (got 1000 bytes/s)");
+        let message = format!("--scrub-pace must be {SCRUB_PACE_BOUNDS} (got 1000 bytes/s)");
         check_refused(&["--scrub-pace", "1kB"], &[], &message);
     }
 
@@ -737,8 +766,8 @@ mod tests {
         let of = |flags: &str| {
             let flags: Vec<&str> = flags.split(' ').collect();
             resolve(&flags, &[]).map(|config| {
-                let settings = config.settings();
-                (settings.leases, settings.clock_drift_ppm)
+                let settings = config.node_settings();
+                (settings.uses_leases, settings.clock_drift_ppm)
             })
         };
         assert_eq!(of("--data d"), Ok((false, 10_000)));
@@ -789,8 +818,8 @@ mod tests {
         let config = resolve(&["--data", "d", "--heartbeat-ms", "33"], &variables).unwrap();
         assert_eq!(config.heartbeat_ms, 33);
         assert_eq!(config.client_timeout_ms, 222);
-        assert_eq!(config.command_max, 4096);
-        assert_eq!(config.node, Some(NodeId(3)));
+        assert_eq!(config.command_bytes_max, 4096);
+        assert_eq!(config.node_id, Some(NodeId(3)));
         assert_eq!(config.election_ms, (100, 200));
     }
 
@@ -893,11 +922,11 @@ mod tests {
     fn join_takes_addresses_and_an_optional_role() {
         let flags = ["--data", "d", "--join", "a:1, b:2", "--node", "3"];
         let config = resolve(&flags, &[]).unwrap();
-        assert_eq!(config.join, ["a:1", "b:2"]);
-        assert_eq!(config.settings().join, Some(As::Voter));
+        assert_eq!(config.join_addresses, ["a:1", "b:2"]);
+        assert_eq!(config.node_settings().join_role, Some(MemberRole::Voter));
         let config = resolve(&[&flags[..], &["--as", "auxiliary"]].concat(), &[]).unwrap();
-        assert_eq!(config.settings().join, Some(As::Auxiliary));
-        assert_eq!(resolve(&["--data", "d"], &[]).unwrap().settings().join, None);
+        assert_eq!(config.node_settings().join_role, Some(MemberRole::Auxiliary));
+        assert_eq!(resolve(&["--data", "d"], &[]).unwrap().node_settings().join_role, None);
         check_refused(
             &["--join", "a:1,b:0"],
             &[],

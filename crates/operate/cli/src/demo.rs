@@ -24,30 +24,30 @@ use quorate_admin::{
 };
 use quorate_testbed::{
     interrupt,
-    nodes::Nodes,
-    process::{Spec, cluster},
+    nodes::NodeCluster,
+    process::{NodeSpec, loopback_cluster},
 };
 use serde::Serialize;
 
 use crate::values::{Number, Unit};
 use crate::{
-    output::{Exit, Output, Problem, progress, table},
+    output::{Exit, Output, Problem, format_table, progress},
     signals,
 };
 use kernel::Devices;
 use load::{Load, Written};
 
-const NODES: u32 = 3;
+const NODE_COUNT: u32 = 3;
 /// Number of concurrent writers. They start on different nodes.
-const WRITERS: usize = 6;
+const WRITER_COUNT: usize = 6;
 /// Timeout for each step of the demo.
-const PATIENCE: Duration = Duration::from_secs(20);
+const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval between polls of the cluster.
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Description of the writers' activity, shown with the progress.
-const THROUGH_ALL: &str = "writing through every node";
+const WRITING_TEXT: &str = "writing through every node";
 /// Default duration of the load, in seconds.
-const SECONDS: u64 = 10;
+const DEFAULT_SECONDS: u64 = 10;
 /// Maximum duration of the load, in seconds.
 const SECONDS_MAX: u64 = 600;
 
@@ -105,9 +105,9 @@ enum Service {
 }
 
 impl Service {
-    fn write(self) -> load::Write {
+    fn write_function(self) -> load::WriteLoop {
         match self {
-            Self::Kv => load::write,
+            Self::Kv => load::write_until_end,
             Self::Etcd => etcd::write,
         }
     }
@@ -154,16 +154,16 @@ pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     let mut demo = Demo::new(args)?;
     demo.start()?;
     let lost = match args.replace {
-        _ if args.stream => demo.put(args).map(|outcome| {
-            output.result(&outcome, || outcome.human());
-            outcome.lost()
+        _ if args.stream => demo.put_file(args).map(|outcome| {
+            output.print_result(&outcome, || outcome.human());
+            outcome.lost_bytes()
         }),
-        true => demo.replace(args).map(|outcome| {
-            output.result(&outcome, || outcome.human());
-            outcome.missing()
+        true => demo.replace_all(args).map(|outcome| {
+            output.print_result(&outcome, || outcome.human());
+            outcome.missing_count()
         }),
         false => demo.run_demo(args).map(|outcome| {
-            output.result(&outcome, || human(&outcome, args.service));
+            output.print_result(&outcome, || human(&outcome, args.service));
             outcome.lost
         }),
     };
@@ -172,7 +172,7 @@ pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
 
 impl DemoArgs {
     fn seconds(&self) -> u64 {
-        self.seconds.unwrap_or(SECONDS)
+        self.seconds.unwrap_or(DEFAULT_SECONDS)
     }
 
     fn plane(&self) -> Plane {
@@ -183,11 +183,11 @@ impl DemoArgs {
 /// Running nodes of the demo. Their folder is removed on drop, unless the user keeps it.
 struct Demo {
     program: PathBuf,
-    nodes: Nodes,
-    clients: Vec<String>,
-    admins: Vec<String>,
-    started: Instant,
-    keep: bool,
+    nodes: NodeCluster,
+    client_addresses: Vec<String>,
+    admin_addresses: Vec<String>,
+    started_at: Instant,
+    keeps_cluster: bool,
     plane: Plane,
     service: Service,
 }
@@ -195,69 +195,69 @@ struct Demo {
 impl Demo {
     fn new(args: &DemoArgs) -> Result<Self, Problem> {
         let program =
-            env::current_exe().map_err(|error| Problem::io("find this program", &error))?;
-        let nodes = Nodes::none("quorate-demo-")
-            .map_err(|error| Problem::io("make a temporary folder", &error))?;
+            env::current_exe().map_err(|error| Problem::io_error("find this program", &error))?;
+        let nodes = NodeCluster::with_empty_folder("quorate-demo-")
+            .map_err(|error| Problem::io_error("make a temporary folder", &error))?;
         Ok(Self {
             program,
             nodes,
-            clients: Vec::new(),
-            admins: Vec::new(),
-            started: Instant::now(),
-            keep: args.keep,
+            client_addresses: Vec::new(),
+            admin_addresses: Vec::new(),
+            started_at: Instant::now(),
+            keeps_cluster: args.keep,
             plane: args.plane(),
             service: args.service,
         })
     }
 
     fn print_line(&self, text: &str) {
-        progress(&format!("{:5.1} s  {text}", self.started.elapsed().as_secs_f64()));
+        progress(&format!("{:5.1} s  {text}", self.started_at.elapsed().as_secs_f64()));
     }
 
     fn start(&mut self) -> Result<(), Problem> {
-        let folder = self.nodes.folder();
+        let folder = self.nodes.data_folder();
         let specs = match self.plane {
             Plane::Tcp => {
                 let options: &[&str] = match self.service {
                     Service::Kv => &[],
                     Service::Etcd => &["--service", "etcd"],
                 };
-                cluster(&self.program, folder, NODES, options)
+                loopback_cluster(&self.program, folder, NODE_COUNT, options)
             }
-            Plane::Kernel => kernel::cluster(&self.program, folder, NODES),
+            Plane::Kernel => kernel::create_cluster(&self.program, folder, NODE_COUNT),
         };
-        self.start_as(specs)
+        self.start_nodes(specs)
     }
 
-    fn start_as(&mut self, specs: io::Result<Vec<Spec>>) -> Result<(), Problem> {
-        let keep = self.keep;
+    fn start_nodes(&mut self, specs: io::Result<Vec<NodeSpec>>) -> Result<(), Problem> {
+        let keep = self.keeps_cluster;
         let started = specs.and_then(|mut specs| {
-            specs.iter_mut().for_each(|spec| spec.tied = !keep);
+            specs.iter_mut().for_each(|spec| spec.dies_with_parent = !keep);
             self.nodes.start(specs)
         });
         started.map_err(|error| {
             let what = format_args!("a node did not start: {error}");
             Problem::new(Exit::Failed, "node_failed", what)
         })?;
-        self.look_up_clients();
+        self.update_client_addresses();
         Ok(())
     }
 
     /// Looks up the client addresses of the cluster's current nodes.
-    fn look_up_clients(&mut self) {
-        self.clients = self.nodes.client_addresses();
-        self.admins = self.nodes.admin_addresses();
+    fn update_client_addresses(&mut self) {
+        self.client_addresses = self.nodes.client_addresses();
+        self.admin_addresses = self.nodes.admin_addresses();
     }
 
     fn wait_until_serving(&self, then: &str) -> Result<(), Problem> {
         let leader = self.wait_for("a leader", |cluster| {
-            let views = || cluster.nodes.iter().filter_map(Answer::view);
-            let agreed = views().count() == NODES as usize
+            let views = || cluster.nodes.iter().filter_map(Answer::node_view);
+            let agreed = views().count() == NODE_COUNT as usize
                 && views().all(|view| view.leader == cluster.leader);
             cluster.leader.filter(|_| agreed)
         })?;
         if self.plane == Plane::Kernel {
-            let device = self.wait_for("a device that assigns slots", kernel::device)?;
+            let device = self.wait_for("a device that assigns slots", kernel::leader_device)?;
             self.print_line(&format!("devices vote and count; the leader's is {device}"));
         }
         self.print_line(&format!("three nodes are up, node {leader} leads; {then}"));
@@ -265,28 +265,33 @@ impl Demo {
     }
 
     fn run_demo(&mut self, args: &DemoArgs) -> Result<Outcome, Problem> {
-        self.wait_until_serving(THROUGH_ALL)?;
-        let load = Load::start(addresses_of_writers(&self.clients), self.service.write());
+        self.wait_until_serving(WRITING_TEXT)?;
+        let load =
+            Load::start(writer_addresses(&self.client_addresses), self.service.write_function());
         let third = Duration::from_millis(args.seconds() * 1000 / 3);
         let begin = Instant::now();
-        self.watch(&load, begin + third);
-        let killed = self.kill_leader(|nodes, leader| load.kill(|| nodes.kill(&[leader])))?;
-        self.watch(&load, begin + third * 2);
-        self.restart(killed)?;
-        self.watch(&load, begin + third * 3);
-        let failover = load.failover();
+        self.print_progress_until(&load, begin + third);
+        let killed =
+            self.kill_leader(|nodes, leader| load.kill_leader(|| nodes.kill(&[leader])))?;
+        self.print_progress_until(&load, begin + third * 2);
+        self.restart_node(killed)?;
+        self.print_progress_until(&load, begin + third * 3);
+        let failover = load.failover_time();
         let written = load.finish();
-        let leader = self.caught_up()?;
-        let (lost, digest) = self.compare(&written)?;
+        let leader = self.wait_until_caught_up()?;
+        let (lost, digest) = self.compare_writes(&written)?;
         let devices = match self.plane {
             Plane::Tcp => None,
-            Plane::Kernel => Some(self.wait_for("devices", kernel::devices)?),
+            Plane::Kernel => Some(self.wait_for("devices", kernel::device_work)?),
         };
         let (nodes, folder) = self.detach_nodes();
         Ok(Outcome {
             devices,
-            written: written.iter().map(|writer| writer.written).sum(),
-            acknowledged: written.iter().map(|writer| writer.acknowledged.len() as u64).sum(),
+            written: written.iter().map(|writer| writer.sent_count).sum(),
+            acknowledged: written
+                .iter()
+                .map(|writer| writer.acknowledged_numbers.len() as u64)
+                .sum(),
             lost,
             failover_ms: failover.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
             killed,
@@ -298,47 +303,50 @@ impl Demo {
     }
 
     /// Prints the progress every second until the deadline.
-    fn watch(&self, load: &Load, until: Instant) {
+    fn print_progress_until(&self, load: &Load, until: Instant) {
         let mut next = Instant::now() + Duration::from_secs(1);
         while Instant::now() < until {
-            thread::sleep(PAUSE.min(until.saturating_duration_since(Instant::now())));
+            thread::sleep(POLL_INTERVAL.min(until.saturating_duration_since(Instant::now())));
             if Instant::now() >= next {
                 next += Duration::from_secs(1);
-                self.print_line(&format!("{} writes acknowledged", load.acknowledged()));
+                self.print_line(&format!("{} writes acknowledged", load.acknowledged_count()));
             }
         }
     }
 
     fn kill_leader(
         &mut self,
-        kill: impl FnOnce(&mut Nodes, u32) -> io::Result<()>,
+        kill: impl FnOnce(&mut NodeCluster, u32) -> io::Result<()>,
     ) -> Result<u32, Problem> {
         let leader = self.wait_for("a leader", |cluster| cluster.leader)?;
         let node = self.nodes.node(leader);
         let id = node
             .map_err(|_| {
-                failed(format_args!("node {leader} leads, but does not belong to this demo"))
+                failed_problem(format_args!(
+                    "node {leader} leads, but does not belong to this demo"
+                ))
             })?
             .id();
-        kill(&mut self.nodes, leader).map_err(|error| Problem::io("kill the leader", &error))?;
+        kill(&mut self.nodes, leader)
+            .map_err(|error| Problem::io_error("kill the leader", &error))?;
         self.print_line(&format!("killed the leader, node {leader} (SIGKILL, process {id})"));
         Ok(leader)
     }
 
-    fn restart(&mut self, node: u32) -> Result<(), Problem> {
-        self.nodes
-            .restart(&[node])
-            .map_err(|error| failed(format_args!("node {node} did not come back: {error}")))?;
+    fn restart_node(&mut self, node: u32) -> Result<(), Problem> {
+        self.nodes.restart(&[node]).map_err(|error| {
+            failed_problem(format_args!("node {node} did not come back: {error}"))
+        })?;
         self.print_line(&format!("restarted node {node}"));
         Ok(())
     }
 
     /// Waits until every node has applied all decided slots, and returns the leader.
-    fn caught_up(&self) -> Result<u32, Problem> {
+    fn wait_until_caught_up(&self) -> Result<u32, Problem> {
         let leader = self.wait_for("all nodes to catch up", |cluster| {
-            let views: Vec<_> = cluster.nodes.iter().filter_map(Answer::view).collect();
+            let views: Vec<_> = cluster.nodes.iter().filter_map(Answer::node_view).collect();
             let decided = views.iter().map(|view| view.decided).max()?;
-            let level = views.len() == NODES as usize
+            let level = views.len() == NODE_COUNT as usize
                 && views
                     .iter()
                     .all(|view| view.applied == decided && view.leader == cluster.leader);
@@ -348,7 +356,7 @@ impl Demo {
         Ok(leader)
     }
 
-    fn compare(&self, written: &[Written]) -> Result<(u64, Option<String>), Problem> {
+    fn compare_writes(&self, written: &[Written]) -> Result<(u64, Option<String>), Problem> {
         for writer in written {
             if let Some(error) = &writer.error {
                 self.print_line(&format!(
@@ -358,24 +366,23 @@ impl Demo {
             }
         }
         let mut lost = compare::LostWrites::new();
-        for client in &self.clients {
+        for client in &self.client_addresses {
             for stale in [false, true] {
                 lost.extend(match self.service {
                     Service::Kv => {
-                        compare::missing(client, written, stale).map_err(client_failed)?
+                        compare::missing_writes(client, written, stale).map_err(client_problem)?
                     }
                     Service::Etcd => etcd::missing(client, written, stale)?,
                 });
             }
         }
         let digest = match self.service {
-            Service::Kv => {
-                compare::common_digest(&self.clients, PATIENCE).map_err(client_failed)?
-            }
-            Service::Etcd => etcd::common_hash(&self.clients, PATIENCE)?,
+            Service::Kv => compare::common_digest(&self.client_addresses, STEP_TIMEOUT)
+                .map_err(client_problem)?,
+            Service::Etcd => etcd::common_hash(&self.client_addresses, STEP_TIMEOUT)?,
         };
         if digest.is_none() {
-            return Err(nodes_differ());
+            return Err(nodes_differ_problem());
         }
         Ok((lost.len() as u64, digest))
     }
@@ -385,27 +392,27 @@ impl Demo {
         what: &str,
         condition: impl Fn(&ClusterView) -> Option<T>,
     ) -> Result<T, Problem> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + STEP_TIMEOUT;
         loop {
             if let Some(met) =
-                query_cluster(&self.admins).ok().and_then(|cluster| condition(&cluster))
+                query_cluster(&self.admin_addresses).ok().and_then(|cluster| condition(&cluster))
             {
                 return Ok(met);
             }
             if Instant::now() >= until {
-                let message = format_args!("waited {} s for {what}", PATIENCE.as_secs());
+                let message = format_args!("waited {} s for {what}", STEP_TIMEOUT.as_secs());
                 return Err(Problem::new(Exit::Unreachable, "timed_out", message));
             }
-            thread::sleep(PAUSE);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// Detaches the nodes from this process if the user keeps them. Returns them and their folder.
     fn detach_nodes(&mut self) -> (Vec<KeptNode>, Option<PathBuf>) {
-        if !self.keep {
+        if !self.keeps_cluster {
             return (Vec::new(), None);
         }
-        let folder = self.nodes.keep();
+        let folder = self.nodes.detach();
         let members = self.nodes.ids();
         let nodes = self.nodes.all().iter();
         let kept = nodes.filter(|process| members.contains(&process.ready.node));
@@ -432,7 +439,7 @@ impl Demo {
     /// Returns `problem`.
     fn with_last_log_lines(&self, problem: Problem) -> Problem {
         for node in self.nodes.all() {
-            progress(&format!("node {}: {}", node.ready.node, node.last_words()));
+            progress(&format!("node {}: {}", node.ready.node, node.log_tail()));
         }
         problem
     }
@@ -440,27 +447,27 @@ impl Demo {
 
 /// Returns one address list for each writer. Each list contains all nodes, rotated so that the
 /// writers start on different ones.
-fn addresses_of_writers(clients: &[String]) -> Vec<Vec<String>> {
+fn writer_addresses(clients: &[String]) -> Vec<Vec<String>> {
     let from = |writer: usize| {
         let mut addresses = clients.to_vec();
-        addresses.rotate_left(writer % NODES as usize);
+        addresses.rotate_left(writer % NODE_COUNT as usize);
         addresses
     };
-    (0..WRITERS).map(from).collect()
+    (0..WRITER_COUNT).map(from).collect()
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "of errors")]
-fn client_failed(error: quorate_client::Error) -> Problem {
+fn client_problem(error: quorate_client::Error) -> Problem {
     let what = format_args!("a node did not answer: {error}");
     Problem::new(Exit::Unreachable, "no_answer", what)
 }
 
-fn nodes_differ() -> Problem {
+fn nodes_differ_problem() -> Problem {
     let what = "the nodes hold different data";
     Problem::new(Exit::Violation, "nodes_differ", what)
 }
 
-fn failed(message: impl std::fmt::Display) -> Problem {
+fn failed_problem(message: impl std::fmt::Display) -> Problem {
     Problem::new(Exit::Failed, "demo_failed", message)
 }
 
@@ -495,17 +502,17 @@ fn format_result(
 ) -> String {
     let rows: Vec<Vec<String>> =
         rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
-    let mut text = table(&rows);
+    let mut text = format_table(&rows);
     if let Some(folder) = folder {
         text.push('\n');
-        text.push_str(&usage_of_cluster(nodes, folder, service));
+        text.push_str(&usage_text(nodes, folder, service));
         text.push('\n');
     }
     text.push_str(&format!("lost: {lost}"));
     text
 }
 
-fn usage_of_cluster(nodes: &[KeptNode], folder: &Path, service: Service) -> String {
+fn usage_text(nodes: &[KeptNode], folder: &Path, service: Service) -> String {
     let mut text = String::from("the cluster keeps running\n");
     for node in nodes {
         let (host, port) = node.client.rsplit_once(':').unwrap_or(("127.0.0.1", &node.client));

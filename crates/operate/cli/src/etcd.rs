@@ -3,7 +3,7 @@
 
 /// The operator's settings for the etcd service.
 #[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "there is no such service"))]
-pub(crate) struct Wanted<'c> {
+pub(crate) struct EtcdSettings<'c> {
     /// Limit on the total data size in bytes. 0 means unlimited.
     pub(crate) quota_bytes: u64,
     /// History that is kept.
@@ -24,17 +24,17 @@ mod with {
     use quorate::Protection;
     pub(crate) use quorate_etcd::image::{ItemValidator, item_revision, raise_revision};
     use quorate_etcd::{
-        front::{Listener, Settings, Tokens},
+        front::{Listener, Settings, TokenKind},
         service::Service,
         store::{lsm::LsmStore, memory::MemoryStore},
     };
     use quorate_node::Home as _;
 
-    use super::Wanted;
+    use super::EtcdSettings;
     use crate::{
         config::Store,
         output::{Exit, Problem},
-        starting::Starting,
+        starting::StartingNode,
         stores::open_engine,
     };
 
@@ -51,42 +51,42 @@ mod with {
 
     /// Runs the node until it is stopped.
     pub(crate) fn run(
-        mut node: Starting,
+        mut node: StartingNode,
         store: Store,
         has_socket: bool,
-        wanted: Wanted<'_>,
+        wanted: EtcdSettings<'_>,
     ) -> Result<Exit, Problem> {
         if has_socket {
             // The listener would be bound but never served.
             let what = "--client-socket has no effect with --service etcd";
-            return Err(Problem::usage(what).hint("clients of etcd connect to --client"));
+            return Err(Problem::usage_error(what).with_hint("clients of etcd connect to --client"));
         }
-        let tokens = Tokens::parse_flag(wanted.auth_token).map_err(|bad| {
-            Problem::usage(format_args!("--etcd-auth-token: {bad}"))
-                .hint("docs/etcd.md describes both kinds under 'Users, roles and passwords'")
+        let tokens = TokenKind::parse_flag(wanted.auth_token).map_err(|bad| {
+            Problem::usage_error(format_args!("--etcd-auth-token: {bad}"))
+                .with_hint("docs/etcd.md describes both kinds under 'Users, roles and passwords'")
         })?;
         let retention = wanted
             .auto_compaction
             .parse()
-            .map_err(|bad| Problem::usage(format_args!("--etcd-auto-compaction: {bad}")))?;
-        let failed = |error| Problem::io("serve clients of etcd", &error);
+            .map_err(|bad| Problem::usage_error(format_args!("--etcd-auto-compaction: {bad}")))?;
+        let failed = |error| Problem::io_error("serve clients of etcd", &error);
         let listener = node.listeners.take_client();
-        let listener = listener.ok_or_else(|| Problem::usage("--client is missing"))?;
-        let protection: Protection = node.known.protection.clone();
+        let listener = listener.ok_or_else(|| Problem::usage_error("--client is missing"))?;
+        let protection: Protection = node.settings.protection.clone();
         let door = Listener::from_listener(listener, protection).map_err(failed)?;
         let founding = node.identity.founding();
         let settings = Settings {
-            cluster: founding.cluster,
-            node: founding.node,
-            connections_max: node.known.descriptors.clients,
-            memory_bytes: node.known.client_memory_bytes,
+            cluster_id: founding.cluster,
+            node_id: founding.node,
+            connections_max: node.settings.descriptors.clients_max,
+            memory_bytes: node.settings.client_memory_bytes,
             quota_bytes: wanted.quota_bytes,
             retention,
-            tokens,
+            token_kind: tokens,
         };
-        let (local, front) = quorate::local()?;
+        let (local, front) = quorate::local_channel()?;
         let wake = Arc::clone(front.wake());
-        let files = node.opens_store();
+        let files = node.report_opening_store();
         let service = open(node.identity.home().path(), store, files)?;
         let admin = node.admin.clone();
         node.run(service, front, Some(wake), |handle| {
@@ -115,7 +115,7 @@ mod without {
     use crate::{
         config::Store,
         output::{Exit, Problem},
-        starting::Starting,
+        starting::StartingNode,
     };
 
     pub(crate) fn refused() -> Problem {
@@ -123,7 +123,12 @@ mod without {
         Problem::new(Exit::Usage, "unsupported", what).hint("build it with the feature etcd")
     }
 
-    pub(crate) fn run(_: Starting, _: Store, _: bool, _: Wanted<'_>) -> Result<Exit, Problem> {
+    pub(crate) fn run(
+        _: Starting,
+        _: Store,
+        _: bool,
+        _: EtcdSettings<'_>,
+    ) -> Result<Exit, Problem> {
         Err(refused())
     }
 

@@ -15,26 +15,26 @@ use std::{
 use clap::Args;
 use quorate_admin::{
     progress::{Progress, ProgressReport},
-    units::bytes as size,
+    units::format_bytes as size,
 };
 use quorate_client::{Client, Options, Reply};
 use quorate_log::disk::private_file;
 use serde::Serialize;
 
-use self::collect::{Collected, Elements, collect};
+use self::collect::{Collected, Elements, collect_keys};
 use crate::{
     addresses::address_argument,
     config::DEFAULT_CLIENT,
     kv,
-    naming::{Named, counts},
+    naming::{NameExamples, format_counts},
     output::{Exit, Output, Problem},
     proof,
-    rdb::write::Writer,
+    rdb::write::RdbWriter,
     signals,
 };
 
 /// Number of keys in a page of SCAN.
-const PAGE: &[u8] = b"1000";
+const SCAN_PAGE_KEYS: &[u8] = b"1000";
 
 /// Arguments of `quorate export`.
 #[derive(Args, Clone, Debug)]
@@ -64,7 +64,7 @@ struct Report {
     /// Number of keys written, by type.
     keys: BTreeMap<String, u64>,
     /// Keys that the file cannot hold.
-    unsupported: BTreeMap<String, Named>,
+    unsupported: BTreeMap<String, NameExamples>,
     seconds: f64,
 }
 
@@ -78,7 +78,7 @@ impl Report {
     fn human(&self) -> String {
         let Self { file, bytes, keys, unsupported, seconds } = self;
         let count: u64 = keys.values().sum();
-        let by = if count > 0 { format!(" ({})", counts(keys)) } else { String::new() };
+        let by = if count > 0 { format!(" ({})", format_counts(keys)) } else { String::new() };
         let mut text = format!("{file}: {count} keys{by}, {} in {seconds:.1} s", size(*bytes));
         if !unsupported.is_empty() {
             text += &format!("\nleft out: {}", self.unsupported_text());
@@ -96,27 +96,27 @@ pub(crate) fn run(args: &ExportArgs, output: Output) -> Result<Exit, Problem> {
     signals::end_at_first_signal(move || {
         let _ = fs::remove_file(&interrupted);
     })?;
-    let written = write(args, &part);
+    let written = write_file(args, &part);
     if written.is_err() {
         let _ = fs::remove_file(&part);
     }
     let mut report = written?;
     report.seconds = began.elapsed().as_secs_f64();
-    output.result(&report, || report.human());
+    output.print_result(&report, || report.human());
     Ok(Exit::Done)
 }
 
 /// Writes the file under the name `part`, and renames it when it is complete.
-fn write(args: &ExportArgs, part: &Path) -> Result<Report, Problem> {
+fn write_file(args: &ExportArgs, part: &Path) -> Result<Report, Problem> {
     let failed = |what: &str, error: &io::Error| {
-        Problem::io(format_args!("{what} {}", part.display()), error)
+        Problem::io_error(format_args!("{what} {}", part.display()), error)
     };
     let _ = fs::remove_file(part);
     let file = private_file().write(true).create_new(true).open(part);
     let file = file.map_err(|error| failed("create", &error))?;
     let mut report = Report { file: args.rdb.display().to_string(), ..Report::default() };
-    let writer = Writer::start(BufWriter::new(file)).map_err(|error| failed("write", &error))?;
-    let mut export = Export { writer, report: &mut report, progress: Progress::start() };
+    let writer = RdbWriter::start(BufWriter::new(file)).map_err(|error| failed("write", &error))?;
+    let mut export = ExportFile { writer, report: &mut report, progress: Progress::start() };
     let options =
         Options { tls: proof::certificate(), login: proof::login(), ..Options::default() };
     export.write_all(&mut Client::new(&args.client, options))?;
@@ -125,7 +125,7 @@ fn write(args: &ExportArgs, part: &Path) -> Result<Report, Problem> {
     if !report.unsupported.is_empty() && !args.skip_unsupported {
         let what = format_args!("an RDB file cannot hold: {}", report.unsupported_text());
         return Err(Problem::new(Exit::Failed, "unsupported", what)
-            .hint("no file was written; --skip-unsupported leaves them out"));
+            .with_hint("no file was written; --skip-unsupported leaves them out"));
     }
     let synced = file.into_inner().map_err(io::IntoInnerError::into_error);
     synced.and_then(|file| file.sync_all()).map_err(|error| failed("sync", &error))?;
@@ -139,24 +139,24 @@ fn write(args: &ExportArgs, part: &Path) -> Result<Report, Problem> {
 }
 
 /// File being written.
-struct Export<'r> {
-    writer: Writer<BufWriter<File>>,
+struct ExportFile<'r> {
+    writer: RdbWriter<BufWriter<File>>,
     report: &'r mut Report,
     progress: Progress,
 }
 
-impl Export<'_> {
+impl ExportFile<'_> {
     fn write_all(&mut self, client: &mut Client) -> Result<(), Problem> {
         let mut cursor = b"0".to_vec();
         loop {
-            let page = client.ask(&[b"SCAN", &cursor, b"COUNT", PAGE]);
+            let page = client.read(&[b"SCAN", &cursor, b"COUNT", SCAN_PAGE_KEYS]);
             let page = page.map_err(|error| kv::client_problem(&error))?;
-            let Reply::Array(page) = page else { return Err(collect::unexpected(&page)) };
+            let Reply::Array(page) = page else { return Err(collect::unexpected_reply(&page)) };
             let [Reply::Bulk(next), Reply::Array(names)] = &*page else {
-                return Err(collect::unexpected(&Reply::Array(page)));
+                return Err(collect::unexpected_reply(&Reply::Array(page)));
             };
             let names: Vec<&[u8]> = names.iter().filter_map(Reply::bytes).collect();
-            collect(client, &names, &mut |name, collected| self.put(name, collected))?;
+            collect_keys(client, &names, &mut |name, collected| self.write_key(name, collected))?;
             if next == b"0" {
                 return Ok(());
             }
@@ -164,10 +164,10 @@ impl Export<'_> {
         }
     }
 
-    fn put(&mut self, name: &[u8], collected: Collected) -> Result<(), Problem> {
+    fn write_key(&mut self, name: &[u8], collected: Collected) -> Result<(), Problem> {
         let (kind, expires_ms, elements) = match collected {
             Collected::Unsupported(what) => {
-                self.report.unsupported.entry(what.to_owned()).or_default().add(name);
+                self.report.unsupported.entry(what.to_owned()).or_default().add_name(name);
                 return Ok(());
             }
             Collected::Key { kind, expires_ms, elements } => (kind, expires_ms, elements),
@@ -176,29 +176,29 @@ impl Export<'_> {
         let mut put = || -> io::Result<()> {
             writer.key(name, &kind, expires_ms)?;
             match &elements {
-                Elements::One(value) => writer.string(value)?,
-                Elements::Many(all) => {
-                    writer.length(all.len() as u64)?;
-                    all.iter().try_for_each(|element| writer.string(element))?;
+                Elements::Single(value) => writer.write_string(value)?,
+                Elements::List(all) => {
+                    writer.write_length(all.len() as u64)?;
+                    all.iter().try_for_each(|element| writer.write_string(element))?;
                 }
                 Elements::Pairs(all) => {
-                    writer.length(all.len() as u64)?;
+                    writer.write_length(all.len() as u64)?;
                     for (field, value) in all {
-                        writer.string(field)?;
-                        writer.string(value)?;
+                        writer.write_string(field)?;
+                        writer.write_string(value)?;
                     }
                 }
                 Elements::Scored(all) => {
-                    writer.length(all.len() as u64)?;
+                    writer.write_length(all.len() as u64)?;
                     for (member, score) in all {
-                        writer.string(member)?;
-                        writer.score(*score)?;
+                        writer.write_string(member)?;
+                        writer.write_score(*score)?;
                     }
                 }
             }
             Ok(())
         };
-        put().map_err(|error| Problem::io("write the file", &error))?;
+        put().map_err(|error| Problem::io_error("write the file", &error))?;
         let keys = self.report.keys.entry(kind.to_string()).or_default();
         *keys += 1;
         let count: u64 = self.report.keys.values().sum();

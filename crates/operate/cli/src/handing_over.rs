@@ -13,11 +13,11 @@ use clap::Args;
 use crate::output::{Exit, Problem};
 
 /// Name of the program with the tools. It is looked up in this program's folder, then on the path.
-const TOOLS: &str = "quorate-tools";
+const TOOLS_PROGRAM: &str = "quorate-tools";
 /// Commands that `quorate-tools` implements.
-const COMMANDS: [&str; 6] = ["bench", "completions", "doctor", "man", "sim", "tune"];
+const TOOLS_COMMANDS: [&str; 6] = ["bench", "completions", "doctor", "man", "sim", "tune"];
 /// Global flags that take a value.
-const WITH_A_WORD: [&str; 3] = ["--login", "--login-file", "--tls"];
+const FLAGS_WITH_VALUE: [&str; 3] = ["--login", "--login-file", "--tls"];
 
 /// Remaining arguments, which the other program parses.
 #[derive(Args, Clone, Debug)]
@@ -33,7 +33,7 @@ pub(crate) fn is_tools_command(words: &[OsString]) -> bool {
     let mut rest = words.iter().skip(1);
     let mut command = || {
         while let Some(word) = rest.next() {
-            if WITH_A_WORD.iter().any(|flag| word == flag) {
+            if FLAGS_WITH_VALUE.iter().any(|flag| word == flag) {
                 rest.next();
             } else if !word.as_encoded_bytes().starts_with(b"-") {
                 return Some(word);
@@ -41,7 +41,7 @@ pub(crate) fn is_tools_command(words: &[OsString]) -> bool {
         }
         None
     };
-    let is_theirs = |word: &OsString| COMMANDS.iter().any(|name| word == name);
+    let is_theirs = |word: &OsString| TOOLS_COMMANDS.iter().any(|name| word == name);
     match command() {
         Some(word) if word == "help" => command().is_some_and(is_theirs),
         Some(word) => is_theirs(word),
@@ -52,15 +52,16 @@ pub(crate) fn is_tools_command(words: &[OsString]) -> bool {
 /// Replaces this process by `quorate-tools` with the same arguments. Returns only if that fails.
 pub(crate) fn exec_tools(words: &[OsString]) -> Problem {
     let own = env::current_exe().unwrap_or_default();
-    let sibling = own.with_file_name(TOOLS);
-    let program = if sibling.exists() { sibling.as_os_str() } else { OsStr::new(TOOLS) };
+    let sibling = own.with_file_name(TOOLS_PROGRAM);
+    let program = if sibling.exists() { sibling.as_os_str() } else { OsStr::new(TOOLS_PROGRAM) };
     let error = Command::new(program).args(words.iter().skip(1)).exec();
-    let what =
-        format_args!("this command needs the program {TOOLS}, which cannot be started: {error}");
+    let what = format_args!(
+        "this command needs the program {TOOLS_PROGRAM}, which cannot be started: {error}"
+    );
     let problem = Problem::new(Exit::Failed, "no_tools", what);
     if error.kind() == io::ErrorKind::NotFound {
         let folder = own.parent().unwrap_or(&own).display().to_string();
-        problem.hint(format!(
+        problem.with_hint(format!(
             "put it into {folder} or on the PATH; packages contain it, and 'cargo build --release' builds it"
         ))
     } else {

@@ -57,7 +57,7 @@ use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use output::{Exit, Output, Problem};
 
 pub use addresses::{DEFAULT_ADMIN, address_argument};
-pub use config::{FLUSH, parse_flush};
+pub use config::{FLUSH_VALUES, parse_flush};
 pub use proof::{Global, certificate, login, use_certificate};
 
 /// Git commit of the source tree, with the suffix `+changes` if files differed from it. `None`
@@ -146,11 +146,11 @@ pub fn main() -> ExitCode {
     let words: Vec<OsString> = env::args_os().collect();
     if handing_over::is_tools_command(&words) {
         let problem = handing_over::exec_tools(&words);
-        return Output { json: false }.problem(&problem).into();
+        return Output { json: false }.print_problem(&problem).into();
     }
-    let mut cli = match Cli::try_parse_from(arguments(words, &Cli::command())) {
+    let mut cli = match Cli::try_parse_from(expand_help(words, &Cli::command())) {
         Ok(cli) => cli,
-        Err(error) => return usage(&error).into(),
+        Err(error) => return print_usage(&error).into(),
     };
     let output = cli.global.output();
     use Command::{Cert, Log, Recover, Restore};
@@ -162,30 +162,30 @@ pub fn main() -> ExitCode {
     let outcome = cli
         .global
         .check_json()
-        .and_then(|()| cli.global.begin(proves))
+        .and_then(|()| cli.global.start_command(proves))
         .and_then(|()| run(cli.command, output));
     signals::yield_to_interrupt();
-    let exit = outcome.unwrap_or_else(|problem| match logging::is_log() && !output.json {
+    let exit = outcome.unwrap_or_else(|problem| match logging::is_logging() && !output.json {
         true => {
             logging::error(&problem.to_string());
             problem.exit
         }
-        false => output.problem(&problem),
+        false => output.print_problem(&problem),
     });
-    logging::finish();
+    logging::flush_output();
     exit.into()
 }
 
 /// Returns the clap definition of `quorate`, for tools that describe all of its commands.
 #[must_use]
-pub fn command() -> clap::Command {
+pub fn quorate_command() -> clap::Command {
     Cli::command()
 }
 
 /// Rewrites `help start --help` to a form that clap accepts, because clap's `help` takes only the
 /// names of commands.
 #[must_use]
-pub fn arguments(mut all: Vec<OsString>, command: &clap::Command) -> Vec<OsString> {
+pub fn expand_help(mut all: Vec<OsString>, command: &clap::Command) -> Vec<OsString> {
     let mut command = command;
     for at in 1..all.len() {
         if all[at] == "help" {
@@ -236,9 +236,9 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
 /// Prints help or the version as a result, and any other parse error as a usage error. Uses JSON if
 /// the arguments request it.
 #[must_use]
-pub fn usage(error: &clap::Error) -> Exit {
+pub fn print_usage(error: &clap::Error) -> Exit {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        output::print(error.to_string().trim_end());
+        output::print_line(error.to_string().trim_end());
         return Exit::Done;
     }
     let json = env::args().any(|argument| argument == "--json");
@@ -249,8 +249,8 @@ pub fn usage(error: &clap::Error) -> Exit {
         let message = refused.as_deref();
         let message = message.unwrap_or(first.strip_prefix("error: ").unwrap_or(first));
         let hint = "--help lists the flags and their values";
-        let problem = Problem::new(Exit::Usage, "bad_usage", message).hint(hint);
-        return Output { json }.problem(&problem);
+        let problem = Problem::new(Exit::Usage, "bad_usage", message).with_hint(hint);
+        return Output { json }.print_problem(&problem);
     }
     output::progress(error.render().to_string().trim_end());
     Exit::Usage

@@ -17,14 +17,14 @@ use quorate_log::disk::ReadOnlyFolder;
 use quorate_log::{
     LogError,
     log_write::{Header, Owner},
-    record::Stored,
-    verify::{LogElement, Verified, inspect, verify},
+    record::StoredRecord,
+    verify::{LogElement, VerifiedLog, inspect, verify},
 };
 use quorate_node::{LockedFolder, identity::IdentityError};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use crate::output::{Exit, Output, Problem, is_read, print};
+use crate::output::{Exit, Output, Problem, print_line, print_unless_closed};
 
 /// Subcommands of `quorate log`.
 #[derive(Clone, Debug, Subcommand)]
@@ -51,11 +51,11 @@ pub(crate) fn run(command: &LogCommand, output: Output) -> Result<Exit, Problem>
 }
 
 fn open(data: &Path) -> Result<(ReadOnlyFolder, Owner), Problem> {
-    let founding = LockedFolder::peek(data).map_err(|error| {
+    let founding = LockedFolder::read_founding(data).map_err(|error| {
         let elsewhere = matches!(error, IdentityError::Missing { .. } | IdentityError::Io { .. });
         let problem = Problem::from(quorate::Error::from(error));
         match elsewhere {
-            true => problem.hint("DIR must be the --data folder of a node"),
+            true => problem.with_hint("DIR must be the --data folder of a node"),
             false => problem,
         }
     })?;
@@ -64,7 +64,7 @@ fn open(data: &Path) -> Result<(ReadOnlyFolder, Owner), Problem> {
             ErrorKind::ResourceBusy => "stop the node first: its log can only be read offline",
             _ => "check that DIR has a folder `log` that is readable",
         };
-        Problem::new(Exit::Failed, "log", error).hint(hint)
+        Problem::new(Exit::Failed, "log", error).with_hint(hint)
     })?;
     Ok((folder, Owner { cluster: founding.cluster, node: founding.node }))
 }
@@ -104,8 +104,8 @@ impl From<SlotRange> for Slots {
     }
 }
 
-impl From<Verified> for Report {
-    fn from(verified: Verified) -> Self {
+impl From<VerifiedLog> for Report {
+    fn from(verified: VerifiedLog) -> Self {
         let damaged = verified.damaged.into_iter().map(|damaged| Damaged {
             segment: damaged.place.segment.0,
             offset: damaged.place.offset,
@@ -114,8 +114,8 @@ impl From<Verified> for Report {
         });
         Self {
             start: (verified.start > Slot::FIRST).then_some(verified.start.0),
-            records: verified.records,
-            decided: verified.decided.0,
+            records: verified.record_count,
+            decided: verified.decided_to.0,
             next: verified.next.0,
             torn_tail_bytes: verified.torn_tail_bytes,
             damaged: damaged.collect(),
@@ -134,7 +134,7 @@ fn run_verify(data: &Path, output: Output) -> Result<Exit, Problem> {
         problem
     })?;
     let report = Report::from(verified);
-    output.result(&report, || human(&report));
+    output.print_result(&report, || human(&report));
     Ok(if report.damaged.is_empty() { Exit::Done } else { Exit::Violation })
 }
 
@@ -173,14 +173,14 @@ fn human(report: &Report) -> String {
 /// Prints the records while reading them, since the log may not fit into memory.
 fn run_inspect(data: &Path, output: Output) -> Result<Exit, Problem> {
     let (mut folder, owner) = open(data)?;
-    let mut printer = Printer { json: output.json, items: 0 };
+    let mut printer = RecordPrinter { json: output.json, printed_count: 0 };
     if output.json {
-        print("{\"log\":[");
+        print_line("{\"log\":[");
     }
     let mut damaged = false;
     let outcome = inspect(&mut folder, Some(owner), &mut |item| {
         damaged |= matches!(item, LogElement::Damage { .. });
-        printer.item(&item);
+        printer.print_item(&item);
     });
     let exit = match &outcome {
         Err(
@@ -194,32 +194,32 @@ fn run_inspect(data: &Path, output: Output) -> Result<Exit, Problem> {
     match &problem {
         Some(problem) if output.json => {
             let error = error_json(problem.code, &problem.message, &problem.hint);
-            print(&format!("],{}", error.strip_prefix('{').unwrap_or(&error)));
+            print_line(&format!("],{}", error.strip_prefix('{').unwrap_or(&error)));
         }
-        None if output.json => print("]}"),
+        None if output.json => print_line("]}"),
         Some(problem) => {
-            output.problem(problem);
+            output.print_problem(problem);
         }
         None => {}
     }
     Ok(exit)
 }
 
-struct Printer {
+struct RecordPrinter {
     json: bool,
-    items: u64,
+    printed_count: u64,
 }
 
-impl Printer {
-    fn item(&mut self, item: &LogElement<'_>) {
+impl RecordPrinter {
+    fn print_item(&mut self, item: &LogElement<'_>) {
         let line = if self.json {
-            let comma = if self.items > 0 { "," } else { "" };
+            let comma = if self.printed_count > 0 { "," } else { "" };
             format!("{comma}{}", item_json(item))
         } else {
             item_text(item)
         };
-        self.items += 1;
-        if !is_read(&line) {
+        self.printed_count += 1;
+        if !print_unless_closed(&line) {
             // The reader has closed the output, so the remaining records are not needed, and there
             // is nothing to clean up.
             process::exit(Exit::Done as i32);
@@ -241,7 +241,7 @@ fn item_json(item: &LogElement<'_>) -> Json {
         }}),
         LogElement::Write(header) => write_json(header),
         LogElement::Record(stored) => record_json(stored),
-        LogElement::Damage { place, writes, reason } => {
+        LogElement::Damage { place, missing_writes: writes, reason } => {
             let (segment, offset) = place_json(*place);
             json!({"damage": {
                 "segment": segment,
@@ -255,7 +255,7 @@ fn item_json(item: &LogElement<'_>) -> Json {
 
 fn write_json(header: &Header) -> Json {
     let (segment, offset) = place_json(header.place);
-    let hard = header.hard;
+    let hard = header.hard_state;
     json!({"batch": {
         "seq": header.seq,
         "segment": segment,
@@ -266,7 +266,7 @@ fn write_json(header: &Header) -> Json {
     }})
 }
 
-fn record_json(stored: &Stored<'_>) -> Json {
+fn record_json(stored: &StoredRecord<'_>) -> Json {
     let bytes = stored.bytes.len();
     match stored.record {
         Record::Round { ballot } => json!({"round": {"ballot": ballot.to_string()}}),
@@ -295,18 +295,18 @@ fn item_text(item: &LogElement<'_>) -> String {
             "batch {} at {}: promised {}, decided below {}, voted below {}",
             header.seq,
             header.place,
-            header.hard.promised,
-            header.hard.decided_to.0,
-            header.hard.voted_to.0
+            header.hard_state.promised,
+            header.hard_state.decided_to.0,
+            header.hard_state.voted_to.0
         ),
         LogElement::Record(stored) => format!("  {}", record_text(stored)),
-        LogElement::Damage { place, writes, reason } => {
+        LogElement::Damage { place, missing_writes: writes, reason } => {
             format!("DAMAGED {place}: {writes} batches are lost: {reason}")
         }
     }
 }
 
-fn record_text(stored: &Stored<'_>) -> String {
+fn record_text(stored: &StoredRecord<'_>) -> String {
     let bytes = stored.bytes.len();
     let slots = |range: SlotRange| match range.to.0 - range.from.0 {
         1 => format!("slot {}", range.from.0),

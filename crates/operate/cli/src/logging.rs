@@ -31,20 +31,20 @@ use tracing_subscriber::{
 use crate::output::Problem;
 
 /// Environment variable that contains the log filter.
-pub(crate) const VARIABLE: &str = "QUORATE_LOG";
+pub(crate) const FILTER_VARIABLE: &str = "QUORATE_LOG";
 /// Log levels in the order of increasing verbosity.
-const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+const LEVEL_NAMES: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// Common prefix of the crates for which a filter may set a level.
-const OURS: &str = "quorate";
+const CRATE_PREFIX: &str = "quorate";
 
 /// Starts logging to standard error with the given filter, or else the default one.
 pub(crate) fn start(wanted: Option<&str>) -> Result<(), Problem> {
-    let filter = filter(wanted.unwrap_or_default())?;
+    let filter = parse_filter(wanted.unwrap_or_default())?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Stderr)
         .with_ansi(io::stderr().is_terminal())
-        .event_format(Lines)
+        .event_format(LineFormatter)
         .init();
     Ok(())
 }
@@ -58,7 +58,7 @@ pub(crate) enum Format {
 
 impl Format {
     /// Parses the value of `--log-format`.
-    pub(crate) fn named(name: &str) -> Option<Self> {
+    pub(crate) fn parse_name(name: &str) -> Option<Self> {
         match name {
             "text" => Some(Self::Text),
             "json" => Some(Self::Json),
@@ -68,20 +68,20 @@ impl Format {
 }
 
 /// Format of the log; unset in a process that only prints messages.
-static FORMAT: OnceLock<Format> = OnceLock::new();
+static LOG_FORMAT: OnceLock<Format> = OnceLock::new();
 
 /// Set if standard error is the systemd journal, whose device and inode systemd passes in the
 /// environment.
-static JOURNAL: LazyLock<bool> = LazyLock::new(|| {
+static IS_JOURNAL: LazyLock<bool> = LazyLock::new(|| {
     let stream = env::var("JOURNAL_STREAM").unwrap_or_default();
     let own = rustix::fs::fstat(rustix::stdio::stderr());
     own.is_ok_and(|own| stream == format!("{}:{}", own.st_dev, own.st_ino))
 });
 
 /// A formatter of log lines.
-struct Lines;
+struct LineFormatter;
 
-impl<S, N> FormatEvent<S, N> for Lines
+impl<S, N> FormatEvent<S, N> for LineFormatter
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -93,23 +93,23 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let text = format::format().with_target(false);
-        if FORMAT.get() == Some(&Format::Json) {
-            return writeln!(out, "{}", document(event));
+        if LOG_FORMAT.get() == Some(&Format::Json) {
+            return writeln!(out, "{}", event_json(event));
         }
-        if !*JOURNAL {
+        if !*IS_JOURNAL {
             return text.format_event(context, out, event);
         }
         // The journal adds the time, and stores each line as a separate entry with its own
         // priority.
         let mut lines = String::new();
         text.without_time().format_event(context, Writer::new(&mut lines), event)?;
-        let priority = priority(event.metadata().level());
+        let priority = syslog_priority(event.metadata().level());
         lines.trim_start().lines().try_for_each(|line| writeln!(out, "<{priority}>{line}"))
     }
 }
 
 /// Returns the priority of the syslog protocol.
-fn priority(level: &Level) -> u8 {
+fn syslog_priority(level: &Level) -> u8 {
     match *level {
         Level::ERROR => 3,
         Level::WARN => 4,
@@ -118,10 +118,10 @@ fn priority(level: &Level) -> u8 {
     }
 }
 
-fn document(event: &Event<'_>) -> Json {
+fn event_json(event: &Event<'_>) -> Json {
     let mut time = String::new();
     let _ = SystemTime.format_time(&mut Writer::new(&mut time));
-    let mut fields = Fields::default();
+    let mut fields = JsonFields::default();
     event.record(&mut fields);
     let message = fields.0.remove("message").unwrap_or_default();
     json!({
@@ -134,15 +134,15 @@ fn document(event: &Event<'_>) -> Json {
 }
 
 #[derive(Default)]
-struct Fields(Map<String, Json>);
+struct JsonFields(Map<String, Json>);
 
-impl Fields {
+impl JsonFields {
     fn add(&mut self, field: &Field, value: impl Into<Json>) {
         self.0.insert(field.name().to_owned(), value.into());
     }
 }
 
-impl Visit for Fields {
+impl Visit for JsonFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.add(field, format!("{value:?}"));
     }
@@ -165,14 +165,14 @@ impl Visit for Fields {
 }
 
 /// Maximum time for which the process waits at exit until its output has been read.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Logs all output, including panic messages, in format `format` and through the queue of
 /// [`stderr`]. A stalled or closed standard error can then neither block nor end this process.
-pub(crate) fn detach(format: Format) -> Result<(), Problem> {
-    stderr::detach().map_err(|error| Problem::io("start a thread", &error))?;
-    let _ = FORMAT.set(format);
-    progress::divert(|text| tracing::info!("{}", text.trim_end()));
+pub(crate) fn start_log(format: Format) -> Result<(), Problem> {
+    stderr::start_writer_thread().map_err(|error| Problem::io_error("start a thread", &error))?;
+    let _ = LOG_FORMAT.set(format);
+    progress::redirect_output(|text| tracing::info!("{}", text.trim_end()));
     panic::set_hook(Box::new(|info| {
         let thread = thread::current();
         let name = thread.name().unwrap_or("<unnamed>");
@@ -181,14 +181,14 @@ pub(crate) fn detach(format: Format) -> Result<(), Problem> {
             BacktraceStatus::Captured => format!("thread '{name}' {info}\n{trace}"),
             _ => format!("thread '{name}' {info}"),
         });
-        finish();
+        flush_output();
     }));
     Ok(())
 }
 
 /// Returns whether errors are written as log lines rather than as messages to a user.
-pub(crate) fn is_log() -> bool {
-    FORMAT.get().is_some() || *JOURNAL
+pub(crate) fn is_logging() -> bool {
+    LOG_FORMAT.get().is_some() || *IS_JOURNAL
 }
 
 /// Logs an error, or prints it if the filter hides errors.
@@ -201,13 +201,13 @@ pub(crate) fn error(text: &str) {
 }
 
 /// Writes the queued output. Gives up after a second if the output is not read.
-pub(crate) fn finish() {
-    stderr::drain(LAST_WORDS);
+pub(crate) fn flush_output() {
+    stderr::wait_until_written(FLUSH_TIMEOUT);
 }
 
 /// Parses a filter and rejects unknown words, which the library would take for crate names, and
 /// then log nothing.
-fn filter(wanted: &str) -> Result<EnvFilter, Problem> {
+fn parse_filter(wanted: &str) -> Result<EnvFilter, Problem> {
     let wanted = match wanted.trim() {
         "" => "info",
         wanted => wanted,
@@ -217,10 +217,12 @@ fn filter(wanted: &str) -> Result<EnvFilter, Problem> {
         Some((target, level)) => is_target(target) && is_level(level),
     };
     let refused = |detail: &str| {
-        Problem::usage(format_args!("{VARIABLE}={wanted}: {detail}")).hint(format!(
-            "use one of {}; a module can have its own level, as in info,quorate_net=debug",
-            LEVELS.join(", ")
-        ))
+        Problem::usage_error(format_args!("{FILTER_VARIABLE}={wanted}: {detail}")).with_hint(
+            format!(
+                "use one of {}; a module can have its own level, as in info,quorate_net=debug",
+                LEVEL_NAMES.join(", ")
+            ),
+        )
     };
     if let Some(part) = wanted.split(',').map(str::trim).find(|part| !known(part)) {
         return Err(refused(&format!("{part:?} is not a level")));
@@ -230,12 +232,12 @@ fn filter(wanted: &str) -> Result<EnvFilter, Problem> {
 }
 
 fn is_level(word: &str) -> bool {
-    LEVELS.iter().any(|level| word.eq_ignore_ascii_case(level))
+    LEVEL_NAMES.iter().any(|level| word.eq_ignore_ascii_case(level))
 }
 
 fn is_target(word: &str) -> bool {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "_:".contains(letter);
-    word.starts_with(OURS) && word.chars().all(plain)
+    word.starts_with(CRATE_PREFIX) && word.chars().all(plain)
 }
 
 #[cfg(test)]
@@ -252,7 +254,7 @@ mod tests {
             ("info, quorate_net=debug", "quorate_net=debug,info"),
             ("quorate::journal=trace", "quorate::journal=trace"),
         ] {
-            assert_eq!(filter(wanted).unwrap().to_string(), expected, "{wanted}");
+            assert_eq!(parse_filter(wanted).unwrap().to_string(), expected, "{wanted}");
         }
     }
 
@@ -268,7 +270,7 @@ mod tests {
             "quorate_net=loud",
             "quorate[x]=info",
         ] {
-            let problem = filter(wanted).unwrap_err();
+            let problem = parse_filter(wanted).unwrap_err();
             assert_eq!(problem.exit, crate::output::Exit::Usage);
             let begin = format!("QUORATE_LOG={wanted}: ");
             assert!(problem.message.starts_with(&begin), "{problem}");

@@ -21,72 +21,76 @@ use quorate_log::ReadProgress;
 use quorate_net::{Handle, Unanswered};
 
 /// Environment variable with the path of the manager's socket.
-const SOCKET: &str = "NOTIFY_SOCKET";
-const WATCHDOG: &str = "WATCHDOG_USEC";
-const WATCHDOG_OF: &str = "WATCHDOG_PID";
+const SOCKET_VARIABLE: &str = "NOTIFY_SOCKET";
+const WATCHDOG_VARIABLE: &str = "WATCHDOG_USEC";
+const WATCHDOG_PID_VARIABLE: &str = "WATCHDOG_PID";
 /// Start timeout to request from the manager whenever the start makes progress.
-const EXTENSION: Duration = Duration::from_mins(2);
+const START_EXTENSION: Duration = Duration::from_mins(2);
 /// Interval at which notifications are repeated: progress of the start, then the node's status.
-const EVERY: Duration = Duration::from_secs(5);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(5);
 /// Send timeout. A manager that does not read must not block the node.
-const SEND_WAIT: Duration = Duration::from_secs(5);
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to the service manager, if there is one.
 #[derive(Clone, Debug)]
-pub(crate) struct Manager(Option<Arc<Connection>>);
+pub(crate) struct ServiceManager(Option<Arc<Connection>>);
 
 #[derive(Debug)]
 struct Connection {
     socket: UnixDatagram,
     /// Watchdog timeout set by the manager.
     watchdog_timeout: Option<Duration>,
-    reported: Mutex<Reported>,
+    last_reported: Mutex<ReportedState>,
 }
 
 /// State most recently reported to the manager.
 #[derive(Debug, Default)]
-struct Reported {
+struct ReportedState {
     ready: bool,
     stopping: bool,
     status: String,
-    alive: Option<Instant>,
+    last_alive_at: Option<Instant>,
 }
 
-impl Manager {
+impl ServiceManager {
     /// Connects to the manager named by the environment. If that fails, logs the failure and
     /// continues without a manager.
     pub(crate) fn from_environment() -> Self {
         let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-        let Some(place) = variable(SOCKET) else {
+        let Some(place) = variable(SOCKET_VARIABLE) else {
             return Self(None);
         };
-        let patience =
-            parse_watchdog_timeout(variable(WATCHDOG).as_deref(), variable(WATCHDOG_OF).as_deref());
+        let patience = parse_watchdog_timeout(
+            variable(WATCHDOG_VARIABLE).as_deref(),
+            variable(WATCHDOG_PID_VARIABLE).as_deref(),
+        );
         match connect(&place) {
             Ok(socket) => Self(Some(Arc::new(Connection {
                 socket,
                 watchdog_timeout: patience,
-                reported: Mutex::default(),
+                last_reported: Mutex::default(),
             }))),
             Err(error) => {
-                tracing::warn!("cannot notify the service manager: {SOCKET}={place}: {error}");
+                tracing::warn!(
+                    "cannot notify the service manager: {SOCKET_VARIABLE}={place}: {error}"
+                );
                 Self(None)
             }
         }
     }
 
     /// Reports that the node is ready. The watchdog applies from now on.
-    pub(crate) fn ready(&self) {
+    pub(crate) fn report_ready(&self) {
         self.send_message(|told| {
             let first = !told.ready;
             told.ready = true;
-            told.alive = first.then(Instant::now).or(told.alive);
+            told.last_alive_at = first.then(Instant::now).or(told.last_alive_at);
             first.then(|| "READY=1".to_owned())
         });
     }
 
     /// Reports the node's current activity.
-    pub(crate) fn does(&self, what: &str) {
+    pub(crate) fn report_activity(&self, what: &str) {
         // A line break would end the message, because the protocol is line-based.
         let what: String =
             what.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
@@ -104,7 +108,7 @@ impl Manager {
     pub(crate) fn report_reading(&self, reading: ReadProgress) {
         if let (Some(_), Some(percent)) = (&self.0, (reading.read * 100).checked_div(reading.total))
         {
-            self.does(&format!("reading the log: {percent}%"));
+            self.report_activity(&format!("reading the log: {percent}%"));
             self.report_progress();
         }
     }
@@ -115,23 +119,23 @@ impl Manager {
         let Some(way) = &self.0 else { return };
         self.send_message(|told| {
             let every = match (told.ready, way.watchdog_timeout) {
-                (false, _) => EVERY,
+                (false, _) => REPEAT_INTERVAL,
                 (true, Some(patience)) => patience / 3,
                 (true, None) => return None,
             };
-            let due = told.alive.is_none_or(|last| last.elapsed() >= every);
+            let due = told.last_alive_at.is_none_or(|last| last.elapsed() >= every);
             due.then(|| {
-                told.alive = Some(Instant::now());
+                told.last_alive_at = Some(Instant::now());
                 match told.ready {
                     true => "WATCHDOG=1".to_owned(),
-                    false => format!("EXTEND_TIMEOUT_USEC={}", EXTENSION.as_micros()),
+                    false => format!("EXTEND_TIMEOUT_USEC={}", START_EXTENSION.as_micros()),
                 }
             })
         });
     }
 
     /// Reports that the node is stopping.
-    pub(crate) fn stopping(&self) {
+    pub(crate) fn report_stopping(&self) {
         self.send_message(|told| {
             told.stopping = true;
             Some("STOPPING=1\nSTATUS=stopping: finishing accepted requests".to_owned())
@@ -142,15 +146,15 @@ impl Manager {
     /// the watchdog detects a hanging reactor.
     pub(crate) fn follow_reactor(&self, handle: Handle) -> io::Result<()> {
         let Some(way) = &self.0 else { return Ok(()) };
-        let pause = way.watchdog_timeout.map_or(EVERY, |patience| patience / 3);
-        let pause = pause.min(EVERY);
+        let pause = way.watchdog_timeout.map_or(REPEAT_INTERVAL, |patience| patience / 3);
+        let pause = pause.min(REPEAT_INTERVAL);
         let manager = self.clone();
         let ask = move || {
             loop {
                 match handle.status() {
                     Ok(status) => {
                         manager.report_progress();
-                        manager.does(&status_line(&status));
+                        manager.report_activity(&status_line(&status));
                     }
                     Err(Unanswered::Stopped) => return,
                     Err(Unanswered::Busy | Unanswered::TimedOut) => {}
@@ -162,7 +166,7 @@ impl Manager {
     }
 
     /// Sends the message returned by `say`, unless the node is stopping.
-    fn send_message(&self, say: impl FnOnce(&mut Reported) -> Option<String>) {
+    fn send_message(&self, say: impl FnOnce(&mut ReportedState) -> Option<String>) {
         let Some(way) = &self.0 else { return };
         let mut told = way.lock();
         if told.stopping {
@@ -176,8 +180,8 @@ impl Manager {
 }
 
 impl Connection {
-    fn lock(&self) -> MutexGuard<'_, Reported> {
-        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ReportedState> {
+        self.last_reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -189,7 +193,7 @@ fn connect(place: &str) -> io::Result<UnixDatagram> {
     };
     let socket = UnixDatagram::unbound()?;
     socket.connect_addr(&address)?;
-    socket.set_write_timeout(Some(SEND_WAIT))?;
+    socket.set_write_timeout(Some(SEND_TIMEOUT))?;
     Ok(socket)
 }
 

@@ -20,8 +20,8 @@ use crate::{
 use self::{
     ended::PlanOutcome,
     feature::FeatureArgs,
-    follow::Follower,
-    group::{Group, Where},
+    follow::PlanFollower,
+    group::{GroupClient, Where},
 };
 use crate::values::{must_be, node_argument};
 
@@ -160,13 +160,13 @@ pub(crate) struct AuxiliaryArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct QuorumArgs {
     /// majority or flexible:Q1,Q2
-    #[arg(value_name = "RULE", value_parser = rule)]
+    #[arg(value_name = "RULE", value_parser = parse_rule)]
     rule: QuorumRule,
     #[command(flatten)]
     steps: Steps,
 }
 
-fn rule(text: &str) -> Result<QuorumRule, String> {
+fn parse_rule(text: &str) -> Result<QuorumRule, String> {
     let what = "majority, or flexible:Q1,Q2 with two weights of at least 1";
     QuorumRule::parse(text).ok_or_else(|| must_be(what, text))
 }
@@ -241,35 +241,35 @@ struct Added {
 pub(crate) fn run(command: &MemberCommand, output: Output) -> Result<Exit, Problem> {
     let wish = MembersRequest::default();
     match command {
-        MemberCommand::List(place) => list(place, output),
-        MemberCommand::Add(args) => add(args, output),
+        MemberCommand::List(place) => list_members(place, output),
+        MemberCommand::Add(args) => add_member(args, output),
         MemberCommand::Remove(OneNode { node, steps }) => {
             let wish = MembersRequest { remove: Some(*node), ..wish };
-            change(wish, steps, Some(*node), output)
+            execute_plan(wish, steps, Some(*node), output)
         }
         MemberCommand::Promote(OneNode { node, steps }) => {
             let wish = MembersRequest { promote: Some(*node), ..wish };
-            change(wish, steps, None, output)
+            execute_plan(wish, steps, None, output)
         }
         MemberCommand::Demote(OneNode { node, steps }) => {
             let wish = MembersRequest { demote: Some(*node), ..wish };
-            change(wish, steps, None, output)
+            execute_plan(wish, steps, None, output)
         }
         MemberCommand::Weight(args) => {
             let wish = MembersRequest { weight: Some((args.node, args.weight)), ..wish };
-            change(wish, &args.steps, None, output)
+            execute_plan(wish, &args.steps, None, output)
         }
         MemberCommand::Auxiliary(args) => {
             let wish = MembersRequest { auxiliary: Some((args.node, !args.off)), ..wish };
-            change(wish, &args.steps, None, output)
+            execute_plan(wish, &args.steps, None, output)
         }
         MemberCommand::Quorum(args) => {
             let wish = MembersRequest { quorum: Some(args.rule.to_string()), ..wish };
-            change(wish, &args.steps, None, output)
+            execute_plan(wish, &args.steps, None, output)
         }
         MemberCommand::Replace(args) => {
             let wish = MembersRequest { replace: Some((args.old, args.new)), ..wish };
-            change(wish, &args.steps, Some(args.old), output)
+            execute_plan(wish, &args.steps, Some(args.old), output)
         }
         MemberCommand::Priority(args) => {
             let wish = MembersRequest { priority: Some((args.node, args.priority)), ..wish };
@@ -295,24 +295,24 @@ pub(crate) fn run(command: &MemberCommand, output: Output) -> Result<Exit, Probl
             )
         }
         MemberCommand::Drain(args) => {
-            let mut group = Group::new(&args.ask.place.admin);
-            let drained = drain::drain(&mut group, args.node, args.ask.dry_run)?;
-            output.result(&drained, || drained.to_string());
+            let mut group = GroupClient::new(&args.ask.place.admin);
+            let drained = drain::drain_node(&mut group, args.node, args.ask.dry_run)?;
+            output.print_result(&drained, || drained.to_string());
             Ok(Exit::Done)
         }
     }
 }
 
-fn list(place: &Where, output: Output) -> Result<Exit, Problem> {
-    let mut group = Group::new(&place.admin);
+fn list_members(place: &Where, output: Output) -> Result<Exit, Problem> {
+    let mut group = GroupClient::new(&place.admin);
     let seen = group.poll_all()?;
-    let view = seen.newest();
-    output.result(view, || show::list(view, seen.leader()));
+    let view = seen.newest_view();
+    output.print_result(view, || show::format_members(view, seen.reported_leader()));
     Ok(Exit::Done)
 }
 
-fn add(args: &AddArgs, output: Output) -> Result<Exit, Problem> {
-    let mut group = Group::new(&args.ask.place.admin);
+fn add_member(args: &AddArgs, output: Output) -> Result<Exit, Problem> {
+    let mut group = GroupClient::new(&args.ask.place.admin);
     let request = MembersRequest {
         add: Some(AddRequest { peer: args.peer.clone(), asked: args.role.clone() }),
         dry_run: args.ask.dry_run,
@@ -320,26 +320,26 @@ fn add(args: &AddArgs, output: Output) -> Result<Exit, Problem> {
     };
     let asked = group.send_request(&request)?;
     let MembersOutcome::Node { node } = asked else {
-        output.result(&asked, || WOULD_BE_DONE.to_owned());
+        output.print_result(&asked, || DRY_RUN_POSSIBLE.to_owned());
         return Ok(Exit::Done);
     };
     let added = Added {
         node,
         peer: args.peer.clone(),
         role: args.role.clone(),
-        start: start_line(node, args, &group.admins()),
+        start: start_command_line(node, args, &group.admin_addresses()),
     };
-    output.result(&added, || {
+    output.print_result(&added, || {
         format!("node {node} is reserved; start it with\n\n  {}\n", added.start)
     });
     Ok(Exit::Done)
 }
 
-const WOULD_BE_DONE: &str = "dry run: the change is possible; nothing was changed";
+const DRY_RUN_POSSIBLE: &str = "dry run: the change is possible; nothing was changed";
 
 /// Returns the command line that starts the new node, with placeholders for the data folder and the
 /// client and admin addresses.
-fn start_line(node: u32, args: &AddArgs, admins: &[String]) -> String {
+fn start_command_line(node: u32, args: &AddArgs, admins: &[String]) -> String {
     let role = match args.role.as_str() {
         "voter" => String::new(),
         role => format!(" --as {role}"),
@@ -359,10 +359,10 @@ fn execute_request(
     output: Output,
 ) -> Result<Exit, Problem> {
     let request = MembersRequest { dry_run: ask.dry_run, ..wish };
-    let asked = Group::new(&ask.place.admin).send_request(&request)?;
-    output.result(&asked, || match asked {
+    let asked = GroupClient::new(&ask.place.admin).send_request(&request)?;
+    output.print_result(&asked, || match asked {
         MembersOutcome::NothingToDo => show::NOTHING_TO_DO.to_owned(),
-        MembersOutcome::Planned { .. } => WOULD_BE_DONE.to_owned(),
+        MembersOutcome::Planned { .. } => DRY_RUN_POSSIBLE.to_owned(),
         MembersOutcome::Done | MembersOutcome::Node { .. } => done.to_owned(),
     });
     Ok(Exit::Done)
@@ -370,7 +370,7 @@ fn execute_request(
 
 /// Executes a request that takes several steps. Shows the steps and follows the plan to its end.
 /// `leaves` is the node that may be switched off afterwards.
-fn change(
+fn execute_plan(
     wish: MembersRequest,
     steps: &Steps,
     leaves: Option<u32>,
@@ -378,28 +378,28 @@ fn change(
 ) -> Result<Exit, Problem> {
     let dry_run = steps.ask.dry_run;
     let request = MembersRequest { dry_run, ..wish };
-    let mut group = Group::new(&steps.ask.place.admin);
-    let before = group.poll_all()?.newest().era;
+    let mut group = GroupClient::new(&steps.ask.place.admin);
+    let before = group.poll_all()?.newest_view().era;
     let (plan, planned) = match group.send_request(&request)? {
         MembersOutcome::Planned { plan, steps } => (plan, steps),
         MembersOutcome::NothingToDo | MembersOutcome::Done | MembersOutcome::Node { .. } => {
-            let mut ended = PlanOutcome::nothing_to_do(&mut group)?;
+            let mut ended = PlanOutcome::already_in_effect(&mut group)?;
             if !output.json {
-                output::print(show::NOTHING_TO_DO);
+                output::print_line(show::NOTHING_TO_DO);
             }
             if let Some(node) = leaves.filter(|_| !dry_run && !steps.no_wait) {
                 ended.settled = Some(follow::wait_until_removable(&mut group, None, node, output)?);
             }
-            output.result(&ended, || show::format_outcome(&ended, leaves, None));
+            output.print_result(&ended, || show::format_outcome(&ended, leaves, None));
             return Ok(Exit::Done);
         }
     };
     if !output.json {
-        output::print(&show::steps(&planned));
+        output::print_line(&show::format_steps(&planned));
     }
     let Some(plan) = plan.filter(|_| !steps.no_wait) else {
-        let underway = PlanOutcome::underway(plan, planned, before);
-        output.result(&underway, || show::underway(plan));
+        let underway = PlanOutcome::still_planned(plan, planned, before);
+        output.print_result(&underway, || show::format_underway(plan));
         return Ok(Exit::Done);
     };
     crate::signals::end_at_first_signal(|| {
@@ -407,14 +407,14 @@ fn change(
             "the change continues without this command; 'quorate member list' shows its progress",
         );
     })?;
-    let mut follower = Follower::new(plan, planned, before, output);
+    let mut follower = PlanFollower::new(plan, planned, before, output);
     let mut ended = follower.follow_plan(&mut group, &request)?;
     if let Some(node) = leaves {
         ended.settled = Some(follow::wait_until_removable(&mut group, Some(plan), node, output)?);
     }
     let left = leaves.and_then(|_| group.poll_leader().ok());
-    let left = left.as_ref().map(|seen| seen.newest());
-    output.result(&ended, || show::format_outcome(&ended, leaves, left));
+    let left = left.as_ref().map(|seen| seen.newest_view());
+    output.print_result(&ended, || show::format_outcome(&ended, leaves, left));
     Ok(Exit::Done)
 }
 
@@ -492,7 +492,7 @@ mod tests {
         };
         let admins = ["a:1".to_owned(), "b:2".to_owned()];
         assert_eq!(
-            start_line(4, &args, &admins),
+            start_command_line(4, &args, &admins),
             "quorate start --data DIR --join a:1,b:2 --node 4 --peer h:7451 --as learner"
         );
     }

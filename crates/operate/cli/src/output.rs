@@ -9,7 +9,7 @@ use std::{
 
 use quorate_admin::error::error_json;
 use quorate_admin::problem::{self, Kind};
-pub use quorate_admin::progress::line as progress;
+pub use quorate_admin::progress::write_line as progress;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 
@@ -56,27 +56,27 @@ impl Problem {
     }
 
     /// Creates a problem for an invalid flag, environment variable or configuration key.
-    pub fn usage(message: impl fmt::Display) -> Self {
-        problem::Problem::usage(message).into()
+    pub fn usage_error(message: impl fmt::Display) -> Self {
+        problem::Problem::usage_error(message).into()
     }
 
     /// Creates a problem for an I/O error. `what` describes the failed operation.
-    pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
-        problem::Problem::io(what, error).into()
+    pub fn io_error(what: impl fmt::Display, error: &io::Error) -> Self {
+        problem::Problem::io_error(what, error).into()
     }
 
     /// Creates a problem for an address at which no node responds.
-    pub fn unreachable(address: &str, error: impl fmt::Display) -> Self {
-        problem::Problem::unreachable(address, error).into()
+    pub fn unreachable_node(address: &str, error: impl fmt::Display) -> Self {
+        problem::Problem::unreachable_node(address, error).into()
     }
 
     /// Returns the problem as a JSON document.
-    pub fn json(&self) -> String {
+    pub fn to_json(&self) -> String {
         error_json(self.code, &self.message, &self.hint)
     }
 
     /// Sets the suggested remedy.
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self
     }
@@ -86,7 +86,7 @@ impl From<quorate::Error> for Problem {
     fn from(error: quorate::Error) -> Self {
         let usage = error.code == "bad_configuration";
         let exit = if usage { Exit::Usage } else { Exit::Failed };
-        Self::new(exit, error.code, error.message).hint(error.hint)
+        Self::new(exit, error.code, error.message).with_hint(error.hint)
     }
 }
 
@@ -97,14 +97,14 @@ impl From<problem::Problem> for Problem {
             Kind::Failed => Exit::Failed,
             Kind::Unreachable => Exit::Unreachable,
         };
-        Self::new(exit, problem.code, problem.message).hint(problem.hint)
+        Self::new(exit, problem.code, problem.message).with_hint(problem.hint)
     }
 }
 
-impl From<quorate_tls::BadFiles> for Problem {
-    fn from(bad: quorate_tls::BadFiles) -> Self {
+impl From<quorate_tls::TlsFilesError> for Problem {
+    fn from(bad: quorate_tls::TlsFilesError) -> Self {
         let hint = bad.hint();
-        Self::new(Exit::Usage, "tls", bad).hint(hint)
+        Self::new(Exit::Usage, "tls", bad).with_hint(hint)
     }
 }
 
@@ -130,20 +130,20 @@ pub struct Output {
 
 impl Output {
     /// Prints a result, either as a JSON document or as the text returned by `human`.
-    pub fn result<T: Serialize>(self, document: &T, human: impl FnOnce() -> String) {
+    pub fn print_result<T: Serialize>(self, document: &T, human: impl FnOnce() -> String) {
         if self.json {
             let text = serde_json::to_string(document).expect("results are plain data");
-            print(&text);
+            print_line(&text);
         } else {
-            print(human().trim_end());
+            print_line(human().trim_end());
         }
     }
 
     /// Prints an error, either as JSON on standard output or as text on standard error. Returns its
     /// exit code.
-    pub fn problem(self, problem: &Problem) -> Exit {
+    pub fn print_problem(self, problem: &Problem) -> Exit {
         if self.json {
-            print(&problem.json());
+            print_line(&problem.to_json());
         } else {
             let (red, plain) =
                 if io::stderr().is_terminal() { ("\x1b[31m", "\x1b[0m") } else { ("", "") };
@@ -170,12 +170,12 @@ pub fn is_switched_off(text: &str) -> bool {
 
 /// Prints a line to standard output. A closed pipe is not an error, because its reader needs no
 /// more output.
-pub fn print(line: &str) {
-    let _ = is_read(line);
+pub fn print_line(line: &str) {
+    let _ = print_unless_closed(line);
 }
 
 /// Prints a line of continuous output. Returns `false` once the reader has closed standard output.
-pub fn is_read(line: &str) -> bool {
+pub fn print_unless_closed(line: &str) -> bool {
     quorate_admin::progress::clear();
     let mut out = io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
@@ -200,7 +200,7 @@ pub fn wait_for_reader_end(wait: Duration) -> bool {
 }
 
 /// Formats a table, padding every column to its widest cell.
-pub fn table(rows: &[Vec<String>]) -> String {
+pub fn format_table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
@@ -226,6 +226,9 @@ mod tests {
     #[test]
     fn a_table_is_as_wide_as_its_cells() {
         let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
-        assert_eq!(table(&[row(["a", "role"]), row(["node", "b"])]), "a     role\nnode  b\n");
+        assert_eq!(
+            format_table(&[row(["a", "role"]), row(["node", "b"])]),
+            "a     role\nnode  b\n"
+        );
     }
 }

@@ -14,16 +14,17 @@ use crate::output::{Exit, Problem};
 
 /// Reads the password from a file, or from standard input if the file is `-`. Without a file,
 /// prompts for `what` at the terminal.
-pub(crate) fn read(file: Option<&Path>, what: &str) -> Result<String, Problem> {
+pub(crate) fn read_password(file: Option<&Path>, what: &str) -> Result<String, Problem> {
     let text = match file {
-        Some(path) if path == Path::new("-") => limited(io::stdin().lock()),
-        Some(path) => fs::File::open(path).and_then(limited),
-        None if io::stdin().is_terminal() => prompt(what),
+        Some(path) if path == Path::new("-") => read_limited(io::stdin().lock()),
+        Some(path) => fs::File::open(path).and_then(read_limited),
+        None if io::stdin().is_terminal() => prompt_password(what),
         None => {
             let hint = "give a file, or `-` for standard input";
-            return Err(
-                Problem::usage(format_args!("{what}: there is no terminal to ask on")).hint(hint)
-            );
+            return Err(Problem::usage_error(format_args!(
+                "{what}: there is no terminal to ask on"
+            ))
+            .with_hint(hint));
         }
     };
     let text = text.map_err(|error| {
@@ -43,14 +44,14 @@ pub(crate) fn read(file: Option<&Path>, what: &str) -> Result<String, Problem> {
 }
 
 /// Reads the input, up to slightly more than the maximum length of a password.
-fn limited(from: impl io::Read) -> io::Result<String> {
+fn read_limited(from: impl io::Read) -> io::Result<String> {
     let mut text = String::new();
     from.take(PASSWORD_BYTES_MAX as u64 + 3).read_to_string(&mut text)?;
     Ok(text)
 }
 
 /// Prompts for a password at the terminal without echoing it.
-fn prompt(what: &str) -> io::Result<String> {
+fn prompt_password(what: &str) -> io::Result<String> {
     let stdin = io::stdin();
     let before = tcgetattr(&stdin)?;
     let mut quiet = before.clone();
@@ -75,7 +76,7 @@ mod tests {
         let path = folder.path().join("password");
         let written = |text: &str| {
             fs::write(&path, text).unwrap();
-            read(Some(&path), "password").map_err(|problem| problem.message)
+            read_password(Some(&path), "password").map_err(|problem| problem.message)
         };
         for text in ["open sesame", "open sesame\n", "open sesame\r\n"] {
             assert_eq!(written(text), Ok("open sesame".to_owned()));
@@ -86,7 +87,7 @@ mod tests {
             let problem = written(text).unwrap_err();
             assert!(problem.contains(why), "{problem}");
         }
-        let missing = read(Some(&folder.path().join("none")), "password").unwrap_err();
+        let missing = read_password(Some(&folder.path().join("none")), "password").unwrap_err();
         assert!(missing.message.contains("none"), "{}", missing.message);
     }
 }

@@ -12,7 +12,7 @@ pub(crate) fn reload_in_background(handle: Handle, mut known: KeyFile) -> io::Re
     watched::follow("plane-keys", "keys", move || {
         let file = KeyFile::read(known.path())?;
         if file != known {
-            handle.rekey(file.clone());
+            handle.announce_keys(file.clone());
             known = file;
         }
         Ok::<_, quorate_net::plane::BadKeys>(())

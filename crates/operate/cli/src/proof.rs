@@ -9,10 +9,10 @@ use std::{
 use clap::Args;
 use quorate_admin::certificates::CertificateView;
 use quorate_client::Login;
-use quorate_tls::{ClientFiles, ClientTrust, Validity, validities};
+use quorate_tls::{ClientFiles, ClientTrust, Validity, read_validities};
 
 use crate::{
-    certificates::unix_s,
+    certificates::unix_now_s,
     logging,
     output::{self, Exit, Output, Problem},
     password,
@@ -58,8 +58,8 @@ impl Global {
         match self.json.as_deref() {
             Some(text) if !is_switch(text) => {
                 let what = format_args!("--json must be on or off (got {text})");
-                Err(Problem::usage(what)
-                    .hint("use --json without a value; QUORATE_JSON=1 does the same"))
+                Err(Problem::usage_error(what)
+                    .with_hint("use --json without a value; QUORATE_JSON=1 does the same"))
             }
             _ => Ok(()),
         }
@@ -73,8 +73,8 @@ impl Global {
 
     /// Starts logging and sets the credentials. With `proves`, requests to nodes use the
     /// certificate of `--tls`.
-    pub fn begin(&self, proves: bool) -> Result<(), Problem> {
-        let wanted = env::var_os(logging::VARIABLE);
+    pub fn start_command(&self, proves: bool) -> Result<(), Problem> {
+        let wanted = env::var_os(logging::FILTER_VARIABLE);
         let wanted = wanted.as_ref().map(|wanted| wanted.to_string_lossy());
         logging::start(wanted.as_deref())?;
         self.tls().filter(|_| proves).map_or(Ok(()), use_certificate)?;
@@ -85,38 +85,44 @@ impl Global {
 /// Makes all requests to nodes use the certificate in `folder`.
 pub fn use_certificate(folder: &Path) -> Result<(), Problem> {
     let files = ClientFiles::in_folder(folder);
-    validities(&files.cert)?.first().map_or(Ok(()), |own| check(&files.cert, *own, unix_s()))?;
+    read_validities(&files.cert)?
+        .first()
+        .map_or(Ok(()), |own| check_certificate(&files.cert, *own, unix_now_s()))?;
     quorate_admin::client::use_certificate(&files)?;
     let _ = CERTIFICATE.set(ClientTrust::load(&files)?);
     Ok(())
 }
 
 /// Returns an error if the user's certificate is not valid now. A node would just disconnect.
-fn check(file: &Path, valid: Validity, now_s: i64) -> Result<(), Problem> {
-    let Some(since) = CertificateView::view_at("client", valid, now_s).since() else {
+fn check_certificate(file: &Path, valid: Validity, now_s: i64) -> Result<(), Problem> {
+    let Some(since) = CertificateView::view_at("client", valid, now_s).invalidity_period() else {
         return Ok(());
     };
     let what = format_args!("the certificate {} {since}", file.display());
-    Err(Problem::new(Exit::Failed, "tls", what)
-        .hint("renew it with 'quorate cert client NAME --renew', or check this machine's clock"))
+    Err(Problem::new(Exit::Failed, "tls", what).with_hint(
+        "renew it with 'quorate cert client NAME --renew', or check this machine's clock",
+    ))
 }
 
 /// Makes all requests to nodes use a name and its password, if a name is given.
 fn use_login(name: Option<&str>, file: Option<&Path>) -> Result<(), Problem> {
     let Some(name) = name else {
         return match file {
-            Some(_) => Err(Problem::usage("--login-file needs --login").hint("add --login NAME")),
+            Some(_) => {
+                Err(Problem::usage_error("--login-file needs --login")
+                    .with_hint("add --login NAME"))
+            }
             None => Ok(()),
         };
     };
-    let password = password::read(file, &format!("password of {name}"))?;
+    let password = password::read_password(file, &format!("password of {name}"))?;
     match quorate_admin::client::use_login(name, &password) {
         true => {
             let name = name.to_owned();
             let _ = LOGIN.set(Login { name, password });
             Ok(())
         }
-        false => Err(Problem::usage(format_args!("--login {name}: not a valid user name"))),
+        false => Err(Problem::usage_error(format_args!("--login {name}: not a valid user name"))),
     }
 }
 
@@ -153,7 +159,7 @@ mod tests {
     #[test]
     fn a_certificate_that_is_not_valid_now_is_an_error_with_its_date() {
         let valid = Validity { begins_unix_s: 20, ends_unix_s: 60 };
-        let told = |now_s| check(Path::new("c.crt"), valid, now_s);
+        let told = |now_s| check_certificate(Path::new("c.crt"), valid, now_s);
         assert_eq!(told(40), Ok(()));
         let expired = told(61).unwrap_err();
         assert_eq!(expired.message, "the certificate c.crt expired on 1970-01-01 00:01:00 UTC");

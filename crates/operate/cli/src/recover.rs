@@ -21,21 +21,21 @@ use quorate_log::LogOptions;
 use quorate_node::log_service::{FrameFront, NoState};
 use quorate_node::{
     Identity, LockedFolder, NodeHost,
-    boot::{Alone, BootError, BootStep, Parts, Question, Starter, boot_alone},
-    host::{Backup, Host as _, OperatorSide as _, Order, Outcome, TurnTimes},
-    identity::{Expected, Founding, IdentityError},
-    listener::Listener,
-    recovering::{FolderState, Recovering},
+    boot::{BootError, BootStep, MemoryRequest, NodeParts, StandaloneState, Starter, boot_alone},
+    host::{Backup, Host as _, OperatorHost as _, OperatorOutcome, OperatorRequest, TurnTimes},
+    identity::{ExpectedIdentity, Founding, IdentityError},
+    listener::EventListener,
+    recovering::{FolderState, RecoveringFolder},
     restoring::{self, RestoreError},
 };
 use quorate_replica::{
     ReplicaOptions,
-    backup::{Encoded, NewGroup, check},
+    backup::{EncodedBackup, NewGroup, check_backup},
     events::Event,
     front::Front,
-    plane::{Body, Plane, TooLarge, Turn},
+    plane::{FrameBody, Plane, TooLarge, Turn},
     service::position,
-    tuner::Change,
+    tuner::SettingChange,
 };
 use quorate_wire::Lane;
 use serde::Serialize;
@@ -53,11 +53,11 @@ use crate::{
 /// Timeout that practically never expires, to disable everything that needs other nodes.
 const NEVER_MS: u64 = 10_000_000_000;
 /// Time without progress after which the replay counts as stuck, because this node lacks data.
-const PATIENCE: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(1);
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(60);
+const TURN_PAUSE: Duration = Duration::from_millis(1);
 /// Maximum number of files that the store may open.
-const STORE_FILES: usize = 256;
-const PIECE: usize = 256 << 10;
+const STORE_FILES_MAX: usize = 256;
+const READ_BYTES: usize = 256 << 10;
 
 /// Arguments of `quorate recover`.
 #[derive(Args, Clone, Debug)]
@@ -100,38 +100,38 @@ struct Recovered {
 pub(crate) fn run(args: &RecoverArgs, output: Output) -> Result<Exit, Problem> {
     if !args.gives_up {
         let what = "recover loses the data that only the lost nodes have: confirm with --unsafe";
-        return Err(Problem::usage(what)
-            .hint("if a majority can still come back, start those nodes instead; see docs/operate/lost-majority.md"));
+        return Err(Problem::usage_error(what)
+            .with_hint("if a majority can still come back, start those nodes instead; see docs/operate/lost-majority.md"));
     }
-    let begun = Recovering::begin_attempt(&args.data).map_err(|error| {
+    let begun = RecoveringFolder::begin_attempt(&args.data).map_err(|error| {
         let missing = matches!(error, IdentityError::Missing { .. });
         let problem = Problem::from(quorate::Error::from(error));
         match missing {
-            true => problem.hint("DIR must be the --data folder of a node"),
+            true => problem.with_hint("DIR must be the --data folder of a node"),
             false => problem,
         }
     });
     let recovering = match begun? {
-        FolderState::Anew(recovering) => recovering,
-        FolderState::Ended => return report_partial(&args.data, output),
+        FolderState::Unchanged(recovering) => recovering,
+        FolderState::SwitchCompleted => return report_partial(&args.data, output),
     };
-    let done = recover(args, &recovering);
+    let done = recover_cluster(args, &recovering);
     if done.is_err() {
         // The old node's files are unchanged, and the next attempt removes the remains of this one.
         let _ = recovering.remove_work();
     }
     let mut recovered = done?;
-    recovered.old = recovering.finish().map_err(quorate::Error::from)?;
-    output.result(&recovered, || human(&recovered, args));
+    recovered.old = recovering.replace_node().map_err(quorate::Error::from)?;
+    output.print_result(&recovered, || human(&recovered, args));
     Ok(Exit::Done)
 }
 
 /// Reports that this run has only completed an earlier attempt.
 fn report_partial(data: &Path, output: Output) -> Result<Exit, Problem> {
-    let founding = LockedFolder::peek(data).map_err(quorate::Error::from)?;
+    let founding = LockedFolder::read_founding(data).map_err(quorate::Error::from)?;
     let (cluster, node) = (format!("{:032x}", founding.cluster), founding.node.0);
     let document = serde_json::json!({ "cluster": cluster, "node": node });
-    output.result(&document, || {
+    output.print_result(&document, || {
         format!("completed an earlier attempt: node {node} of the new cluster {cluster}")
     });
     Ok(Exit::Done)
@@ -149,27 +149,31 @@ fn human(recovered: &Recovered, args: &RecoverArgs) -> String {
     )
 }
 
-fn recover(args: &RecoverArgs, recovering: &Recovering) -> Result<Recovered, Problem> {
-    let founding = LockedFolder::peek(&args.data).map_err(quorate::Error::from)?;
+fn recover_cluster(
+    args: &RecoverArgs,
+    recovering: &RecoveringFolder,
+) -> Result<Recovered, Problem> {
+    let founding = LockedFolder::read_founding(&args.data).map_err(quorate::Error::from)?;
     if let Some(yes) = &args.yes {
-        confirmed(&founding, yes)?;
+        check_confirmation(&founding, yes)?;
     }
     progress(&format!("copying {}", args.data.display()));
-    let copy = recovering.copy_all().map_err(quorate::Error::from)?;
+    let copy = recovering.copy_node_files().map_err(quorate::Error::from)?;
     let home = LockedFolder::open(&copy).map_err(quorate::Error::from)?;
-    let identity = Identity::open(home, &Expected::default()).map_err(quorate::Error::from)?;
+    let identity =
+        Identity::open(home, &ExpectedIdentity::default()).map_err(quorate::Error::from)?;
     let store = select_store(&identity)?;
-    let task = Task { args, recovering, founding };
+    let task = RecoveryTask { args, recovering, founding };
     if store == Store::None {
         let front = FrameFront::new(env!("CARGO_PKG_VERSION"), task.founding.class.name());
         return task.run(identity, NoState, front);
     }
     if store.service() == Speaks::Etcd {
-        let service = etcd::open(&copy, store, STORE_FILES)?;
-        let (_, front) = quorate::local()?;
+        let service = etcd::open(&copy, store, STORE_FILES_MAX)?;
+        let (_, front) = quorate::local_channel()?;
         return task.run(identity, service, front);
     }
-    let service = Service::new(open_store(&copy, store, STORE_FILES)?);
+    let service = Service::new(open_store(&copy, store, STORE_FILES_MAX)?);
     let front = RespFront::new(FrontSettings {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: store.name().to_owned(),
@@ -177,13 +181,13 @@ fn recover(args: &RecoverArgs, recovering: &Recovering) -> Result<Recovered, Pro
         tcp_port: 0,
         cluster_mode: ClusterMode::Off,
         started_ms: 0,
-        memory: usage::memory,
-        cpu: usage::cpu,
+        memory: usage::process_memory,
+        cpu: usage::process_cpu_time,
     });
     task.run(identity, service, front)
 }
 
-fn confirmed(founding: &Founding, said: &str) -> Result<(), Problem> {
+fn check_confirmation(founding: &Founding, said: &str) -> Result<(), Problem> {
     let cluster = format!("{:032x}", founding.cluster);
     match said.trim() == cluster {
         true => Ok(()),
@@ -192,25 +196,25 @@ fn confirmed(founding: &Founding, said: &str) -> Result<(), Problem> {
             "not_confirmed",
             format_args!("this folder belongs to cluster {cluster}, but another id was given"),
         )
-        .hint("nothing was changed")),
+        .with_hint("nothing was changed")),
     }
 }
 
-struct Task<'a> {
+struct RecoveryTask<'a> {
     args: &'a RecoverArgs,
-    recovering: &'a Recovering,
+    recovering: &'a RecoveringFolder,
     founding: Founding,
 }
 
-impl Task<'_> {
+impl RecoveryTask<'_> {
     fn run<S: StateMachine, F: Front>(
         &self,
         identity: Identity<LockedFolder>,
         service: S,
         front: F,
     ) -> Result<Recovered, Problem> {
-        let own = identity.book().peers.get(&self.founding.node).cloned();
-        let parts = Parts {
+        let own = identity.address_book().peers.get(&self.founding.node).cloned();
+        let parts = NodeParts {
             service,
             stored_to: |service| position(service).map_or(Slot(0), |(stored_to, _)| stored_to),
             front,
@@ -218,38 +222,41 @@ impl Task<'_> {
         };
         let (host, alone) =
             boot_alone(identity, parts, &mut SilentStarter).map_err(quorate::Error::from)?;
-        let mut replaying = Replaying {
+        let mut replaying = ReplayingNode {
             host,
             started_at: Instant::now(),
             last_progress_at: Instant::now(),
-            last: String::new(),
+            last_progress: String::new(),
         };
-        replaying.until_applied(alone.counted_to)?;
-        let mut backup = replaying.snapshot()?;
+        replaying.replay_until(alone.counted_to)?;
+        let mut backup = replaying.take_snapshot()?;
         self.report_missing(&replaying.host.status(), &alone);
         self.ask_for_confirmation()?;
-        let (header, files) = backup.header().map_err(unreadable)?;
-        let encoded = Encoded::begin(&mut backup.snapshot, &header, files);
-        let whole =
-            check(BufReader::with_capacity(PIECE, encoded), &mut |_, _| Ok(()), &mut |_, _| {});
-        let checked = whole.map_err(unreadable)?;
-        let cluster = u128::from_le_bytes(quorate::random()?).max(1);
-        let nonce = u64::from_le_bytes(quorate::random()?);
+        let (header, files) = backup.header().map_err(unreadable_folder)?;
+        let encoded = EncodedBackup::begin(&mut backup.snapshot, &header, files);
+        let whole = check_backup(
+            BufReader::with_capacity(READ_BYTES, encoded),
+            &mut |_, _| Ok(()),
+            &mut |_, _| {},
+        );
+        let checked = whole.map_err(unreadable_folder)?;
+        let cluster = u128::from_le_bytes(quorate::random_bytes()?).max(1);
+        let nonce = u64::from_le_bytes(quorate::random_bytes()?);
         let peer = self.args.peer.clone().or(own);
         let peer = peer.unwrap_or_else(|| crate::addresses::DEFAULT_PEER.to_owned());
-        let group = NewGroup::of(&checked, cluster, &peer)
+        let group = NewGroup::from_backup(&checked, cluster, &peer)
             .map_err(|error| Problem::new(Exit::Failed, "exhausted", error))?;
-        let (_, files) = backup.header().map_err(unreadable)?;
-        let encoded = Encoded::begin(&mut backup.snapshot, &header, files);
-        let from = BufReader::with_capacity(PIECE, encoded);
+        let (_, files) = backup.header().map_err(unreadable_folder)?;
+        let encoded = EncodedBackup::begin(&mut backup.snapshot, &header, files);
+        let from = BufReader::with_capacity(READ_BYTES, encoded);
         let folder = self.recovering.new_folder();
-        restoring::restore(&folder, from, &checked, &group, nonce).map_err(
-            |error| match error {
+        restoring::restore_backup(&folder, from, &checked, &group, nonce).map_err(|error| {
+            match error {
                 RestoreError::Folder(error) => Problem::from(quorate::Error::from(error)),
-                RestoreError::Backup(bad) => unreadable(bad),
-            },
-        )?;
-        let report = Report::from_checked(&checked);
+                RestoreError::Backup(bad) => unreadable_folder(bad),
+            }
+        })?;
+        let report = Report::from_checked_file(&checked);
         let streams = report.describe_streams("their bytes are in the old node's files");
         let Report { cluster: from, decided, bytes, checksum, .. } = report;
         Ok(Recovered {
@@ -260,14 +267,14 @@ impl Task<'_> {
             checksum,
             from,
             old: PathBuf::new(),
-            streams_left_out: checked.streams,
+            streams_left_out: checked.stream_count,
             streams,
         })
     }
 
     /// Reports which data may be missing.
-    fn report_missing(&self, status: &Status, alone: &Alone) {
-        let Alone { decided_to, counted_to, voted_to, damaged } = alone;
+    fn report_missing(&self, status: &Status, alone: &StandaloneState) {
+        let StandaloneState { decided_to, counted_to, voted_to, damaged_places: damaged } = alone;
         let mut text =
             format!("node {} of cluster {:032x}:\n", self.founding.node, self.founding.cluster);
         let _ = writeln!(text, "  everything below slot {decided_to} is known to be decided");
@@ -316,84 +323,84 @@ impl Task<'_> {
         io::stdin()
             .lock()
             .read_line(&mut said)
-            .map_err(|error| Problem::io("read the answer", &error))?;
-        confirmed(&self.founding, &said)
+            .map_err(|error| Problem::io_error("read the answer", &error))?;
+        check_confirmation(&self.founding, &said)
     }
 }
 
-fn unreadable(why: impl std::fmt::Display) -> Problem {
+fn unreadable_folder(why: impl std::fmt::Display) -> Problem {
     let what = format_args!("the state cannot be read back: {why}");
-    Problem::new(Exit::Failed, "cannot_recover", what).hint("the node is unchanged")
+    Problem::new(Exit::Failed, "cannot_recover", what).with_hint("the node is unchanged")
 }
 
 /// Copy of the node that replays its log.
-struct Replaying<F: Front, S: StateMachine> {
+struct ReplayingNode<F: Front, S: StateMachine> {
     host: NodeHost<LockedFolder, S, F>,
     started_at: Instant,
     last_progress_at: Instant,
-    last: String,
+    last_progress: String,
 }
 
-impl<F: Front, S: StateMachine> Replaying<F, S> {
-    fn now(&self) -> TurnTimes {
+impl<F: Front, S: StateMachine> ReplayingNode<F, S> {
+    fn turn_times(&self) -> TurnTimes {
         let us = u64::try_from(self.started_at.elapsed().as_micros()).unwrap_or(u64::MAX);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         TurnTimes { time: Time(us), wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX) }
     }
 
-    fn turn(&mut self) -> Result<Status, Problem> {
-        let TurnTimes { time, wall_ms } = self.now();
+    fn run_turn(&mut self) -> Result<Status, Problem> {
+        let TurnTimes { time, wall_ms } = self.turn_times();
         let mut plane = NoPeers;
         self.host.poll(&mut Turn { time, wall_ms, plane: &mut plane });
-        self.host.submit(TurnTimes { time, wall_ms });
+        self.host.submit_records(TurnTimes { time, wall_ms });
         let wake_at = self.host.end_turn(time);
         if wake_at.is_none_or(|at| at > time) {
-            thread::sleep(PAUSE);
+            thread::sleep(TURN_PAUSE);
         }
         let status = self.host.status();
         let so_far = (status.applied_to, &status.progress, &status.error, status.snapshot_taking);
         let so_far = format!("{so_far:?}");
-        if so_far != self.last {
-            (self.last, self.last_progress_at) = (so_far, Instant::now());
-        } else if self.last_progress_at.elapsed() > PATIENCE {
+        if so_far != self.last_progress {
+            (self.last_progress, self.last_progress_at) = (so_far, Instant::now());
+        } else if self.last_progress_at.elapsed() > REPLAY_TIMEOUT {
             let at = status.applied_to;
             let why = status.error.unwrap_or_default();
             let what = format_args!("nothing from slot {at} on can be applied: {why}");
-            return Err(Problem::new(Exit::Failed, "cannot_recover", what).hint(
+            return Err(Problem::new(Exit::Failed, "cannot_recover", what).with_hint(
                 "the node is unchanged; another node's folder or a backup may have what is missing",
             ));
         }
         Ok(status)
     }
 
-    fn until_applied(&mut self, to: Slot) -> Result<(), Problem> {
+    fn replay_until(&mut self, to: Slot) -> Result<(), Problem> {
         let mut how_far = Progress::start();
         loop {
-            let status = self.turn()?;
+            let status = self.run_turn()?;
             if status.applied_to >= to {
                 return Ok(());
             }
             let slots = (status.applied_to.0, to.0);
             how_far.report(|| {
                 let (at, to) = slots;
-                ProgressReport::share("replaying: ", slots, format_args!("slot {at} of {to}"))
+                ProgressReport::with_share("replaying: ", slots, format_args!("slot {at} of {to}"))
             });
         }
     }
 
-    fn snapshot(&mut self) -> Result<Backup, Problem> {
-        let now = self.now();
-        self.host.start_request(now, Order::Snapshot(None));
+    fn take_snapshot(&mut self) -> Result<Backup, Problem> {
+        let now = self.turn_times();
+        self.host.start_request(now, OperatorRequest::Snapshot(None));
         loop {
-            self.turn()?;
+            self.run_turn()?;
             match self.host.next_outcome() {
-                Some(Outcome::Snapshot(Ok(_))) => break,
-                Some(Outcome::Snapshot(Err(why))) => return Err(unreadable(why)),
+                Some(OperatorOutcome::Snapshot(Ok(_))) => break,
+                Some(OperatorOutcome::Snapshot(Err(why))) => return Err(unreadable_folder(why)),
                 _ => {}
             }
         }
         let backup = self.host.backup();
-        backup.ok_or_else(|| unreadable("there is no snapshot"))
+        backup.ok_or_else(|| unreadable_folder("there is no snapshot"))
     }
 }
 
@@ -405,7 +412,13 @@ impl Plane for NoPeers {
         false
     }
 
-    fn send(&mut self, _: NodeSet, _: Lane, _: &[u8], _: Body<'_>) -> Result<NodeSet, TooLarge> {
+    fn send(
+        &mut self,
+        _: NodeSet,
+        _: Lane,
+        _: &[u8],
+        _: FrameBody<'_>,
+    ) -> Result<NodeSet, TooLarge> {
         Ok(NodeSet::default())
     }
 }
@@ -425,7 +438,7 @@ impl Starter for SilentStarter {
 
     fn report_step(&mut self, _: BootStep<'_>) {}
 
-    fn request_memories(&mut self, _: &Question<'_>) -> Vec<(quorate::NodeId, Memory)> {
+    fn request_memories(&mut self, _: &MemoryRequest<'_>) -> Vec<(quorate::NodeId, Memory)> {
         Vec::new()
     }
 
@@ -436,14 +449,14 @@ impl Starter for SilentStarter {
 
 struct SilentObserver;
 
-impl Listener for SilentObserver {
-    fn notice(&mut self, notice: &str) {
+impl EventListener for SilentObserver {
+    fn on_notice(&mut self, notice: &str) {
         progress(notice);
     }
 
-    fn change(&mut self, _: &Change) {}
+    fn on_tuning_change(&mut self, _: &SettingChange) {}
 
-    fn event(&mut self, _: Time, event: &Event, _: Option<&str>) {
+    fn on_event(&mut self, _: Time, event: &Event, _: Option<&str>) {
         if let Event::SnapshotFailed { why } = event {
             progress(why);
         }

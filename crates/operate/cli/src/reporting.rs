@@ -10,14 +10,14 @@ use std::{
 use quorate_admin::progress::{Progress, ProgressReport};
 
 /// Interval between two progress reports.
-const EVERY: Duration = Duration::from_millis(200);
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 /// Time after which a command reports that it is waiting.
-const QUIET: Duration = Duration::from_secs(1);
+const FIRST_REPORT_DELAY: Duration = Duration::from_secs(1);
 
 /// A thread that reports progress until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Reporter {
-    end: Option<Sender<()>>,
+    end_sender: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -29,18 +29,18 @@ impl Reporter {
         let (sender, ended) = channel::<()>();
         let tell = move || {
             let mut told = Progress::start();
-            while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+            while ended.recv_timeout(REPORT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 report(&mut told);
             }
         };
         let thread = thread::Builder::new().name("progress".to_owned()).spawn(tell)?;
-        Ok(Self { end: Some(sender), thread: Some(thread) })
+        Ok(Self { end_sender: Some(sender), thread: Some(thread) })
     }
 }
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        drop(self.end.take());
+        drop(self.end_sender.take());
         if let Some(thread) = self.thread.take() {
             // A panic of the reporting thread is harmless.
             let _ = thread.join();
@@ -53,7 +53,7 @@ impl Drop for Reporter {
 pub(crate) fn report_waiting(at_most: Duration) -> Option<Reporter> {
     let began = Instant::now();
     let report = move |told: &mut Progress| {
-        if let Some(report) = waited(began.elapsed(), at_most) {
+        if let Some(report) = waiting_report(began.elapsed(), at_most) {
             told.report(|| report);
         }
     };
@@ -61,10 +61,10 @@ pub(crate) fn report_waiting(at_most: Duration) -> Option<Reporter> {
 }
 
 /// Returns the report about a wait, or `None` if the wait has been short.
-fn waited(time: Duration, at_most: Duration) -> Option<ProgressReport> {
+fn waiting_report(time: Duration, at_most: Duration) -> Option<ProgressReport> {
     let (time_s, at_most_s) = (time.as_secs(), at_most.as_secs());
     let text = format_args!("waiting for a reply: {time_s} s of {at_most_s} s");
-    (time >= QUIET).then(|| ProgressReport::text(text))
+    (time >= FIRST_REPORT_DELAY).then(|| ProgressReport::text(text))
 }
 
 #[cfg(test)]
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_wait_is_reported_after_a_second() {
-        let after = |ms| waited(Duration::from_millis(ms), Duration::from_secs(10));
+        let after = |ms| waiting_report(Duration::from_millis(ms), Duration::from_secs(10));
         assert_eq!(after(999), None);
         let expected = ProgressReport::text("waiting for a reply: 3 s of 10 s");
         assert_eq!(after(3999), Some(expected));

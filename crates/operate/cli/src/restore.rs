@@ -12,7 +12,7 @@ use std::{
 };
 
 use clap::Args;
-use quorate::ENVELOPE_WORD;
+use quorate::ETCD_ENVELOPE_MAGIC;
 use quorate_admin::progress::{Progress, ProgressReport};
 use quorate_kv::store::image::ImageChecker;
 use quorate_node::{
@@ -20,7 +20,7 @@ use quorate_node::{
     identity::IdentityError,
     restoring::{self, RestoreError},
 };
-use quorate_replica::backup::{BadBackup, Checked, NewGroup, check};
+use quorate_replica::backup::{BadBackup, CheckedBackup, NewGroup, check_backup};
 use serde::Serialize;
 
 use crate::{
@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Size of one read, in bytes.
-const PIECE: usize = 256 << 10;
+const READ_BYTES: usize = 256 << 10;
 
 /// Arguments of `quorate restore`.
 #[derive(Args, Clone, Debug)]
@@ -75,7 +75,7 @@ pub(crate) struct RestoreArgs {
 }
 
 fn parse_store(text: &str) -> Result<Store, String> {
-    let place = Store::flag(text).filter(|place| *place != Store::None);
+    let place = Store::parse_flag(text).filter(|place| *place != Store::None);
     place.ok_or_else(|| must_be("lsm or memory", text))
 }
 
@@ -102,15 +102,16 @@ struct Restored {
 pub(crate) fn run(args: &RestoreArgs, output: Output) -> Result<Exit, Problem> {
     if args.peer.ends_with(":0") {
         let what = format_args!("--peer {}: the port must be fixed, not 0", args.peer);
-        return Err(Problem::usage(what).hint("give the same address as to 'quorate start' later"));
+        return Err(Problem::usage_error(what)
+            .with_hint("give the same address as to 'quorate start' later"));
     }
     if let Some(data) = &args.data {
-        LockedFolder::refuse_used(data).map_err(folder)?;
+        LockedFolder::refuse_used(data).map_err(folder_problem)?;
     }
     match (&args.from_etcd, &args.file, &args.data) {
         (Some(snapshot), _, _) => run_from_etcd(args, snapshot, output),
         (None, Some(file), Some(data)) => run_from_backup(args, file, data, output),
-        _ => Err(Problem::usage("FILE and --data are missing")),
+        _ => Err(Problem::usage_error("FILE and --data are missing")),
     }
 }
 
@@ -129,15 +130,16 @@ fn run_from_backup(
     output: Output,
 ) -> Result<Exit, Problem> {
     let mut file = File::open(path)
-        .map_err(|error| Problem::io(format_args!("open {}", path.display()), &error))?;
+        .map_err(|error| Problem::io_error(format_args!("open {}", path.display()), &error))?;
     let length = enclosed_length(&file).unwrap_or(u64::MAX);
-    let (checked, state) = checked((&file).take(length), path)?;
-    let group = new_group(&checked, state, args)?;
-    file.rewind().map_err(|error| Problem::io(format_args!("read {}", path.display()), &error))?;
+    let (checked, state) = check_file((&file).take(length), path)?;
+    let group = new_founding(&checked, state, args)?;
+    file.rewind()
+        .map_err(|error| Problem::io_error(format_args!("read {}", path.display()), &error))?;
     progress(&format!("the backup is complete; restoring into {}", data.display()));
-    let from = BufReader::with_capacity(PIECE, file.take(length));
+    let from = BufReader::with_capacity(READ_BYTES, file.take(length));
     fill_folder(data, from, &checked, &group, path)?;
-    let report = Report::from_checked(&checked);
+    let report = Report::from_checked_file(&checked);
     let streams_said = report.describe_streams("the backup was taken without --streams");
     let Report {
         cluster: from,
@@ -160,21 +162,21 @@ fn run_from_backup(
         stream_bytes,
         streams_left_out,
     };
-    output.result(&restored, || human(&restored, &streams_said, data, &args.peer));
+    output.print_result(&restored, || human(&restored, &streams_said, data, &args.peer));
     Ok(Exit::Done)
 }
 
 /// Returns the description of the new cluster. `state` is the item that contains the revision of an
 /// etcd service.
-fn new_group(
-    checked: &Checked,
+fn new_founding(
+    checked: &CheckedBackup,
     state: Option<Vec<u8>>,
     args: &RestoreArgs,
 ) -> Result<NewGroup, Problem> {
-    let cluster = u128::from_le_bytes(quorate::random()?).max(1);
-    let group = NewGroup::of(checked, cluster, &args.peer);
+    let cluster = u128::from_le_bytes(quorate::random_bytes()?).max(1);
+    let group = NewGroup::from_backup(checked, cluster, &args.peer);
     let mut group = group.map_err(|error| Problem::new(Exit::Failed, "exhausted", error))?;
-    if let Some(store) = other_store(&group.store, args.store)? {
+    if let Some(store) = store_if_other(&group.store, args.store)? {
         store.name().clone_into(&mut group.store);
     }
     match (args.bump_revision.filter(|_| args.mark_compacted), state) {
@@ -186,14 +188,16 @@ fn new_group(
         )),
         (Some(by), Some(state)) => {
             let raised = etcd::raise_revision(&state, by).ok_or_else(|| {
-                Problem::usage(format_args!("--bump-revision {by}: the revision would be too high"))
-                    .hint("such as 1000000000, more than the changes since the backup")
+                Problem::usage_error(format_args!(
+                    "--bump-revision {by}: the revision would be too high"
+                ))
+                .with_hint("such as 1000000000, more than the changes since the backup")
             })?;
-            group.replaced = Some((state, raised));
+            group.replaced_item = Some((state, raised));
         }
         (Some(_), None) => {
             let what = "--bump-revision is for the service etcd, once something was written to it";
-            return Err(Problem::usage(what).hint("leave it and --mark-compacted out"));
+            return Err(Problem::usage_error(what).with_hint("leave it and --mark-compacted out"));
         }
     }
     Ok(group)
@@ -201,11 +205,11 @@ fn new_group(
 
 /// Returns the requested store if it differs from the backup's. All stores of a service accept the
 /// same items.
-fn other_store(store: &str, place: Option<Store>) -> Result<Option<Store>, Problem> {
-    match Store::named(store) {
+fn store_if_other(store: &str, place: Option<Store>) -> Result<Option<Store>, Problem> {
+    match Store::parse_name(store) {
         Some(Store::None) if place.is_some() => {
             let what = "--store has no effect on a service without state";
-            Err(Problem::usage(what).hint("leave it out"))
+            Err(Problem::usage_error(what).with_hint("leave it out"))
         }
         store => Store::for_service(store.map(Store::service), place),
     }
@@ -216,15 +220,15 @@ fn other_store(store: &str, place: Option<Store>) -> Result<Option<Store>, Probl
 fn fill_folder(
     data: &Path,
     from: impl Read,
-    checked: &Checked,
+    checked: &CheckedBackup,
     group: &NewGroup,
     path: &Path,
 ) -> Result<(), Problem> {
-    let nonce = u64::from_le_bytes(quorate::random()?);
-    let done = restoring::restore(data, from, checked, group, nonce);
+    let nonce = u64::from_le_bytes(quorate::random_bytes()?);
+    let done = restoring::restore_backup(data, from, checked, group, nonce);
     done.map_err(|error| match error {
-        RestoreError::Folder(error) => folder(error),
-        RestoreError::Backup(bad) => unusable(path, &bad),
+        RestoreError::Folder(error) => folder_problem(error),
+        RestoreError::Backup(bad) => unusable_backup(path, &bad),
     })
 }
 
@@ -250,42 +254,42 @@ fn enclosed_length(file: &File) -> Option<u64> {
     file.read_exact_at(&mut tail, at).ok()?;
     let (bytes, word) = tail.split_first_chunk::<8>()?;
     let bytes = u64::from_be_bytes(*bytes);
-    (word == ENVELOPE_WORD && bytes <= at).then_some(bytes)
+    (word == ETCD_ENVELOPE_MAGIC && bytes <= at).then_some(bytes)
 }
 
 /// Checks the whole file before anything is written. Also returns the item that contains the
 /// revision of an etcd service.
-fn checked(file: impl Read, path: &Path) -> Result<(Checked, Option<Vec<u8>>), Problem> {
-    let mut keys = Keys::default();
+fn check_file(file: impl Read, path: &Path) -> Result<(CheckedBackup, Option<Vec<u8>>), Problem> {
+    let mut keys = ItemCheckers::default();
     let mut how_far = Progress::start();
-    let checked = check(
-        BufReader::with_capacity(PIECE, file),
+    let checked = check_backup(
+        BufReader::with_capacity(READ_BYTES, file),
         &mut |header, item| keys.check_item(&header.store, item),
         &mut |header, bytes| {
             how_far.report(|| ProgressReport::bytes("checking", bytes, header.content_bytes()))
         },
     );
     drop(how_far);
-    let checked = checked.map_err(|bad| unusable(path, &bad))?;
-    keys.end(&checked).map_err(|what| {
+    let checked = checked.map_err(|bad| unusable_backup(path, &bad))?;
+    keys.check_complete(&checked).map_err(|what| {
         let at = checked.summary.bytes;
-        unusable(path, &BadBackup::Damaged { at, what })
+        unusable_backup(path, &BadBackup::Damaged { bytes_read: at, description: what })
     })?;
-    Ok((checked, keys.state))
+    Ok((checked, keys.revision_item))
 }
 
 /// Checks that the service's items can be loaded into a store.
 #[derive(Default)]
-struct Keys {
+struct ItemCheckers {
     kv: ImageChecker,
     etcd: etcd::ItemValidator,
     /// Item that contains the revision of an etcd service, once found.
-    state: Option<Vec<u8>>,
+    revision_item: Option<Vec<u8>>,
 }
 
-impl Keys {
+impl ItemCheckers {
     fn check_item(&mut self, store: &str, item: &[u8]) -> Result<(), String> {
-        match Store::named(store) {
+        match Store::parse_name(store) {
             Some(Store::Memory | Store::Lsm) => match self.kv.check_item(item) {
                 Ok(_) => Ok(()),
                 Err(error) => Err(error.to_string()),
@@ -293,7 +297,7 @@ impl Keys {
             Some(Store::EtcdLsm | Store::EtcdMemory) => {
                 self.etcd.validate_item(item).map_err(|error| error.to_string())?;
                 if etcd::item_revision(item).is_some() {
-                    self.state = Some(item.to_vec());
+                    self.revision_item = Some(item.to_vec());
                 }
                 Ok(())
             }
@@ -304,15 +308,15 @@ impl Keys {
         }
     }
 
-    fn end(&self, checked: &Checked) -> Result<(), String> {
+    fn check_complete(&self, checked: &CheckedBackup) -> Result<(), String> {
         let header = &checked.header;
-        match Store::named(&header.store) {
+        match Store::parse_name(&header.store) {
             Some(Store::Memory | Store::Lsm) => {
                 let ended = self.kv.end(header.slot);
                 ended.map_err(|error| error.to_string())
             }
             Some(Store::EtcdLsm | Store::EtcdMemory) => {
-                self.etcd.end().map_err(|error| error.to_string())
+                self.etcd.check_complete().map_err(|error| error.to_string())
             }
             Some(Store::None) => Ok(()),
             None => Err(format!("this version does not support store {}", header.store)),
@@ -320,20 +324,20 @@ impl Keys {
     }
 }
 
-fn folder(error: IdentityError) -> Problem {
-    let used = matches!(error, IdentityError::Exists { .. } | IdentityError::Foreign { .. });
+fn folder_problem(error: IdentityError) -> Problem {
+    let used = matches!(error, IdentityError::AlreadyExists { .. } | IdentityError::Foreign { .. });
     let problem = Problem::from(quorate::Error::from(error));
     match used {
-        true => problem.hint("use an empty folder, or one that does not exist yet"),
+        true => problem.with_hint("use an empty folder, or one that does not exist yet"),
         false => problem,
     }
 }
 
-fn unusable(path: &Path, bad: &BadBackup) -> Problem {
+fn unusable_backup(path: &Path, bad: &BadBackup) -> Problem {
     let (exit, code, hint) = match bad {
         BadBackup::Io(_) => (Exit::Failed, "io", ""),
         BadBackup::NotABackup => (Exit::Failed, "not_a_backup", "create one with 'quorate backup'"),
-        BadBackup::Newer(_) => {
+        BadBackup::NewerFormat(_) => {
             (Exit::Failed, "newer_format", "restore it with the version that created it")
         }
         BadBackup::Truncated(_) | BadBackup::Damaged { .. } => (
@@ -343,7 +347,7 @@ fn unusable(path: &Path, bad: &BadBackup) -> Problem {
         ),
     };
     let what = format_args!("{}: {bad}", path.display());
-    Problem::new(exit, code, what).hint(hint)
+    Problem::new(exit, code, what).with_hint(hint)
 }
 
 #[cfg(test)]
@@ -354,7 +358,7 @@ mod tests {
 
     #[test]
     fn backup_can_be_restored_into_any_store_of_its_service() {
-        let other = |store, place| other_store(store, Some(place)).map_err(|no| no.message);
+        let other = |store, place| store_if_other(store, Some(place)).map_err(|no| no.message);
         assert_eq!(other("lsm", Store::Memory), Ok(Some(Store::Memory)));
         let etcd = [(Store::Lsm, Store::EtcdLsm), (Store::Memory, Store::EtcdMemory)];
         for (place, store) in etcd {
@@ -362,7 +366,7 @@ mod tests {
             assert_eq!(other("etcd-lsm", place), Ok(Some(store)));
         }
         assert!(other("none", Store::Lsm).is_err());
-        assert_eq!(other_store("none", None).map_err(|no| no.message), Ok(None));
+        assert_eq!(store_if_other("none", None).map_err(|no| no.message), Ok(None));
     }
 
     #[test]
@@ -370,7 +374,7 @@ mod tests {
         let mut file = tempfile::tempfile().expect("a file");
         let mut all = vec![7; 100];
         all.extend(100_u64.to_be_bytes());
-        all.extend(ENVELOPE_WORD);
+        all.extend(ETCD_ENVELOPE_MAGIC);
         all.extend([9; 32]);
         file.write_all(&all).expect("written");
         assert_eq!(enclosed_length(&file), Some(100));

@@ -18,7 +18,7 @@ use signal_hook::{
 use crate::output::{Exit, Problem};
 
 /// Set while a signal is ending the process.
-static ENDING: AtomicBool = AtomicBool::new(false);
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Calls `first` on the first signal. A second signal ends the process at once.
 pub fn call_on_first(first: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
@@ -30,7 +30,7 @@ pub fn on_first_then_end(
     first: impl FnOnce() + Send + 'static,
     clean_up: impl FnOnce() + Send + 'static,
 ) -> Result<(), Problem> {
-    let mut signals = watch()?;
+    let mut signals = watch_signals()?;
     let wait = move || {
         let mut arrivals = signals.forever();
         if arrivals.next().is_some() {
@@ -44,7 +44,7 @@ pub fn on_first_then_end(
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(wait)
-        .map_err(|error| failed(&error))?;
+        .map_err(|error| signal_problem(&error))?;
     Ok(())
 }
 
@@ -52,7 +52,7 @@ pub fn on_first_then_end(
 /// Errors in other threads meanwhile are consequences of the cleanup and not reported.
 pub fn end_at_first_signal(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
     call_on_first(|| {
-        ENDING.store(true, Ordering::SeqCst);
+        IS_ENDING.store(true, Ordering::SeqCst);
         quorate_admin::progress::clear();
         clean_up();
         process::exit(Exit::Interrupted as i32);
@@ -67,19 +67,19 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Registers the signal, which ends the process as before, except during [`Self::during`].
+    /// Registers the signal, which ends the process as before, except during [`Self::defer_during`].
     pub(crate) fn listen() -> Result<Self, Problem> {
         let ends_process = Arc::new(AtomicBool::new(true));
         let has_arrived = Arc::new(AtomicBool::new(false));
         flag::register_conditional_default(SIGINT, Arc::clone(&ends_process))
             .and_then(|_| flag::register(SIGINT, Arc::clone(&has_arrived)))
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| signal_problem(&error))?;
         Ok(Self { ends_process, has_arrived })
     }
 
     /// Calls `work` with a function that returns whether no signal has arrived yet. The work must
     /// end once one has.
-    pub(crate) fn during<T>(&self, work: impl FnOnce(&dyn Fn() -> bool) -> T) -> T {
+    pub(crate) fn defer_during<T>(&self, work: impl FnOnce(&dyn Fn() -> bool) -> T) -> T {
         self.has_arrived.store(false, Ordering::SeqCst);
         self.ends_process.store(false, Ordering::SeqCst);
         let done = work(&|| !self.has_arrived.load(Ordering::SeqCst));
@@ -96,7 +96,7 @@ pub fn exit_when_interrupted() -> Result<(), Problem> {
 /// Returns immediately, unless a signal is ending the process. In that case, blocks until the
 /// process has ended.
 pub fn yield_to_interrupt() {
-    while ENDING.load(Ordering::SeqCst) {
+    while IS_ENDING.load(Ordering::SeqCst) {
         thread::park();
     }
 }
@@ -104,19 +104,20 @@ pub fn yield_to_interrupt() {
 /// Ignores two signals that must not end a node. SIGHUP arrives when its terminal closes or a log
 /// is rotated. SIGXFSZ arrives when a file reaches its size limit, and the write then fails as on a
 /// full disk.
-pub(crate) fn survive() -> Result<(), Problem> {
+pub(crate) fn ignore_signals() -> Result<(), Problem> {
     for signal in [SIGHUP, SIGXFSZ] {
-        flag::register(signal, Arc::new(AtomicBool::new(false))).map_err(|error| failed(&error))?;
+        flag::register(signal, Arc::new(AtomicBool::new(false)))
+            .map_err(|error| signal_problem(&error))?;
     }
     Ok(())
 }
 
-fn watch() -> Result<Signals, Problem> {
-    Signals::new([SIGINT, SIGTERM]).map_err(|error| failed(&error))
+fn watch_signals() -> Result<Signals, Problem> {
+    Signals::new([SIGINT, SIGTERM]).map_err(|error| signal_problem(&error))
 }
 
-fn failed(error: &io::Error) -> Problem {
-    Problem::io("listen for signals", error)
+fn signal_problem(error: &io::Error) -> Problem {
+    Problem::io_error("listen for signals", error)
 }
 
 #[cfg(test)]
@@ -127,7 +128,7 @@ mod tests {
     fn an_interrupt_ends_work_and_not_the_process() {
         let interrupt = Interrupt::listen().unwrap();
         for _ in 0..2 {
-            interrupt.during(|goes_on| {
+            interrupt.defer_during(|goes_on| {
                 assert!(goes_on());
                 signal_hook::low_level::raise(SIGINT).unwrap();
                 assert!(!goes_on());

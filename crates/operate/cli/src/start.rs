@@ -7,7 +7,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use quorate::{Descriptors, Folder, NodeId, Protection, Settling, Trust, raise_descriptor_limit};
+use quorate::{
+    DescriptorLimits, NodeId, NodeTrust, Protection, SetupCallbacks, StartFolder,
+    raise_descriptor_limit,
+};
 use quorate_admin::{
     client,
     server::{Admin, StartError},
@@ -24,57 +27,66 @@ use quorate_tls::ClientFiles;
 
 use crate::{
     VERSION,
-    config::{Service as Speaks, StartArgs, StartConfig, Store, Trusting},
+    config::{Service as Speaks, StartArgs, StartConfig, Store, TrustSettings},
     etcd,
     joining::{IdRequest, OwnPeerAddress},
     logging,
-    manager::Manager,
+    manager::ServiceManager,
     output::{Exit, Problem, progress},
     signals,
-    starting::{Announce, EndReactor, Starting, passwords},
+    starting::{AddressAnnouncement, EndReactor, StartingNode, start_passwords},
     stop::StopRequest,
     stores::{open_store, select_store},
     usage,
 };
 
-const DEFAULT_STREAM: &str = "127.0.0.1:7453";
+const DEFAULT_STREAM_ADDRESS: &str = "127.0.0.1:7453";
 /// Environment variable with the process id of a parent. The node ends together with that process.
 pub(crate) const PARENT_VARIABLE: &str = "QUORATE_DIES_WITH_PARENT";
 
 pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let config = StartConfig::resolve(args, &|name| env::var(name).ok())?;
-    logging::detach(config.log_format)?;
-    signals::survive()?;
+    logging::start_log(config.log_format)?;
+    signals::ignore_signals()?;
     die_with_parent()?;
-    let manager = Manager::from_environment();
+    let manager = ServiceManager::from_environment();
     let stop = stop_on_signal(manager.clone())?;
-    let protection = config.trusting.load()?;
-    let mut known = quorate::Settings { protection: protection.clone(), ..config.settings() };
-    prove_as_node(&config, &protection)?;
-    let folder = Folder::open(&known)?;
-    known.descriptors = Descriptors::share(raise_descriptor_limit(), folder.nodes(&known))?;
+    let protection = config.trust_settings.load_files()?;
+    let mut known = quorate::Settings { protection: protection.clone(), ..config.node_settings() };
+    use_node_certificate(&config, &protection)?;
+    let folder = StartFolder::open(&known)?;
+    known.descriptors =
+        DescriptorLimits::divide(raise_descriptor_limit(), folder.node_count(&known))?;
     let listed = folder.listed_address(&known);
-    let peer = config.peer.clone().or_else(|| listed.clone());
-    let peer = peer.as_deref().unwrap_or(&config.peer_default);
-    let stream = config.stream.as_deref();
-    let mut places =
-        vec![("client", config.client.as_str()), ("peer", peer), ("admin", &config.admin)];
-    let raw = config.stream_raw.as_deref();
+    let peer = config.peer_address.clone().or_else(|| listed.clone());
+    let peer = peer.as_deref().unwrap_or(&config.default_peer_address);
+    let stream = config.stream_address.as_deref();
+    let mut places = vec![
+        ("client", config.client_address.as_str()),
+        ("peer", peer),
+        ("admin", &config.admin_address),
+    ];
+    let raw = config.raw_stream_address.as_deref();
     places.extend(stream.map(|address| ("stream", address)));
     places.extend(raw.map(|address| ("stream-raw", address)));
     check_distinct_addresses(&places)?;
-    let mut listeners =
-        Listeners::bind(peer, &config.client, config.client_socket.as_deref(), protection.clone())
-            .map_err(quorate::Error::from)?;
+    let mut listeners = Listeners::bind(
+        peer,
+        &config.client_address,
+        config.client_socket.as_deref(),
+        protection.clone(),
+    )
+    .map_err(quorate::Error::from)?;
     listeners.bind_datagrams(&config.plane).map_err(|refused| {
         let hint = refused.hint();
-        Problem::new(Exit::Usage, "plane", refused).hint(hint)
+        Problem::new(Exit::Usage, "plane", refused).with_hint(hint)
     })?;
     listeners.bind_device(&config.device, &config.plane).map_err(|refused| {
         let hint = refused.hint();
-        Problem::new(Exit::Usage, "device", refused).hint(hint)
+        Problem::new(Exit::Usage, "device", refused).with_hint(hint)
     })?;
-    let admin = Admin::start(&config.admin, folder.node(), protection).map_err(admin_failed)?;
+    let admin =
+        Admin::start(&config.admin_address, folder.node(), protection).map_err(admin_problem)?;
     admin.set_settings(config.reported_settings.clone());
     let build = VERSION.split_once(" (").map(|(_, build)| build.trim_end_matches(')'));
     admin.set_commit(build.unwrap_or_default());
@@ -85,15 +97,15 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     }
     let answering = listeners
         .answer_while_starting(folder.node(), folder.cluster())
-        .map_err(|error| Problem::io("start a thread", &error))?;
-    let addresses = advertised(&listeners, &admin, listed.as_deref());
-    let mut announce = Announce::new(folder.node(), &listeners, &admin, manager.clone());
+        .map_err(|error| Problem::io_error("start a thread", &error))?;
+    let addresses = advertised_addresses(&listeners, &admin, listed.as_deref());
+    let mut announce = AddressAnnouncement::new(folder.node(), &listeners, &admin, manager.clone());
     let mut waiting = |why: &str| {
         // The node is listening, so a script that starts several nodes can continue with the next
         // one.
-        announce.now();
-        admin.starting(why);
-        manager.does(why);
+        announce.announce();
+        admin.set_starting(why);
+        manager.report_activity(why);
         progress(why);
     };
     // Each poll also reports progress of the start to the service manager.
@@ -102,54 +114,61 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         stop.is_stop_requested()
     };
     let mut join = |nonce| {
-        answering.waits_with(nonce);
+        answering.set_join_nonce(nonce);
         let asking = IdRequest {
-            admins: &config.join,
-            peer: &OwnPeerAddress::of(config.peer.as_deref(), listeners.peer_address()),
+            admin_addresses: &config.join_addresses,
+            own_peer_address: &OwnPeerAddress::from_given(
+                config.peer_address.as_deref(),
+                listeners.peer_address(),
+            ),
             role: config.role.unwrap_or_default(),
-            node: config.node,
+            reserved_id: config.node_id,
             stop: &asked,
         };
         asking.request_id(nonce, &mut |why| {
-            admin.starting(why);
-            manager.does(why);
+            admin.set_starting(why);
+            manager.report_activity(why);
             progress(why);
         })
     };
-    let settling =
-        Settling { peer: &addresses.peer, stop: &asked, waiting: &mut waiting, join: &mut join };
-    let Some(identity) = folder.settle(&known, settling)? else {
+    let settling = SetupCallbacks {
+        peer: &addresses.peer,
+        stop: &asked,
+        report_wait: &mut waiting,
+        request_id: &mut join,
+    };
+    let Some(identity) = folder.set_up(&known, settling)? else {
         return Ok(Exit::Done);
     };
     let node = identity.founding().node;
-    check_name(&known.protection, node)?;
-    answering.is(node);
+    check_certificate_name(&known.protection, node)?;
+    answering.set_node(node);
     admin.set_audit_folder(identity.home().path());
     admin.set_node_id(node);
     announce.set_node_id(node);
     answering.belongs_to(identity.founding().cluster);
     // A node that has just joined can be reached at the address that it reported itself.
     let listed = listed.or_else(|| {
-        let joins = identity.joins().is_some();
-        let own = identity.book().peers.get(&node).filter(|_| joins);
+        let joins = identity.joining_role().is_some();
+        let own = identity.address_book().peers.get(&node).filter(|_| joins);
         own.cloned()
     });
-    let addresses = advertised(&listeners, &admin, listed.as_deref());
+    let addresses = advertised_addresses(&listeners, &admin, listed.as_deref());
     let store = select_store(&identity)?;
     check_service(config.service, store)?;
-    let node = Starting {
-        known,
+    let node = StartingNode {
+        settings: known,
         identity,
         addresses,
         store,
         listeners,
-        start_server: answering,
+        peer_server: answering,
         admin,
         stop,
-        announce,
+        announcement: announce,
         manager,
-        join: config.join,
-        keys: config.plane.keys,
+        join_addresses: config.join_addresses,
+        key_file: config.plane.keys,
     };
     if store == Store::None {
         let class = node.identity.founding().class.name();
@@ -161,8 +180,8 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
             node,
             store,
             config.client_socket.is_some(),
-            etcd::Wanted {
-                quota_bytes: config.etcd_quota,
+            etcd::EtcdSettings {
+                quota_bytes: config.etcd_quota_bytes,
                 auto_compaction: &config.etcd_auto_compaction,
                 auth_token: &config.etcd_auth_token,
             },
@@ -171,20 +190,20 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     // A build whose scripts would differ from those of other nodes ends here, not at the first
     // script.
     quorate_kv::scripts::prepare();
-    let files = node.opens_store();
+    let files = node.report_opening_store();
     let service = Service::new(open_store(node.identity.home().path(), store, files)?);
     let events = service.events();
     let front = RespFront::new(FrontSettings {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: store.name().to_owned(),
-        client_bytes_max: node.known.client_memory_bytes,
+        client_bytes_max: node.settings.client_memory_bytes,
         tcp_port: node.listeners.client_address().map_or(0, |address| address.port()),
-        started_ms: unix_ms(),
+        started_ms: unix_now_ms(),
         cluster_mode: config.cluster_mode,
-        memory: usage::memory,
-        cpu: usage::cpu,
+        memory: usage::process_memory,
+        cpu: usage::process_cpu_time,
     });
-    let passwords = passwords()?;
+    let passwords = start_passwords()?;
     let wake = Arc::clone(passwords.wake());
     let front = front.with_checker(Box::new(passwords)).with_events(events);
     node.run(service, front, Some(wake), |_| Ok(()))
@@ -200,7 +219,7 @@ fn check_service(wanted: Option<Speaks>, store: Store) -> Result<(), Problem> {
                 wanted.name()
             );
             Err(Problem::new(Exit::Usage, "mismatch", what)
-                .hint("leave --service out, or start a new cluster in empty folders"))
+                .with_hint("leave --service out, or start a new cluster in empty folders"))
         }
         _ => Ok(()),
     }
@@ -209,10 +228,10 @@ fn check_service(wanted: Option<Speaks>, store: Store) -> Result<(), Problem> {
 /// Binds the stream address. If the operator gave no address and the default one is in use, the
 /// node serves no streams, so that several nodes on one machine need no extra flag.
 fn bind_streams(listeners: &mut Listeners, asked: Option<&str>) -> Result<(), Problem> {
-    match listeners.bind_streams(asked.unwrap_or(DEFAULT_STREAM)) {
+    match listeners.bind_streams(asked.unwrap_or(DEFAULT_STREAM_ADDRESS)) {
         Err(error) if asked.is_none() && error.reason.is_in_use() => {
             progress(&format!(
-                "no byte streams at this node: {DEFAULT_STREAM} is in use by another process; \
+                "no byte streams at this node: {DEFAULT_STREAM_ADDRESS} is in use by another process; \
                  --stream ADDR chooses another address"
             ));
             Ok(())
@@ -222,26 +241,26 @@ fn bind_streams(listeners: &mut Listeners, asked: Option<&str>) -> Result<(), Pr
 }
 
 /// Makes this process use the node's certificate for requests to other nodes.
-fn prove_as_node(config: &StartConfig, protection: &Protection) -> Result<(), Problem> {
-    let Trusting::Tls(files) = &config.trusting else {
+fn use_node_certificate(config: &StartConfig, protection: &Protection) -> Result<(), Problem> {
+    let TrustSettings::Tls(files) = &config.trust_settings else {
         return Ok(());
     };
     let own = ClientFiles {
-        cert: files.cert.clone(),
+        cert: files.peer_cert.clone(),
         key: files.key.clone(),
         ca: files.client_ca.clone(),
     };
     client::use_certificate(&own)?;
-    match config.node {
-        Some(node) => check_name(protection, node),
+    match config.node_id {
+        Some(node) => check_certificate_name(protection, node),
         None => Ok(()),
     }
 }
 
 /// Checks that the certificate is issued to this node. Otherwise other nodes, which identify a peer
 /// by its certificate, would refuse it.
-fn check_name(protection: &Protection, node: NodeId) -> Result<(), Problem> {
-    let Some(own) = protection.trust().map(Trust::own) else {
+fn check_certificate_name(protection: &Protection, node: NodeId) -> Result<(), Problem> {
+    let Some(own) = protection.trust().map(NodeTrust::own_name) else {
         return Ok(());
     };
     if own.node == node.0 {
@@ -249,10 +268,10 @@ fn check_name(protection: &Protection, node: NodeId) -> Result<(), Problem> {
     }
     let what = format_args!("this is node {node}, but its certificate is for node {}", own.node);
     Err(Problem::new(Exit::Usage, "tls", what)
-        .hint(format!("use the folder created by 'quorate cert node {node}'")))
+        .with_hint(format!("use the folder created by 'quorate cert node {node}'")))
 }
 
-fn admin_failed(error: StartError) -> Problem {
+fn admin_problem(error: StartError) -> Problem {
     let (code, hint) = match &error {
         StartError::Listen { source, .. } => {
             let in_use = source.kind() == io::ErrorKind::AddrInUse;
@@ -262,21 +281,21 @@ fn admin_failed(error: StartError) -> Problem {
         StartError::Unprotected { .. } => ("cannot_listen", BindReason::Unprotected.hint()),
         StartError::Thread(_) => ("io", ""),
     };
-    Problem::new(Exit::Failed, code, error).hint(hint)
+    Problem::new(Exit::Failed, code, error).with_hint(hint)
 }
 
-fn unix_ms() -> u64 {
+fn unix_now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Makes the first signal stop the node.
-fn stop_on_signal(manager: Manager) -> Result<StopRequest<EndReactor>, Problem> {
+fn stop_on_signal(manager: ServiceManager) -> Result<StopRequest<EndReactor>, Problem> {
     let stop = StopRequest::new();
     let asked = stop.clone();
     signals::call_on_first(move || {
         // Notify the manager first, because a node without unfinished work may end at once.
-        manager.stopping();
+        manager.report_stopping();
         asked.request_stop();
     })?;
     Ok(stop)
@@ -290,7 +309,7 @@ fn die_with_parent() -> Result<(), Problem> {
     };
     let kill = Some(rustix::process::Signal::KILL);
     rustix::process::set_parent_process_death_signal(kill)
-        .map_err(|error| Problem::io("tie this node to its parent", &error.into()))?;
+        .map_err(|error| Problem::io_error("tie this node to its parent", &error.into()))?;
     // The parent may have ended before the call.
     let alive =
         rustix::process::getppid().is_some_and(|id| id.as_raw_nonzero().to_string() == parent);
@@ -307,7 +326,7 @@ fn die_with_parent() -> Result<(), Problem> {
 
 /// Returns the addresses at which other machines reach this node. Replaces an unspecified address
 /// by the host that the member list has for this node.
-fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Addresses {
+fn advertised_addresses(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Addresses {
     let host = listed.and_then(|address| address.rsplit_once(':')).map(|(host, _)| host);
     let place = |bound: SocketAddr| match host {
         Some(host) if bound.ip().is_unspecified() => format!("{host}:{}", bound.port()),
@@ -340,7 +359,7 @@ fn check_distinct_addresses(places: &[(&str, &str)]) -> Result<(), Problem> {
                 let what = format_args!(
                     "--{other} {elsewhere} and --{flag} {address} are the same address"
                 );
-                return Err(Problem::usage(what).hint("give each its own port"));
+                return Err(Problem::usage_error(what).with_hint("give each its own port"));
             }
         }
     }

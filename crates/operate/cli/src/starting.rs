@@ -2,13 +2,13 @@
 
 use std::{process, sync::Arc, thread};
 
-use quorate::{NodeHost, NodeId, Opening, Passwords, Protection, Starter, StateMachine};
+use quorate::{NodeHost, NodeId, OpeningStep, Passwords, Protection, Starter, StateMachine};
 use quorate_admin::server::{self, Admin};
 use quorate_kv::store::lsm;
 use quorate_net::{Handle, Listeners, Reactor, Wake, plane::KeyFile};
 use quorate_node::{
     Identity, LockedFolder,
-    streams::{Doors, StreamFront},
+    streams::{CombinedFront, StreamFront},
 };
 use quorate_replica::{front::Front, status::Addresses};
 
@@ -16,8 +16,8 @@ use crate::{
     certificates,
     config::Store,
     joining,
-    manager::Manager,
-    output::{Exit, Problem, print, progress},
+    manager::ServiceManager,
+    output::{Exit, Problem, print_line, progress},
     plane_keys,
     stop::StopRequest,
 };
@@ -26,31 +26,31 @@ use crate::{
 pub(crate) type EndReactor = Box<dyn Fn() + Send>;
 
 /// A node that has its identity but is not running yet.
-pub(crate) struct Starting {
-    pub(crate) known: quorate::Settings,
+pub(crate) struct StartingNode {
+    pub(crate) settings: quorate::Settings,
     pub(crate) identity: Identity<LockedFolder>,
     pub(crate) addresses: Addresses,
     pub(crate) store: Store,
     pub(crate) listeners: Listeners,
     /// Server at the peer address, until the reactor replaces it.
-    pub(crate) start_server: quorate_net::Starting,
+    pub(crate) peer_server: quorate_net::StartupResponder,
     pub(crate) admin: Admin,
     pub(crate) stop: StopRequest<EndReactor>,
-    pub(crate) announce: Announce,
-    pub(crate) manager: Manager,
+    pub(crate) announcement: AddressAnnouncement,
+    pub(crate) manager: ServiceManager,
     /// Admin addresses of the cluster that the node joins.
-    pub(crate) join: Vec<String>,
+    pub(crate) join_addresses: Vec<String>,
     /// Keys that authenticate datagrams, if a key file is given.
-    pub(crate) keys: Option<KeyFile>,
+    pub(crate) key_file: Option<KeyFile>,
 }
 
-impl Starting {
+impl StartingNode {
     /// Reports that the store is being opened. Returns the number of files that it may open.
-    pub(crate) fn opens_store(&self) -> usize {
-        self.admin.starting("opening the store");
-        self.manager.does("opening the store");
+    pub(crate) fn report_opening_store(&self) -> usize {
+        self.admin.set_starting("opening the store");
+        self.manager.report_activity("opening the store");
         self.manager.report_progress();
-        self.known.descriptors.store_files
+        self.settings.descriptors.store_files_max
     }
 
     /// Runs the node until it is stopped. `serve` may start a server outside of the reactor. The
@@ -63,20 +63,20 @@ impl Starting {
         serve: impl FnOnce(Handle) -> Result<Serves, Problem>,
     ) -> Result<Exit, Problem> {
         let (admin, manager) = (&self.admin, &self.manager);
-        let announce = &mut self.announce;
-        admin.starting("opening the log");
-        manager.does("opening the log");
+        let announce = &mut self.announcement;
+        admin.set_starting("opening the log");
+        manager.report_activity("opening the log");
         manager.report_progress();
-        let tell = &mut |opening: Opening<'_>| match opening {
-            Opening::Disk(why) => progress(why),
-            Opening::ReadingLog(reading) => {
-                admin.reading(reading);
+        let tell = &mut |opening: OpeningStep<'_>| match opening {
+            OpeningStep::Disk(why) => progress(why),
+            OpeningStep::ReadingLog(reading) => {
+                admin.set_reading(reading);
                 manager.report_reading(reading);
             }
-            Opening::Waiting(why) => {
-                announce.now();
-                admin.starting(why);
-                manager.does(why);
+            OpeningStep::Waiting(why) => {
+                announce.announce();
+                admin.set_starting(why);
+                manager.report_activity(why);
                 progress(why);
             }
         };
@@ -84,50 +84,51 @@ impl Starting {
             manager.report_progress();
             self.stop.is_stop_requested()
         };
-        let passwords = passwords()?;
+        let passwords = start_passwords()?;
         let wakes = wake.into_iter().chain([Arc::clone(passwords.wake())]);
         let streams = StreamFront::default().with_checker(Box::new(passwords));
-        let front = Doors::new(front, streams);
+        let front = CombinedFront::new(front, streams);
         let opened = quorate::open(
-            &self.known,
+            &self.settings,
             self.identity,
             self.addresses,
             service,
             front,
-            Starter { tell, stop },
+            Starter { report_step: tell, stop },
         );
         let (host, net) = match opened {
-            Err(error) if error.code == quorate::STOPPED => return Ok(Exit::Done),
+            Err(error) if error.code == quorate::STOPPED_CODE => return Ok(Exit::Done),
             opened => opened?,
         };
         log_start(host.identity(), self.store);
-        let (node, joins) = (host.identity().founding().node, host.identity().joins());
+        let (node, joins) = (host.identity().founding().node, host.identity().joining_role());
         end_on_panic();
-        drop(self.start_server);
-        let host = wakes.fold(host, NodeHost::woken_by);
+        drop(self.peer_server);
+        let host = wakes.fold(host, NodeHost::with_wake_source);
         let (reactor, handle) = Reactor::new(net, self.listeners, host)
-            .map_err(|error| Problem::io("start the reactor", &error))?;
+            .map_err(|error| Problem::io_error("start the reactor", &error))?;
         let serves = serve(handle.clone())?;
         self.admin.set_running(handle.clone(), self.store.name());
         if let Some(role) = joins {
-            joining::follow_promotion(handle.clone(), node, role, self.join)
-                .map_err(|error| Problem::io("start a thread", &error))?;
+            joining::follow_promotion(handle.clone(), node, role, self.join_addresses)
+                .map_err(|error| Problem::io_error("start a thread", &error))?;
         }
-        if let Some(keys) = self.keys {
+        if let Some(keys) = self.key_file {
             plane_keys::reload_in_background(handle.clone(), keys)
-                .map_err(|error| Problem::io("start a thread", &error))?;
+                .map_err(|error| Problem::io_error("start a thread", &error))?;
         }
-        if let Protection::Tls(trust) = self.known.protection {
+        if let Protection::Tls(trust) = self.settings.protection {
             certificates::reload_in_background(trust)
-                .map_err(|error| Problem::io("start a thread", &error))?;
+                .map_err(|error| Problem::io_error("start a thread", &error))?;
         }
         let followed = self.manager.follow_reactor(handle.clone());
-        followed.map_err(|error| Problem::io("start a thread", &error))?;
+        followed.map_err(|error| Problem::io_error("start a thread", &error))?;
         self.stop.set_stopper(Box::new(move || handle.stop()));
-        self.announce.now();
-        let host = reactor.run().map_err(|error| Problem::io("the reactor failed", &error))?;
+        self.announcement.announce();
+        let host =
+            reactor.run().map_err(|error| Problem::io_error("the reactor failed", &error))?;
         drop(serves);
-        host.finish().map_err(quorate::Error::from)?;
+        host.finish_clean_stop().map_err(quorate::Error::from)?;
         tracing::info!("stopped");
         Ok(Exit::Done)
     }
@@ -135,8 +136,8 @@ impl Starting {
 
 /// Starts a password checker. Each frontend has its own, so that password guessing at one frontend
 /// does not delay logins at another.
-pub(crate) fn passwords() -> Result<Passwords, Problem> {
-    Passwords::start().map_err(|error| Problem::io("start a thread for passwords", &error))
+pub(crate) fn start_passwords() -> Result<Passwords, Problem> {
+    Passwords::start().map_err(|error| Problem::io_error("start a thread for passwords", &error))
 }
 
 fn log_start(identity: &Identity<LockedFolder>, store: Store) {
@@ -152,18 +153,18 @@ fn log_start(identity: &Identity<LockedFolder>, store: Store) {
 
 /// Announcement of the node's addresses, to be printed and sent to the service manager once the
 /// node has its id.
-pub(crate) struct Announce {
+pub(crate) struct AddressAnnouncement {
     node: Option<NodeId>,
-    places: Option<String>,
-    manager: Manager,
+    address_line: Option<String>,
+    manager: ServiceManager,
 }
 
-impl Announce {
+impl AddressAnnouncement {
     pub(crate) fn new(
         node: Option<NodeId>,
         listeners: &Listeners,
         admin: &Admin,
-        manager: Manager,
+        manager: ServiceManager,
     ) -> Self {
         let client = listeners.client_address();
         let places = format!(
@@ -177,23 +178,23 @@ impl Announce {
         let raw = listeners.raw_stream_address();
         let raw = raw.map_or_else(String::new, |raw| format!(" stream-raw={raw}"));
         let places = format!("{places}{stream}{raw}");
-        Self { node, places: Some(places), manager }
+        Self { node, address_line: Some(places), manager }
     }
 
     pub(crate) fn set_node_id(&mut self, node: NodeId) {
         self.node = Some(node);
     }
 
-    pub(crate) fn now(&mut self) {
+    pub(crate) fn announce(&mut self) {
         if let Some(node) = self.node
-            && let Some(places) = self.places.take()
+            && let Some(places) = self.address_line.take()
         {
             let line = format!("ready node={node} {places}");
             let manager = self.manager.clone();
             // A full pipe must not block the node.
             let say = move || {
-                print(&line);
-                manager.ready();
+                print_line(&line);
+                manager.report_ready();
             };
             if let Err(error) = thread::Builder::new().name("ready".to_owned()).spawn(say) {
                 tracing::warn!("cannot print that the node is ready: {error}");
@@ -208,7 +209,7 @@ fn end_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         report(info);
-        if !server::is_this_thread() && !lsm::gets_over_panics_here() {
+        if !server::is_admin_thread() && !lsm::gets_over_panics_here() {
             process::exit(Exit::Failed as i32);
         }
     }));

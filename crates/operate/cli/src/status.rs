@@ -13,17 +13,17 @@ use std::{
 use clap::Args;
 use quorate_admin::{
     look::query_cluster,
-    units::{self, bytes, slot, span},
+    units::{self, format_bytes, format_slot, format_span},
     view::{
-        Answer, BallotView, ClusterView, MemberView, NodeView, PlanView, PlaneView, STARTING,
+        Answer, BallotView, ClusterView, MemberView, NodeView, PlanView, PlaneView, STARTING_CODE,
         StreamsView,
     },
 };
 
 use crate::{
     addresses::{DEFAULT_ADMIN, address_argument},
-    output::{Exit, Output, Problem, table},
-    top::lost_quorum,
+    output::{Exit, Output, Problem, format_table},
+    top::lost_quorum_text,
     values::{Number, Unit},
 };
 
@@ -45,34 +45,34 @@ pub(crate) struct StatusArgs {
 pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {
     if !args.watch {
         let cluster = match args.wait {
-            Some(seconds) => wait::wait(&args.admin, Duration::from_secs(seconds))?,
+            Some(seconds) => wait::wait_until_serving(&args.admin, Duration::from_secs(seconds))?,
             None => query_cluster(&args.admin)?,
         };
-        output.result(&cluster, || human(&cluster, io::stdout().is_terminal()));
-        return Ok(match serves(&cluster) {
+        output.print_result(&cluster, || human(&cluster, io::stdout().is_terminal()));
+        return Ok(match is_serving(&cluster) {
             true => Exit::Done,
             false => Exit::Unreachable,
         });
     }
-    watch::watch(&args.admin, output)
+    watch::watch_cluster(&args.admin, output)
 }
 
 /// Returns whether the cluster has a leader, and enough voters to write.
-fn serves(cluster: &ClusterView) -> bool {
-    cluster.leader.is_some() && lost_quorum(cluster).is_none()
+fn is_serving(cluster: &ClusterView) -> bool {
+    cluster.leader.is_some() && lost_quorum_text(cluster).is_none()
 }
 
 fn human(cluster: &ClusterView, colours: bool) -> String {
-    let with_planes = has_planes(cluster);
-    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
-    let mut stored = vec![STORED.map(str::to_owned).to_vec()];
+    let with_planes = uses_other_planes(cluster);
+    let mut rows = vec![MEMBER_COLUMNS.map(str::to_owned).to_vec()];
+    let mut stored = vec![DISK_COLUMNS.map(str::to_owned).to_vec()];
     let mut notes = String::new();
     for answer in &cluster.nodes {
         let name = answer.node().map_or_else(|| "?".to_owned(), |node| node.to_string());
         match answer {
             Answer::Node(view) => {
-                rows.push(row(view, cluster));
-                stored.push(stored_row(view));
+                rows.push(member_row(view, cluster));
+                stored.push(disk_row(view));
                 let progress = view.progress.as_ref().map(ToString::to_string);
                 let device = view.device.as_ref().map(ToString::to_string);
                 if let Some(error) = &view.error {
@@ -82,14 +82,14 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
                     };
                     notes.push_str(&format!("{red}node {name}: {error}{plain}\n"));
                 }
-                let plane = plane(view.node, cluster).filter(|_| with_planes);
+                let plane = format_plane(view.node, cluster).filter(|_| with_planes);
                 let all = view.notices.iter().chain(&progress).chain(&device).chain(&plane);
                 for note in all {
                     notes.push_str(&format!("node {name}: {note}\n"));
                 }
             }
             Answer::Starting { error, .. } => {
-                rows.push(vec![name.clone(), STARTING.to_owned()]);
+                rows.push(vec![name.clone(), STARTING_CODE.to_owned()]);
                 notes.push_str(&format!("node {name} is starting: {error}\n"));
             }
             Answer::Unreachable { error, .. } => {
@@ -103,7 +103,7 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
         let waits = waits.map_or_else(String::new, |waits| format!("; waits: {waits}"));
         notes.insert_str(0, &format!("plan {}: {}{waits}\n", plan.id, plan.what));
     }
-    if let Some(lost) = lost_quorum(cluster) {
+    if let Some(lost) = lost_quorum_text(cluster) {
         notes.insert_str(0, &format!("{lost}\n"));
     }
     for stranger in &cluster.strangers {
@@ -112,14 +112,14 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
     let break_before_notes = if notes.is_empty() { "" } else { "\n" };
     let stored = match stored.len() {
         1 => String::new(),
-        _ => format!("\n{}", table(&stored)),
+        _ => format!("\n{}", format_table(&stored)),
     };
-    format!("{}\n\n{}{stored}{break_before_notes}{notes}", headline(cluster), table(&rows))
+    format!("{}\n\n{}{stored}{break_before_notes}{notes}", headline(cluster), format_table(&rows))
 }
 
 /// Returns the plan in progress, as reported by the leader.
 fn plan_in_progress(cluster: &ClusterView) -> Option<&PlanView> {
-    let views = || cluster.nodes.iter().filter_map(Answer::view);
+    let views = || cluster.nodes.iter().filter_map(Answer::node_view);
     let leader = views().find(|view| Some(view.node) == cluster.leader);
     let view = leader.or_else(|| views().max_by_key(|view| view.applied))?;
     view.plan.as_ref()
@@ -132,9 +132,9 @@ fn headline(cluster: &ClusterView) -> String {
         Some(leader) => format!("node {leader} leads"),
         None => "no leader".to_owned(),
     };
-    let views = || cluster.nodes.iter().filter_map(Answer::view);
+    let views = || cluster.nodes.iter().filter_map(Answer::node_view);
     let leads = views().find(|view| Some(view.node) == cluster.leader);
-    let ring = leads.and_then(ring);
+    let ring = leads.and_then(format_ring);
     let ring = ring.map_or_else(String::new, |way| format!(", votes pass along a ring: {way}"));
     let streams = leads.or_else(|| views().max_by_key(|view| view.applied));
     let streams = streams.map(|view| &view.streams).filter(|streams| streams.count > 0);
@@ -142,28 +142,28 @@ fn headline(cluster: &ClusterView) -> String {
         format!(", byte streams {count}, open {open}")
     });
     // Shown only if a higher level is available.
-    let level = leads.map(|view| &view.level).filter(|level| level.may_rise());
+    let level = leads.map(|view| &view.level).filter(|level| level.has_higher_level());
     let level = level.map_or_else(String::new, |level| {
-        format!(", feature level {}: {}", level.level, level.prospect())
+        format!(", feature level {}: {}", level.level, level.raise_outlook())
     });
     let settings = views().next().map(|view| {
         let NodeView { durability, store, .. } = view;
-        format!(" ({durability}, store {store}, era {})", units::era(view.era))
+        format!(" ({durability}, store {store}, era {})", units::format_era(view.era))
     });
     let settings = settings.unwrap_or_default();
     format!("cluster {id}{settings}: {leader}{ring}{streams}{level}")
 }
 
 /// Formats the ring that relays votes to a leader, or returns `None` if votes are sent directly.
-fn ring(view: &NodeView) -> Option<String> {
+fn format_ring(view: &NodeView) -> Option<String> {
     let nodes: Vec<String> = view.ring.iter().map(u32::to_string).collect();
     (!nodes.is_empty()).then(|| nodes.join(" → "))
 }
 
-const HEAD: [&str; 8] =
+const MEMBER_COLUMNS: [&str; 8] =
     ["node", "role", "ballot", "decided", "applied", "durable", "lag", "client"];
 
-fn row(view: &NodeView, cluster: &ClusterView) -> Vec<String> {
+fn member_row(view: &NodeView, cluster: &ClusterView) -> Vec<String> {
     let own = view.members.iter().find(|member| member.node == view.node);
     let client = own.and_then(|member| member.client.clone());
     let BallotView { era, round, node } = view.ballot;
@@ -173,59 +173,61 @@ fn row(view: &NodeView, cluster: &ClusterView) -> Vec<String> {
             true => "removed".to_owned(),
             false => view.role.clone(),
         },
-        format!("{}.{round}.{node}", units::era(era)),
-        slot(view.decided),
-        slot(view.applied),
-        slot(view.durable),
-        lag(view.node, cluster).map_or_else(String::new, |lag| lag.to_string()),
+        format!("{}.{round}.{node}", units::format_era(era)),
+        format_slot(view.decided),
+        format_slot(view.applied),
+        format_slot(view.durable),
+        lag_slots(view.node, cluster).map_or_else(String::new, |lag| lag.to_string()),
         client.unwrap_or_default(),
     ]
 }
 
 /// Columns of the table of disks. It is separate so that both tables fit into 100 columns.
-const STORED: [&str; 9] =
+const DISK_COLUMNS: [&str; 9] =
     ["node", "log from", "log", "grows", "free", "full in", "snapshot", "streams", "scrubbed"];
 
-fn stored_row(view: &NodeView) -> Vec<String> {
+fn disk_row(view: &NodeView) -> Vec<String> {
     let rate = view.disk.log_bytes_per_second;
     let snapshot = view.snapshot;
     vec![
         view.node.to_string(),
-        slot(view.log_start),
-        bytes(view.log_bytes),
-        rate.map_or_else(String::new, |rate| format!("{}/s", bytes(rate))),
-        view.disk.free_bytes.map_or_else(String::new, bytes),
-        view.disk.full_in_seconds.map_or_else(String::new, span),
-        snapshot.map_or_else(String::new, |at| format!("{}, {}", slot(at.slot), bytes(at.bytes))),
-        view.streams.shown(),
+        format_slot(view.log_start),
+        format_bytes(view.log_bytes),
+        rate.map_or_else(String::new, |rate| format!("{}/s", format_bytes(rate))),
+        view.disk.free_bytes.map_or_else(String::new, format_bytes),
+        view.disk.full_in_seconds.map_or_else(String::new, format_span),
+        snapshot.map_or_else(String::new, |at| {
+            format!("{}, {}", format_slot(at.slot), format_bytes(at.bytes))
+        }),
+        view.streams.short_summary(),
         view.scrub.to_string(),
     ]
 }
 
 /// Returns the leader's view of a member.
-fn as_led(node: u32, cluster: &ClusterView) -> Option<&MemberView> {
-    let mut views = cluster.nodes.iter().filter_map(Answer::view);
+fn member_by_leader(node: u32, cluster: &ClusterView) -> Option<&MemberView> {
+    let mut views = cluster.nodes.iter().filter_map(Answer::node_view);
     let leader = views.find(|view| Some(view.node) == cluster.leader)?;
     let mut members = leader.members.iter();
     members.find(|member| member.node == node)
 }
 
 /// Returns the lag of a node in slots, as reported by its leader.
-fn lag(node: u32, cluster: &ClusterView) -> Option<u64> {
-    as_led(node, cluster)?.lag
+fn lag_slots(node: u32, cluster: &ClusterView) -> Option<u64> {
+    member_by_leader(node, cluster)?.lag
 }
 
 /// Returns whether a plane other than TCP is in use or was requested.
-fn has_planes(cluster: &ClusterView) -> bool {
-    let views = cluster.nodes.iter().filter_map(Answer::view);
+fn uses_other_planes(cluster: &ClusterView) -> bool {
+    let views = cluster.nodes.iter().filter_map(Answer::node_view);
     let mut planes =
         views.flat_map(|view| &view.members).filter_map(|member| member.plane.as_ref());
     planes.any(|plane| plane.way != "tcp" || plane.why.is_some())
 }
 
 /// Formats the plane over which the leader reaches a node.
-fn plane(node: u32, cluster: &ClusterView) -> Option<String> {
-    let plane = as_led(node, cluster).and_then(|member| member.plane.as_ref());
+fn format_plane(node: u32, cluster: &ClusterView) -> Option<String> {
+    let plane = member_by_leader(node, cluster).and_then(|member| member.plane.as_ref());
     plane.map(|view| {
         let PlaneView { way, frames, rtt_us, why } = view;
         // The default frame interface is not shown.
@@ -249,7 +251,7 @@ mod tests {
             client: Some(format!("h:{node}")),
             lag,
             plane: None,
-            ..fixtures::member(1, node)
+            ..fixtures::sample_member(1, node)
         };
         NodeView {
             cluster: "ab".to_owned(),
@@ -260,7 +262,7 @@ mod tests {
             snapshot: None,
             disk: DiskView::default(),
             members: vec![member(1, None), member(2, Some(7))],
-            ..fixtures::view(node)
+            ..fixtures::sample_status(node)
         }
     }
 
@@ -351,19 +353,20 @@ node 5: this node was removed from the cluster
     /// The words are those of `quorate top`, and scripts see the exit code.
     #[test]
     fn a_cluster_without_a_quorum_or_a_leader_does_not_serve() {
-        let follower = |leader| Answer::Node(Box::new(NodeView { leader, ..fixtures::view(2) }));
+        let follower =
+            |leader| Answer::Node(Box::new(NodeView { leader, ..fixtures::sample_status(2) }));
         let gone =
             |node| Answer::Unreachable { node: Some(node), error: format!("{node} is down") };
         let cluster = ClusterView::new(vec![gone(1), follower(None), gone(3)]);
         let shown = human(&cluster, false);
         let lost = "\nQuorum lost: 1 of 2 needed votes available. Nothing is written. Restart nodes 1 and 3 (1 is down; 3 is down).";
         assert!(shown.contains(lost), "{shown}");
-        assert!(!serves(&cluster));
+        assert!(!is_serving(&cluster));
         // Before the cluster exists, no node knows its voters.
         let error = "waiting for the founder".to_owned();
         let waits = Answer::Starting { node: Some(2), error, progress: None };
-        assert!(!serves(&ClusterView::new(vec![waits])));
-        assert!(serves(&ClusterView::new(vec![follower(Some(1))])));
+        assert!(!is_serving(&ClusterView::new(vec![waits])));
+        assert!(is_serving(&ClusterView::new(vec![follower(Some(1))])));
     }
 
     #[test]

@@ -16,9 +16,10 @@ use crate::{
 
 pub(crate) fn select_store(identity: &Identity<LockedFolder>) -> Result<Store, Problem> {
     let name = &identity.founding().store;
-    Store::named(name).ok_or_else(|| {
+    Store::parse_name(name).ok_or_else(|| {
         let what = format_args!("the folder uses an unknown store, {name}");
-        Problem::new(Exit::Failed, "unknown_store", what).hint("start the version that created it")
+        Problem::new(Exit::Failed, "unknown_store", what)
+            .with_hint("start the version that created it")
     })
 }
 
@@ -41,7 +42,7 @@ pub(crate) fn open_engine(folder: &Path, files_max: usize) -> Result<LsmStore, P
     let opened = LsmStore::open_with(folder, limits);
     let (opened, set_aside) = opened.map_err(|error| {
         let hint = store_hint(&error.failure);
-        Problem::new(Exit::Failed, "store", error).hint(hint)
+        Problem::new(Exit::Failed, "store", error).with_hint(hint)
     })?;
     if let Some(why) = set_aside {
         tracing::warn!(%why, "the store is damaged: rebuilding it from the log");

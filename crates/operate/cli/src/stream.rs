@@ -13,8 +13,8 @@ mod trim;
 use std::fmt;
 
 use clap::{Args, Subcommand};
-use quorate_admin::{client::remedy, units::date};
-use quorate_client::stream::{Code, Error, Info, Keep, Options, Streams};
+use quorate_admin::{client::tls_remedy, units::format_date};
+use quorate_client::stream::{Error, ErrorCode, Options, Retention, StreamInfo, Streams};
 use serde::Serialize;
 
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Default stream address of a node.
-const DEFAULT_STREAM: &str = "127.0.0.1:7453";
+const DEFAULT_STREAM_ADDRESS: &str = "127.0.0.1:7453";
 
 /// Subcommands of `quorate stream`.
 #[derive(Debug, Subcommand)]
@@ -63,13 +63,13 @@ pub(crate) enum StreamCommand {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Place {
     /// Stream addresses of one or more nodes
-    #[arg(long, env = "QUORATE_STREAM", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_STREAM, value_parser = address_argument)]
+    #[arg(long, env = "QUORATE_STREAM", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_STREAM_ADDRESS, value_parser = address_argument)]
     stream: Vec<String>,
 }
 
 impl Place {
-    fn streams(&self) -> Streams {
-        Streams::new(&self.stream, options())
+    fn streams_client(&self) -> Streams {
+        Streams::new(&self.stream, client_options())
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct OneStream {
 
 /// JSON document about one stream.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct View {
+struct StreamView {
     name: String,
     /// State of the stream: `open` or `closed`.
     state: &'static str,
@@ -105,46 +105,46 @@ struct View {
     keep_ms: Option<u64>,
 }
 
-impl View {
-    fn of(info: Info) -> Self {
+impl StreamView {
+    fn from_info(info: StreamInfo) -> Self {
         Self {
             name: info.name,
-            state: match info.finished {
+            state: match info.is_finished {
                 true => "closed",
                 false => "open",
             },
             start: info.start,
-            durable: info.end,
-            bytes: info.end.saturating_sub(info.start),
-            writer: info.writer,
-            pieces: info.pieces,
+            durable: info.durable_end,
+            bytes: info.durable_end.saturating_sub(info.start),
+            writer: info.writer_node,
+            pieces: info.piece_count,
             created: format_time(info.created_ms / 1000),
-            keep_bytes: info.keep.bytes,
-            keep_ms: info.keep.age_ms,
+            keep_bytes: info.retention.bytes,
+            keep_ms: info.retention.age_max_ms,
         }
     }
 
     /// Formats both retention limits in a short form.
     fn format_retention(&self) -> String {
-        keep::format_limits(Keep { bytes: self.keep_bytes, age_ms: self.keep_ms })
+        keep::format_limits(Retention { bytes: self.keep_bytes, age_max_ms: self.keep_ms })
     }
 }
 
 /// Formats a Unix time in seconds as an ISO 8601 date and time.
 pub(crate) fn format_time(seconds: u64) -> String {
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
-    let day = date(seconds);
+    let day = format_date(seconds);
     format!("{day}T{hours:02}:{minutes:02}:{:02}Z", seconds % 60)
 }
 
 /// Returns the options of a stream client, including the certificate and the login.
-fn options() -> Options {
+fn client_options() -> Options {
     Options { tls: certificate(), login: login(), ..Options::default() }
 }
 
 pub(crate) fn run(command: &StreamCommand, output: Output) -> Result<Exit, Problem> {
     let has_progress = matches!(command, StreamCommand::Put(_) | StreamCommand::Cat(_));
-    let _waiting = (!has_progress).then(|| report_waiting(options().open));
+    let _waiting = (!has_progress).then(|| report_waiting(client_options().open));
     match command {
         StreamCommand::Put(args) => put::run(args, output),
         StreamCommand::Cat(args) => cat::run(args, output),
@@ -157,64 +157,64 @@ pub(crate) fn run(command: &StreamCommand, output: Output) -> Result<Exit, Probl
 }
 
 /// Converts a client error to a problem. `what` describes the failed operation.
-pub(crate) fn problem(error: &Error, what: impl fmt::Display) -> Problem {
+pub(crate) fn client_problem(error: &Error, what: impl fmt::Display) -> Problem {
     let found = |exit, code| Problem::new(exit, code, format_args!("{what}: {error}"));
     match error {
         Error::Unreachable(why) => found(Exit::Unreachable, "unreachable")
-            .hint(remedy(why).unwrap_or("check that this is the --stream address of a running node, and that the cluster has a quorum")),
-        Error::Lost { .. } => found(Exit::Violation, "data_loss")
-            .hint("acknowledged bytes are lost; run 'quorate log verify' and read the logs of the nodes"),
-        Error::Ahead { .. } | Error::Short { .. } | Error::Skipped { .. } => {
-            found(Exit::Violation, "bad_answer").hint("a node contradicts an earlier answer: please report this")
+            .with_hint(tls_remedy(why).unwrap_or("check that this is the --stream address of a running node, and that the cluster has a quorum")),
+        Error::AcknowledgedLost { .. } => found(Exit::Violation, "data_loss")
+            .with_hint("acknowledged bytes are lost; run 'quorate log verify' and read the logs of the nodes"),
+        Error::NodeAhead { .. } | Error::ClosedEarly { .. } | Error::WrongPosition { .. } => {
+            found(Exit::Violation, "bad_answer").with_hint("a node contradicts an earlier answer: please report this")
         }
-        Error::Replaced => found(Exit::Failed, "replaced"),
-        Error::Machine(_) => found(Exit::Failed, "io"),
+        Error::StreamReplaced => found(Exit::Failed, "replaced"),
+        Error::LocalResource(_) => found(Exit::Failed, "io"),
         Error::Refused(refusal) => {
             let hint = match (refusal.hint.as_str(), error.code()) {
-                ("", Some(code)) => hint(code, refusal.position),
+                ("", Some(code)) => error_hint(code, refusal.position),
                 (given, _) => given.to_owned(),
             };
-            found(Exit::Failed, error.code().map_or("refused", error_word)).hint(hint)
+            found(Exit::Failed, error.code().map_or("refused", error_code_name)).with_hint(hint)
         }
     }
 }
 
 /// Returns the machine-readable code of an error.
-const fn error_word(code: Code) -> &'static str {
+const fn error_code_name(code: ErrorCode) -> &'static str {
     match code {
-        Code::Malformed => "malformed",
-        Code::Version => "version",
-        Code::OutOfOrder => "out_of_order",
-        Code::Name => "bad_name",
-        Code::Unknown => "unknown_stream",
-        Code::Exists => "exists",
-        Code::Finished => "closed",
-        Code::InUse => "in_use",
-        Code::Fenced => "fenced",
-        Code::TooManyStreams => "too_many_streams",
-        Code::TooManyPieces => "too_many_pieces",
-        Code::BehindEnd => "behind_end",
-        Code::Trimmed => "trimmed",
-        Code::Forbidden => "forbidden",
-        Code::WrongPassword => "wrong_password",
-        Code::Busy => "busy",
-        Code::NoQuorum => "no_quorum",
-        Code::Stopping => "stopping",
-        Code::Unavailable => "unavailable",
-        Code::Uncertain => "uncertain",
+        ErrorCode::Malformed => "malformed",
+        ErrorCode::Version => "version",
+        ErrorCode::OutOfOrder => "out_of_order",
+        ErrorCode::Name => "bad_name",
+        ErrorCode::Unknown => "unknown_stream",
+        ErrorCode::Exists => "exists",
+        ErrorCode::Finished => "closed",
+        ErrorCode::InUse => "in_use",
+        ErrorCode::Fenced => "fenced",
+        ErrorCode::TooManyStreams => "too_many_streams",
+        ErrorCode::TooManyPieces => "too_many_pieces",
+        ErrorCode::PastEnd => "behind_end",
+        ErrorCode::Trimmed => "trimmed",
+        ErrorCode::Forbidden => "forbidden",
+        ErrorCode::WrongPassword => "wrong_password",
+        ErrorCode::Busy => "busy",
+        ErrorCode::NoQuorum => "no_quorum",
+        ErrorCode::Stopping => "stopping",
+        ErrorCode::Unavailable => "unavailable",
+        ErrorCode::Uncertain => "uncertain",
     }
 }
 
 /// Returns the hint for an error that the node sent without one.
-fn hint(code: Code, position: u64) -> String {
+fn error_hint(code: ErrorCode, position: u64) -> String {
     match code {
-        Code::Exists => {
+        ErrorCode::Exists => {
             "use --append to write at its end, or --resume to continue the same file".to_owned()
         }
-        Code::InUse => "--takeover locks out the current writer permanently".to_owned(),
-        Code::Unknown => "'quorate stream ls' lists the streams".to_owned(),
-        Code::Trimmed => format!("it starts at {position}: use --from {position}"),
-        Code::BehindEnd => format!("it ends at {position}"),
+        ErrorCode::InUse => "--takeover locks out the current writer permanently".to_owned(),
+        ErrorCode::Unknown => "'quorate stream ls' lists the streams".to_owned(),
+        ErrorCode::Trimmed => format!("it starts at {position}: use --from {position}"),
+        ErrorCode::PastEnd => format!("it ends at {position}"),
         _ => String::new(),
     }
 }
@@ -233,25 +233,26 @@ mod tests {
 
     #[test]
     fn a_node_that_expects_tls_has_its_own_hint() {
-        let unreachable = |why: &str| problem(&Error::Unreachable(why.to_owned()), "list streams");
-        assert_eq!(unreachable(&format!("h:1: {NEEDS_TLS}")).hint, remedy(NEEDS_TLS).unwrap());
+        let unreachable =
+            |why: &str| client_problem(&Error::Unreachable(why.to_owned()), "list streams");
+        assert_eq!(unreachable(&format!("h:1: {NEEDS_TLS}")).hint, tls_remedy(NEEDS_TLS).unwrap());
         assert!(unreachable("h:1: refused").hint.contains("quorum"));
     }
 
     #[test]
     fn json_has_retention_and_writer() {
-        let info = Info {
+        let info = StreamInfo {
             name: "a".to_owned(),
             id: 7,
-            finished: false,
-            writer: Some(2),
+            is_finished: false,
+            writer_node: Some(2),
             start: 10,
-            end: 25,
-            pieces: 3,
+            durable_end: 25,
+            piece_count: 3,
             created_ms: 1_700_000_000_999,
-            keep: Keep { bytes: Some(4096), age_ms: None },
+            retention: Retention { bytes: Some(4096), age_max_ms: None },
         };
-        let view = serde_json::to_string(&View::of(info)).unwrap();
+        let view = serde_json::to_string(&StreamView::from_info(info)).unwrap();
         assert_eq!(
             view,
             r#"{"name":"a","state":"open","start":10,"durable":25,"bytes":15,"writer":2,"pieces":3,"created":"2023-11-14T22:13:20Z","keep_bytes":4096,"keep_ms":null}"#

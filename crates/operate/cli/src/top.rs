@@ -28,11 +28,11 @@ use std::{
 use clap::Args;
 use ratatui::crossterm::event;
 
-pub(crate) use self::health::lost_quorum;
+pub(crate) use self::health::lost_quorum_text;
 use self::{
     app::{AfterKey, App},
-    gather::News,
-    screen::Paint,
+    gather::NodeResponse,
+    screen::TextStyles,
     terminal::Screen,
 };
 use crate::values::{Number, Unit};
@@ -57,22 +57,22 @@ pub(crate) struct TopArgs {
 }
 
 /// Maximum delay in handling updates, keys and signals.
-const PATIENCE: Duration = Duration::from_millis(100);
+const EVENT_DELAY_MAX: Duration = Duration::from_millis(100);
 /// Interval between redraws while no update arrives, so that displayed ages remain current.
-const OLDER: Duration = Duration::from_secs(1);
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &TopArgs, output: Output) -> Result<Exit, Problem> {
     check_terminal(output)?;
     let every = Duration::from_secs(args.every);
     let is_ended = Arc::new(AtomicBool::new(false));
     let end = Arc::clone(&is_ended);
-    signals::on_first_then_end(move || end.store(true, Ordering::SeqCst), terminal::give_back)?;
+    signals::on_first_then_end(move || end.store(true, Ordering::SeqCst), terminal::restore)?;
     let news = gather::start(&args.admin, every);
-    let news = news.map_err(|error| Problem::io("start a thread", &error))?;
-    let failed = |error: io::Error| Problem::io("the terminal", &error);
-    let mut screen = Screen::take().map_err(failed)?;
-    let exit = watch(&mut screen, &news, &is_ended, App::new(every)).map_err(failed);
-    let is_lost = screen.is_lost();
+    let news = news.map_err(|error| Problem::io_error("start a thread", &error))?;
+    let failed = |error: io::Error| Problem::io_error("the terminal", &error);
+    let mut screen = Screen::take_over().map_err(failed)?;
+    let exit = run_until_quit(&mut screen, &news, &is_ended, App::new(every)).map_err(failed);
+    let is_lost = screen.is_restored();
     drop(screen);
     match exit {
         // The panic message has been printed on the restored terminal.
@@ -90,7 +90,7 @@ fn check_terminal(output: Output) -> Result<(), Problem> {
     let needs = "'quorate top' needs a terminal";
     let no_terminal = |why: &str| {
         Problem::new(Exit::Usage, "no_terminal", format_args!("{needs}, {why}"))
-            .hint("use 'quorate status --watch', with --json for programs")
+            .with_hint("use 'quorate status --watch', with --json for programs")
     };
     if output.json {
         return Err(no_terminal("and has no JSON output"));
@@ -105,38 +105,38 @@ fn check_terminal(output: Output) -> Result<(), Problem> {
 }
 
 /// Handles updates and keys, and redraws the screen, until the user quits.
-fn watch(
+fn run_until_quit(
     screen: &mut Screen,
-    news: &Receiver<News>,
+    news: &Receiver<NodeResponse>,
     is_ended: &AtomicBool,
     mut app: App,
 ) -> io::Result<Exit> {
     // https://no-color.org
     let colours = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let paint = Paint { colours };
+    let paint = TextStyles { has_colours: colours };
     let (mut drawn, mut looked) = (None::<Instant>, Instant::now());
     let mut is_new = true;
     loop {
         let now = Instant::now();
         while let Ok(news) = news.try_recv() {
-            app.record_news(news, now);
+            app.record_response(news, now);
             is_new = true;
         }
-        if now.duration_since(looked) >= app.every {
+        if now.duration_since(looked) >= app.poll_interval {
             app.record_state(now);
             (looked, is_new) = (now, true);
         }
-        if is_new || drawn.is_none_or(|drawn| now.duration_since(drawn) >= OLDER) {
+        if is_new || drawn.is_none_or(|drawn| now.duration_since(drawn) >= REDRAW_INTERVAL) {
             let mut scroll_max = 0;
             let draw = |frame: &mut ratatui::Frame<'_>| {
-                scroll_max = screen::draw(frame, &app, now, paint);
+                scroll_max = screen::draw_screen(frame, &app, now, paint);
             };
             screen.terminal.draw(draw)?;
-            app.scroll_max = scroll_max;
+            app.scrolled_lines_max = scroll_max;
             (drawn, is_new) = (Some(now), false);
         }
-        let is_key = event::poll(PATIENCE);
-        if screen.is_lost() {
+        let is_key = event::poll(EVENT_DELAY_MAX);
+        if screen.is_restored() {
             return Ok(Exit::Failed);
         }
         if is_ended.load(Ordering::SeqCst) {
@@ -147,15 +147,15 @@ fn watch(
         }
         let event = event::read()?;
         is_new = true;
-        let Some(wish) = keys::wish(&event) else {
+        let Some(wish) = keys::event_action(&event) else {
             continue;
         };
         match app.apply_action(wish, Instant::now()) {
-            AfterKey::GoOn => {}
+            AfterKey::Continue => {}
             AfterKey::Quit => return Ok(Exit::Done),
             AfterKey::Interrupt => return Ok(Exit::Interrupted),
             AfterKey::Suspend => screen.suspend()?,
-            AfterKey::Redraw => screen.forget()?,
+            AfterKey::Redraw => screen.clear()?,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Request timeout. It exceeds the node's own timeout, so that the node reports the error.
-const WAIT: Duration = Duration::from_secs(15);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Arguments of `quorate transfer`.
 #[derive(Args, Clone, Debug)]
@@ -33,22 +33,22 @@ pub(crate) fn run(args: &TransferArgs, output: Output) -> Result<Exit, Problem> 
     let cluster = query_cluster(&args.admin)?;
     let address = leader_address(&cluster)?;
     let body = serde_json::to_string(&TransferRequest { to: args.to }).expect("plain data");
-    let response = client::post(&address, "/transfer", &body, WAIT)
-        .map_err(|error| Problem::unreachable(&address, error))?;
-    let transferred: Transferred = response.json().map_err(|refusal| {
+    let response = client::post(&address, "/transfer", &body, REQUEST_TIMEOUT)
+        .map_err(|error| Problem::unreachable_node(&address, error))?;
+    let transferred: Transferred = response.parse_json().map_err(|refusal| {
         let exit = if response.status >= 500 { Exit::Unreachable } else { Exit::Failed };
-        Problem::new(exit, "transfer_failed", refusal.message).hint(refusal.hint)
+        Problem::new(exit, "transfer_failed", refusal.message).with_hint(refusal.hint)
     })?;
-    output.result(&transferred, || transferred.leader.to_string());
+    output.print_result(&transferred, || transferred.leader.to_string());
     Ok(Exit::Done)
 }
 
 fn leader_address(cluster: &ClusterView) -> Result<String, Problem> {
     let leader = cluster.leader.ok_or_else(|| {
         Problem::new(Exit::Unreachable, "no_leader", "no leader with a quorum is known")
-            .hint("'quorate status' shows which nodes are missing")
+            .with_hint("'quorate status' shows which nodes are missing")
     })?;
-    let members = cluster.nodes.iter().filter_map(Answer::view).flat_map(|view| &view.members);
+    let members = cluster.nodes.iter().filter_map(Answer::node_view).flat_map(|view| &view.members);
     let known =
         members.filter(|member| member.node == leader).find_map(|member| member.admin.clone());
     known.ok_or_else(|| {
@@ -57,6 +57,6 @@ fn leader_address(cluster: &ClusterView) -> Result<String, Problem> {
             "unreachable",
             format_args!("the admin address of the leader, node {leader}, is not known"),
         )
-        .hint("give it with --admin")
+        .with_hint("give it with --admin")
     })
 }

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Subcommand};
 use quorate_admin::{
     client,
-    members::UNKNOWN_OUTCOME,
+    members::UNKNOWN_OUTCOME_CODE,
     users::{SetUser, UsersRequest, UsersView},
 };
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Request timeout. It exceeds the node's own timeout, so that the node reports the error.
-const WAIT: Duration = Duration::from_secs(15);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Subcommands of `quorate user`.
 #[derive(Clone, Debug, Subcommand)]
@@ -93,27 +93,30 @@ pub(crate) struct OpenArgs {
 pub(crate) fn run(command: &UserCommand, output: Output) -> Result<Exit, Problem> {
     let (asked, request) = match command {
         UserCommand::List(ListArgs { asked }) => (asked, None),
-        UserCommand::Set(set) => (&set.asked, Some(UsersRequest::Set(set.request()?))),
+        UserCommand::Set(set) => (&set.asked, Some(UsersRequest::Set(set.to_request()?))),
         UserCommand::Remove(RemoveArgs { name, asked }) => {
             let name = name.clone();
             (asked, Some(UsersRequest::Remove { name }))
         }
         UserCommand::Open(OpenArgs { yes: false, .. }) => {
             let what = "this allows everyone who can connect to do everything";
-            return Err(Problem::usage(what).hint("confirm with --yes"));
+            return Err(Problem::usage_error(what).with_hint("confirm with --yes"));
         }
         UserCommand::Open(OpenArgs { asked, .. }) => (asked, Some(UsersRequest::Open {})),
     };
-    let view = ask(asked.first()?, request.as_ref())?;
-    output.result(&view, || shown(&view));
+    let view = send_request(asked.first_answering()?, request.as_ref())?;
+    output.print_result(&view, || format_users(&view));
     Ok(Exit::Done)
 }
 
 impl SetArgs {
-    fn request(&self) -> Result<SetUser, Problem> {
+    fn to_request(&self) -> Result<SetUser, Problem> {
         let wants = self.password_file.is_some() || self.ask_password;
         let password = wants.then(|| {
-            password::read(self.password_file.as_deref(), &format!("password of {}", self.name))
+            password::read_password(
+                self.password_file.as_deref(),
+                &format!("password of {}", self.name),
+            )
         });
         Ok(SetUser {
             name: self.name.clone(),
@@ -127,25 +130,25 @@ impl SetArgs {
 
 /// Sends the request to a node. If the outcome is unknown, reports that instead of repeating the
 /// request.
-fn ask(address: &str, request: Option<&UsersRequest>) -> Result<UsersView, Problem> {
+fn send_request(address: &str, request: Option<&UsersRequest>) -> Result<UsersView, Problem> {
     let body = request.map(|request| serde_json::to_string(request).expect("plain data"));
     let response = match &body {
-        Some(body) => client::post(address, "/users", body, WAIT),
-        None => client::get(address, "/users", WAIT),
+        Some(body) => client::post(address, "/users", body, REQUEST_TIMEOUT),
+        None => client::get(address, "/users", REQUEST_TIMEOUT),
     };
-    let response = response.map_err(|error| Problem::unreachable(address, error))?;
-    response.json().map_err(|refusal| {
+    let response = response.map_err(|error| Problem::unreachable_node(address, error))?;
+    response.parse_json().map_err(|refusal| {
         let (exit, code) = match (response.status, &*refusal.code) {
-            (_, UNKNOWN_OUTCOME) => (Exit::Unreachable, "unknown_outcome"),
+            (_, UNKNOWN_OUTCOME_CODE) => (Exit::Unreachable, "unknown_outcome"),
             (401 | 403, _) => (Exit::Failed, "forbidden"),
             (500.., _) => (Exit::Unreachable, "unavailable"),
             _ => (Exit::Failed, "refused"),
         };
-        Problem::new(exit, code, refusal.message).hint(refusal.hint)
+        Problem::new(exit, code, refusal.message).with_hint(refusal.hint)
     })
 }
 
-fn shown(view: &UsersView) -> String {
+fn format_users(view: &UsersView) -> String {
     if view.open {
         return "no users: everyone who can connect may do everything; the first user must be an admin\n\
                 next: quorate user set NAME --role admin --ask-password"
@@ -192,8 +195,8 @@ administrator  admin     certificate or password
 default        reader    nothing
 web            writer    certificate
 ";
-        assert_eq!(shown(&view), expected);
+        assert_eq!(format_users(&view), expected);
         let open = UsersView { open: true, users: Vec::new() };
-        assert!(shown(&open).contains("quorate user set NAME --role admin"));
+        assert!(format_users(&open).contains("quorate user set NAME --role admin"));
     }
 }

@@ -3,7 +3,7 @@
 use std::{fmt::Display, io, thread, time::Duration};
 
 /// Interval at which files are checked.
-const EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Starts a thread that calls `look` at each interval. Logs an error once, noting that the previous
 /// `what` remain in use.
@@ -15,7 +15,7 @@ pub(crate) fn follow<E: Display>(
     let run = move || {
         let mut told = None;
         loop {
-            thread::sleep(EVERY);
+            thread::sleep(CHECK_INTERVAL);
             // Another program may still be writing the files.
             let wrong = look().err().map(|error| error.to_string());
             if let Some(error) = wrong.as_ref().filter(|_| wrong != told) {

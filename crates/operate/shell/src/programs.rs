@@ -7,7 +7,7 @@ use std::{
 
 /// Returns a program's standard output. An error contains the command line, the status and all
 /// output.
-pub fn read(command: &mut Command) -> io::Result<String> {
+pub fn read_output(command: &mut Command) -> io::Result<String> {
     let line = format!("{command:?}");
     let output = command
         .stdin(Stdio::null())
@@ -23,7 +23,7 @@ pub fn read(command: &mut Command) -> io::Result<String> {
 }
 
 /// Returns whether `program` is installed.
-pub fn has(program: &str) -> bool {
+pub fn is_installed(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }

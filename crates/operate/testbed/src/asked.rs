@@ -9,19 +9,19 @@ use quorate_replica::{
 #[derive(Debug, Default)]
 pub struct FakeReplica {
     /// Commands without an acknowledgement level, in the order received.
-    pub written: Vec<(Tag, Vec<u8>)>,
+    pub unacknowledged_commands: Vec<(Tag, Vec<u8>)>,
     /// Commands to acknowledge once they are on stable storage at a quorum.
-    pub lasting: Vec<(Tag, Vec<u8>)>,
+    pub durable_commands: Vec<(Tag, Vec<u8>)>,
     /// Commands to acknowledge once they are in memory at a quorum.
-    pub early: Vec<(Tag, Vec<u8>)>,
+    pub memory_commands: Vec<(Tag, Vec<u8>)>,
     /// Tags of the requests that the frontend abandoned.
-    pub forgotten: Vec<Tag>,
+    pub abandoned_tags: Vec<Tag>,
     /// Set if all commands are refused as busy.
-    pub busy: bool,
+    pub is_busy: bool,
     /// Current wall-clock time in milliseconds.
     pub wall_ms: u64,
     /// Set if the group's clock is unknown.
-    pub without_clock: bool,
+    pub lacks_clock: bool,
     /// Maximum size of a command in bytes, which only the frontend checks.
     pub command_bytes_max: usize,
 }
@@ -30,22 +30,22 @@ impl FakeReplica {
     /// Creates a replica that refuses all commands as busy.
     #[must_use]
     pub fn busy() -> Self {
-        Self { busy: true, ..Self::default() }
+        Self { is_busy: true, ..Self::default() }
     }
 
     /// Creates a replica with a limit on the size of a command in bytes.
     #[must_use]
-    pub fn taking(command_bytes_max: usize) -> Self {
+    pub fn with_command_limit(command_bytes_max: usize) -> Self {
         Self { command_bytes_max, ..Self::default() }
     }
 }
 
 impl Requests for FakeReplica {
     fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
-        if self.busy {
+        if self.is_busy {
             return Err(Failure::Busy);
         }
-        self.written.push((tag, command.to_vec()));
+        self.unacknowledged_commands.push((tag, command.to_vec()));
         Ok(())
     }
 
@@ -59,12 +59,12 @@ impl Requests for FakeReplica {
         _: Option<Sequenced>,
         command: &[u8],
     ) -> Result<(), Failure> {
-        self.lasting.push((tag, command.to_vec()));
+        self.durable_commands.push((tag, command.to_vec()));
         Ok(())
     }
 
     fn write_early(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
-        self.early.push((tag, command.to_vec()));
+        self.memory_commands.push((tag, command.to_vec()));
         Ok(())
     }
 
@@ -81,7 +81,7 @@ impl Requests for FakeReplica {
     }
 
     fn drop_requests(&mut self, tag: Tag) {
-        self.forgotten.push(tag);
+        self.abandoned_tags.push(tag);
     }
 
     fn query(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), Failure> {
@@ -97,7 +97,7 @@ impl Requests for FakeReplica {
     }
 
     fn knows_clock(&self) -> bool {
-        !self.without_clock
+        !self.lacks_clock
     }
 
     fn command_bytes_max(&self) -> usize {

@@ -9,16 +9,16 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Division of the CPUs that this process may use.
 #[derive(Clone, Copy, Debug)]
-pub struct Cpus {
-    all: CpuSet,
-    generator: CpuSet,
-    nodes: CpuSet,
+pub struct CpuDivision {
+    all_cpus: CpuSet,
+    generator_cpus: CpuSet,
+    node_cpus: CpuSet,
 }
 
-impl Cpus {
+impl CpuDivision {
     /// Divides the CPUs of this machine. On a machine with a single CPU, everything shares it.
-    pub fn divided() -> io::Result<Self> {
-        let all = sched_getaffinity(None).map_err(refused)?;
+    pub fn divide() -> io::Result<Self> {
+        let all = sched_getaffinity(None).map_err(affinity_error)?;
         let (mut generator, mut nodes) = (CpuSet::new(), CpuSet::new());
         for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)) {
             if generator.count() == 0 {
@@ -30,45 +30,45 @@ impl Cpus {
         if nodes.count() == 0 {
             nodes = all;
         }
-        Ok(Self { all, generator, nodes })
+        Ok(Self { all_cpus: all, generator_cpus: generator, node_cpus: nodes })
     }
 
     /// Runs a function that starts a process, so that the process uses the CPUs of the nodes.
-    pub fn of_nodes<T, E: From<io::Error>>(
+    pub fn with_node_cpus<T, E: From<io::Error>>(
         &self,
         start: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        self.on(&self.nodes, start)
+        self.with_affinity(&self.node_cpus, start)
     }
 
     /// Runs a function that starts a process, so that the process uses the CPU of the generator.
-    pub fn of_generator<T, E: From<io::Error>>(
+    pub fn with_generator_cpu<T, E: From<io::Error>>(
         &self,
         start: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        self.on(&self.generator, start)
+        self.with_affinity(&self.generator_cpus, start)
     }
 
-    fn on<T, E: From<io::Error>>(
+    fn with_affinity<T, E: From<io::Error>>(
         &self,
         cpus: &CpuSet,
         start: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        sched_setaffinity(None, cpus).map_err(refused)?;
+        sched_setaffinity(None, cpus).map_err(affinity_error)?;
         let started = start();
-        sched_setaffinity(None, &self.all).map_err(refused)?;
+        sched_setaffinity(None, &self.all_cpus).map_err(affinity_error)?;
         started
     }
 
-    pub fn shown(&self) -> String {
-        if self.all.count() < 2 {
+    pub fn format_division(&self) -> String {
+        if self.all_cpus.count() < 2 {
             return "one CPU for nodes and generator".to_owned();
         }
-        format!("the generator has a CPU for itself, the nodes share {}", self.nodes.count())
+        format!("the generator has a CPU for itself, the nodes share {}", self.node_cpus.count())
     }
 }
 
-fn refused(error: rustix::io::Errno) -> io::Error {
+fn affinity_error(error: rustix::io::Errno) -> io::Error {
     let error = io::Error::from(error);
     io::Error::new(error.kind(), format!("divide the CPUs: {error}"))
 }

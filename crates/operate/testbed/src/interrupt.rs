@@ -15,7 +15,7 @@ use signal_hook::{
 };
 
 /// Exit code of an interrupted command.
-const INTERRUPTED: i32 = 130;
+const INTERRUPTED_EXIT_CODE: i32 = 130;
 
 /// Process ids and data folder of one cluster.
 #[derive(Debug)]
@@ -28,20 +28,20 @@ static LEFTOVERS: Mutex<Vec<Leftovers>> = Mutex::new(Vec::new());
 
 /// Registers the processes to kill and the folder to remove on an interrupt. Replaces an earlier
 /// registration of the same folder.
-pub fn register(pids: Vec<u32>, folder: &Path) {
+pub fn register_cleanup(pids: Vec<u32>, folder: &Path) {
     let mut leftovers = LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner);
     leftovers.retain(|one| one.folder != folder);
     leftovers.push(Leftovers { pids, folder: folder.to_owned() });
 }
 
 /// Removes the registration of a folder, whose processes must have ended.
-pub fn forget(folder: &Path) {
+pub fn unregister_cleanup(folder: &Path) {
     let mut leftovers = LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner);
     leftovers.retain(|one| one.folder != folder);
 }
 
 /// Returns a guard that delays the cleanup of an interrupt until it is dropped.
-pub fn hold() -> MutexGuard<'static, impl Sized> {
+pub fn delay_cleanup() -> MutexGuard<'static, impl Sized> {
     LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -51,7 +51,7 @@ pub fn clean_up_on_signals() -> io::Result<()> {
     let wait = move || {
         if signals.forever().next().is_some() {
             clean_up();
-            process::exit(INTERRUPTED);
+            process::exit(INTERRUPTED_EXIT_CODE);
         }
     };
     thread::Builder::new().name("signals".to_owned()).spawn(wait)?;

@@ -38,5 +38,5 @@ pub mod usage;
 pub mod wait;
 pub mod writers;
 
-pub use quorate_admin::progress::line as progress;
+pub use quorate_admin::progress::write_line as progress;
 pub use quorate_shell::programs as run;

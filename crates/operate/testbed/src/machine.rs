@@ -4,24 +4,24 @@ use std::fs;
 
 /// Kernel and CPUs of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Machine {
+pub struct MachineInfo {
     /// Name and release of the kernel.
-    pub kernel: String,
+    pub kernel_release: String,
     /// Number of CPUs that this process may use.
-    pub cpus: usize,
+    pub cpu_count: usize,
     pub cpu_model: String,
 }
 
-impl Machine {
-    pub fn now() -> Self {
+impl MachineInfo {
+    pub fn of_this_machine() -> Self {
         let uname = rustix::system::uname();
         Self {
-            kernel: format!(
+            kernel_release: format!(
                 "{} {}",
                 uname.sysname().to_string_lossy(),
                 uname.release().to_string_lossy()
             ),
-            cpus: std::thread::available_parallelism().map_or(1, Into::into),
+            cpu_count: std::thread::available_parallelism().map_or(1, Into::into),
             cpu_model: cpu_model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
         }
     }

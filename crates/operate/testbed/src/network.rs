@@ -14,126 +14,126 @@ use std::{
 };
 
 use crate::{
-    namespace::{self, PORTS, ip},
-    process::{Places, Spec},
+    namespace::{self, NODE_PORTS, run_ip},
+    process::{NodeAddresses, NodeSpec},
 };
 
 /// Environment variable that is set in a process inside the namespaces.
-const INSIDE: &str = "QUORATE_XTASK_INSIDE";
+const INSIDE_VARIABLE: &str = "QUORATE_XTASK_INSIDE";
 /// Network prefix. The addresses of nodes start at 1. Clients use the last address.
-const NET: &str = "10.213.77";
-const CLIENTS: u32 = 254;
+const NETWORK_PREFIX: &str = "10.213.77";
+const CLIENT_HOST: u32 = 254;
 /// Hardware address that no interface has.
-const NO_NODE: &str = "02:00:00:00:ff:ff";
+const UNUSED_MAC: &str = "02:00:00:00:ff:ff";
 
 /// Namespaces of nodes 1, 2, 3 and so on, connected by a bridge. Clients run outside.
 #[derive(Debug)]
 pub struct Network {
-    nodes: u32,
+    node_count: u32,
 }
 
-pub fn missing() -> Option<String> {
+pub fn check_support() -> Option<String> {
     let trial = "ip netns add x && ip link add br0 type bridge && \
                  ip link add v1 type veth peer name eth0 netns x";
-    let why = namespace::missing(trial)?;
+    let why = namespace::check_support(trial)?;
     Some(format!("network namespaces cannot be made here: {why}"))
 }
 
 pub fn is_inside() -> bool {
-    namespace::is_inside(INSIDE)
+    namespace::is_inside(INSIDE_VARIABLE)
 }
 
 /// Re-executes this process in new namespaces. Returns only if that fails.
-pub fn enter() -> io::Error {
-    namespace::enter(INSIDE)
+pub fn reenter() -> io::Error {
+    namespace::reenter(INSIDE_VARIABLE)
 }
 
 impl Network {
     /// Creates the network, once per process, inside the namespaces.
     pub fn new(nodes: u32) -> io::Result<Self> {
-        namespace::prepare()?;
-        ip("link add br0 type bridge")?;
-        ip("link set br0 up")?;
-        ip(&format!("addr add {}/24 dev br0", address(CLIENTS)))?;
-        let network = Self { nodes };
+        namespace::mount_private()?;
+        run_ip("link add br0 type bridge")?;
+        run_ip("link set br0 up")?;
+        run_ip(&format!("addr add {}/24 dev br0", address(CLIENT_HOST)))?;
+        let network = Self { node_count: nodes };
         for node in 1..=nodes {
-            ip(&format!("netns add n{node}"))?;
-            ip(&format!("-n n{node} link set lo up"))?;
-            plug(node)?;
+            run_ip(&format!("netns add n{node}"))?;
+            run_ip(&format!("-n n{node} link set lo up"))?;
+            create_interface(node)?;
         }
-        network.heal()?;
+        network.heal_links()?;
         Ok(network)
     }
 
-    /// Drops all frames from the first to the second node of each pair, until [`Self::heal`].
-    pub fn cut(&self, pairs: &[(u32, u32)]) -> io::Result<()> {
-        self.send(|from, to| pairs.contains(&(from, to)).then(|| NO_NODE.to_owned()))
+    /// Drops all frames from the first to the second node of each pair, until [`Self::heal_links`].
+    pub fn cut_links(&self, pairs: &[(u32, u32)]) -> io::Result<()> {
+        self.set_neighbours(|from, to| pairs.contains(&(from, to)).then(|| UNUSED_MAC.to_owned()))
     }
 
     /// Shuts down the interfaces of some nodes, so that neither peers nor clients can reach them.
-    pub fn take_down(&self, nodes: &[u32]) -> io::Result<()> {
-        let down = |node| ip(&format!("-n n{node} link set eth0 down"));
+    pub fn shut_interfaces(&self, nodes: &[u32]) -> io::Result<()> {
+        let down = |node| run_ip(&format!("-n n{node} link set eth0 down"));
         nodes.iter().try_for_each(down)
     }
 
     /// Removes the interfaces of some nodes, along with everything attached to the interfaces.
-    pub fn unplug(&self, nodes: &[u32]) -> io::Result<()> {
-        let remove = |node| ip(&format!("link del v{node}"));
+    pub fn remove_interfaces(&self, nodes: &[u32]) -> io::Result<()> {
+        let remove = |node| run_ip(&format!("link del v{node}"));
         nodes.iter().try_for_each(remove)
     }
 
-    pub fn heal(&self) -> io::Result<()> {
-        for node in 1..=self.nodes {
-            if ip(&format!("link show v{node}")).is_err() {
-                plug(node)?;
+    pub fn heal_links(&self) -> io::Result<()> {
+        for node in 1..=self.node_count {
+            if run_ip(&format!("link show v{node}")).is_err() {
+                create_interface(node)?;
             }
-            batch(node, "link set eth0 up\n")?;
+            run_ip_batch(node, "link set eth0 up\n")?;
         }
         // An interface that was shut down has lost its table of neighbours.
-        self.send(|_, to| Some(hardware(to)))
+        self.set_neighbours(|_, to| Some(mac_address(to)))
     }
 
     /// Adds an interface to this process's namespace, and connects it to the nodes' switch.
-    pub fn join(&self, interface: &str) -> io::Result<()> {
-        namespace::join("br0", interface)
+    pub fn add_interface(&self, interface: &str) -> io::Result<()> {
+        namespace::connect_to_switch("br0", interface)
     }
 
     /// Sets the hardware address that each node uses for each other; `None` changes nothing.
-    fn send(&self, place: impl Fn(u32, u32) -> Option<String>) -> io::Result<()> {
-        for from in 1..=self.nodes {
+    fn set_neighbours(&self, place: impl Fn(u32, u32) -> Option<String>) -> io::Result<()> {
+        for from in 1..=self.node_count {
             let line = |to| {
                 let (at, hardware) = (address(to), place(from, to)?);
                 Some(format!("neigh replace {at} lladdr {hardware} dev eth0 nud permanent\n"))
             };
-            let others = (1..=self.nodes).filter(|to| *to != from);
+            let others = (1..=self.node_count).filter(|to| *to != from);
             let lines: String = others.filter_map(line).collect();
             if !lines.is_empty() {
-                batch(from, &lines)?;
+                run_ip_batch(from, &lines)?;
             }
         }
         Ok(())
     }
 
-    pub fn places(node: u32) -> Places {
-        let [client, peer, admin, stream] = PORTS;
+    pub fn node_addresses(node: u32) -> NodeAddresses {
+        let [client, peer, admin, stream] = NODE_PORTS;
         let at = |port| format!("{}:{port}", address(node));
-        Places { client: at(client), peer: at(peer), admin: at(admin), stream: at(stream) }
+        NodeAddresses { client: at(client), peer: at(peer), admin: at(admin), stream: at(stream) }
     }
 
     /// Returns the specs of the first `nodes` nodes as one cluster, each in its own namespace.
-    pub fn specs(
+    pub fn node_specs(
         &self,
         program: &Path,
         folder: &Path,
         count: u32,
         flags: &[&str],
-    ) -> io::Result<Vec<Spec>> {
-        if count > self.nodes {
-            let why = format!("{count} nodes in a network of {}", self.nodes);
+    ) -> io::Result<Vec<NodeSpec>> {
+        if count > self.node_count {
+            let why = format!("{count} nodes in a network of {}", self.node_count);
             return Err(io::Error::other(why));
         }
-        let places: Vec<Places> = (1..=count).map(Self::places).collect();
-        Spec::members(program, folder, &places, flags)
+        let places: Vec<NodeAddresses> = (1..=count).map(Self::node_addresses).collect();
+        NodeSpec::cluster_members(program, folder, &places, flags)
             .zip(1..)
             .map(|(spec, node)| spec.in_namespace(node, folder))
             .collect()
@@ -141,7 +141,7 @@ impl Network {
 }
 
 /// Passes all lines to one `ip` process, so that they take effect together.
-fn batch(node: u32, lines: &str) -> io::Result<()> {
+fn run_ip_batch(node: u32, lines: &str) -> io::Result<()> {
     let mut child = Command::new("ip")
         .args(["-n", &format!("n{node}"), "-batch", "-"])
         .stdin(Stdio::piped())
@@ -159,20 +159,20 @@ fn batch(node: u32, lines: &str) -> io::Result<()> {
 }
 
 /// Creates the interface of a node in its initial state.
-fn plug(node: u32) -> io::Result<()> {
-    ip(&format!(
+fn create_interface(node: u32) -> io::Result<()> {
+    run_ip(&format!(
         "link add v{node} type veth peer name eth0 address {} netns n{node}",
-        hardware(node)
+        mac_address(node)
     ))?;
-    ip(&format!("link set v{node} master br0 up"))?;
-    ip(&format!("-n n{node} addr add {}/24 dev eth0", address(node)))?;
-    ip(&format!("-n n{node} link set eth0 up"))
+    run_ip(&format!("link set v{node} master br0 up"))?;
+    run_ip(&format!("-n n{node} addr add {}/24 dev eth0", address(node)))?;
+    run_ip(&format!("-n n{node} link set eth0 up"))
 }
 
 fn address(node: u32) -> String {
-    format!("{NET}.{node}")
+    format!("{NETWORK_PREFIX}.{node}")
 }
 
-fn hardware(node: u32) -> String {
+fn mac_address(node: u32) -> String {
     format!("02:00:00:00:00:{node:02x}")
 }

@@ -4,7 +4,7 @@
 
 /// A command of a documentation page. A line that ends with a backslash continues on the next line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct PageCommand {
     /// Number of the command's last line in the page.
     pub line: usize,
     /// Heading above the command. Empty at the top of the page.
@@ -14,7 +14,7 @@ pub struct Step {
 
 /// Converts a step for the shell: drops the `run` of tests, makes interactive programs quit.
 #[must_use]
-pub fn typed(text: &str) -> String {
+pub fn to_shell(text: &str) -> String {
     match text.strip_prefix("run ") {
         Some(command) => command.to_owned(),
         None if text.starts_with("quorate top") => {
@@ -30,7 +30,7 @@ pub fn typed(text: &str) -> String {
 ///
 /// Panics if a block or a line is not terminated.
 #[must_use]
-pub fn steps(page: &str) -> Vec<Step> {
+pub fn page_commands(page: &str) -> Vec<PageCommand> {
     let (mut steps, mut ends_with, mut begun) = (Vec::new(), None, String::new());
     let mut heading = String::new();
     for (line, text) in (1..).zip(page.lines()) {
@@ -50,7 +50,7 @@ pub fn steps(page: &str) -> Vec<Step> {
                 begun.push_str(text.trim_start());
                 match begun.strip_suffix('\\') {
                     Some(half) => begun = half.to_owned(),
-                    None => steps.push(Step {
+                    None => steps.push(PageCommand {
                         line,
                         heading: heading.clone(),
                         text: std::mem::take(&mut begun),
@@ -71,14 +71,14 @@ mod tests {
     fn steps_are_sh_blocks_and_test_comments() {
         let page = "# One\n```sh\n# said\na \\\n  b\n\nc\n```\n```\nd\n```\n## Two\n<!-- test\nkill n1\n-->\n<!-- e -->\n";
         let expected = [(5, "One", "a b"), (7, "One", "c"), (14, "Two", "kill n1")];
-        let expected = expected.map(|(line, heading, text)| Step {
+        let expected = expected.map(|(line, heading, text)| PageCommand {
             line,
             heading: heading.to_owned(),
             text: text.to_owned(),
         });
-        assert_eq!(steps(page), expected);
-        assert_eq!(typed("run a b"), "a b");
-        let top = typed("quorate top --every 2");
+        assert_eq!(page_commands(page), expected);
+        assert_eq!(to_shell("run a b"), "a b");
+        let top = to_shell("quorate top --every 2");
         assert_eq!(top, "printf q | TERM=xterm script -qec 'quorate top --every 2' /dev/null");
     }
 }

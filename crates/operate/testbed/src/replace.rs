@@ -14,13 +14,13 @@ use quorate_admin::{client, members::MembersView};
 use serde::Deserialize;
 
 use crate::{
-    nodes::{Nodes, PATIENCE, QUESTION},
-    process::{self, Places, Spec, trusting},
+    nodes::{ADMIN_TIMEOUT, NodeCluster, START_TIMEOUT},
+    process::{self, NodeAddresses, NodeSpec, insecure_flag},
     wait,
 };
 
 /// Log message of a new node when it has caught up.
-const LEVEL: &str = "is caught up: it learns";
+const CAUGHT_UP_MESSAGE: &str = "is caught up: it learns";
 
 /// A step of a replacement that is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,60 +28,60 @@ pub enum Step {
     /// The new node is running under this id.
     Joined(u32),
     /// The new node with this id has caught up.
-    Level(u32),
+    CaughtUp(u32),
     /// The new node has replaced the old one.
-    Replaced(Replaced),
+    Replaced(Replacement),
     /// The old node with this id has stopped.
-    Off(u32),
+    Stopped(u32),
 }
 
 /// A replacement of an old node by a new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replaced {
-    pub old: u32,
+pub struct Replacement {
+    pub old_node: u32,
     pub new: u32,
     /// Number of eras that the replacement took.
-    pub eras: usize,
+    pub era_count: usize,
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Joined(node) => write!(f, "node {node} has joined"),
-            Self::Level(node) => write!(f, "node {node} is caught up"),
-            Self::Replaced(Replaced { old, new, eras }) => {
+            Self::CaughtUp(node) => write!(f, "node {node} is caught up"),
+            Self::Replaced(Replacement { old_node: old, new, era_count: eras }) => {
                 write!(f, "node {new} has the place of node {old}, in {eras} eras")
             }
-            Self::Off(node) => write!(f, "node {node} is switched off"),
+            Self::Stopped(node) => write!(f, "node {node} is switched off"),
         }
     }
 }
 
 /// Returns the specs of nodes that join later, through any member. Their addresses are assigned
 /// now, so that clients can know them in advance.
-pub fn newcomers(
-    nodes: &Nodes,
+pub fn newcomer_specs(
+    nodes: &NodeCluster,
     program: &Path,
     count: usize,
     flags: &[&str],
-) -> io::Result<Vec<Spec>> {
+) -> io::Result<Vec<NodeSpec>> {
     let first = nodes.all().len() + 1;
     (first..first + count)
         .map(|number| {
-            let places = Places::free()?;
-            Ok(newcomer(program, nodes.folder(), number, &places, flags))
+            let places = NodeAddresses::on_free_ports()?;
+            Ok(newcomer_spec(program, nodes.data_folder(), number, &places, flags))
         })
         .collect()
 }
 
 /// Returns the spec of one new node with the given addresses.
-pub fn newcomer(
+pub fn newcomer_spec(
     program: &Path,
     folder: &Path,
     number: usize,
-    places: &Places,
+    places: &NodeAddresses,
     flags: &[&str],
-) -> Spec {
+) -> NodeSpec {
     let own = [
         ("--as", "learner"),
         ("--peer", &places.peer),
@@ -90,109 +90,109 @@ pub fn newcomer(
         ("--stream", &places.stream),
     ];
     let own = own.into_iter().flat_map(|(flag, value)| [flag, value]);
-    let own = own.chain(trusting(&places.peer, flags).map(|flag| flag as &str));
+    let own = own.chain(insecure_flag(&places.peer, flags).map(|flag| flag as &str));
     let flags = own.chain(flags.iter().copied());
-    Spec {
+    NodeSpec {
         program: program.to_owned(),
-        data: folder.join(format!("node-{number}")),
+        data_folder: folder.join(format!("node-{number}")),
         flags: flags.map(str::to_owned).collect(),
-        variables: Vec::new(),
-        stderr: folder.join(format!("node-{number}.log")),
-        tied: true,
+        environment: Vec::new(),
+        log_path: folder.join(format!("node-{number}.log")),
+        dies_with_parent: true,
     }
 }
 
 /// Joins new nodes as learners, one by one. Waits for each to catch up.
-pub fn learners(nodes: &mut Nodes, newcomers: Vec<Spec>) -> io::Result<()> {
+pub fn add_learners(nodes: &mut NodeCluster, newcomers: Vec<NodeSpec>) -> io::Result<()> {
     for spec in newcomers {
-        let new = join(nodes, spec)?;
+        let new = join_node(nodes, spec)?;
         nodes.node(new)?.wait_ready()?;
         check_id(nodes, new)?;
-        wait_level(nodes, new)?;
+        wait_until_caught_up(nodes, new)?;
     }
     Ok(())
 }
 
-pub fn client_addresses(nodes: &Nodes, newcomers: &[Spec]) -> Vec<String> {
-    let later = newcomers.iter().filter_map(|spec| spec.flag("--client"));
+pub fn client_addresses(nodes: &NodeCluster, newcomers: &[NodeSpec]) -> Vec<String> {
+    let later = newcomers.iter().filter_map(|spec| spec.flag_value("--client"));
     let mut addresses = nodes.client_addresses();
     addresses.extend(later.map(str::to_owned));
     addresses
 }
 
 /// Replaces every member, one by one and the leader last. Calls `told` after each step.
-pub fn all(
-    nodes: &mut Nodes,
+pub fn replace_all(
+    nodes: &mut NodeCluster,
     program: &Path,
-    newcomers: Vec<Spec>,
-    told: &mut dyn FnMut(&Nodes, &Step),
+    newcomers: Vec<NodeSpec>,
+    told: &mut dyn FnMut(&NodeCluster, &Step),
 ) -> io::Result<()> {
     let leader = nodes.agreed_leader()?;
     let mut old = nodes.ids();
     old.sort_by_key(|id| *id == leader);
     for (old, spec) in old.into_iter().zip(newcomers) {
-        one(nodes, program, old, spec, told)?;
+        replace_one(nodes, program, old, spec, told)?;
     }
     Ok(())
 }
 
 /// Replaces one member with a new node.
-pub fn one(
-    nodes: &mut Nodes,
+pub fn replace_one(
+    nodes: &mut NodeCluster,
     program: &Path,
     old: u32,
-    spec: Spec,
-    told: &mut dyn FnMut(&Nodes, &Step),
+    spec: NodeSpec,
+    told: &mut dyn FnMut(&NodeCluster, &Step),
 ) -> io::Result<()> {
-    let new = join(nodes, spec)?;
+    let new = join_node(nodes, spec)?;
     nodes.node(new)?.wait_ready()?;
     check_id(nodes, new)?;
     told(nodes, &Step::Joined(new));
-    wait_level(nodes, new)?;
-    told(nodes, &Step::Level(new));
-    let ended = command(nodes, program, old, new).output()?;
-    let eras = Ended::of(&ended.stdout)?.reached()?;
-    told(nodes, &Step::Replaced(Replaced { old, new, eras }));
+    wait_until_caught_up(nodes, new)?;
+    told(nodes, &Step::CaughtUp(new));
+    let ended = replace_command(nodes, program, old, new).output()?;
+    let eras = CommandOutput::parse(&ended.stdout)?.reached_eras()?;
+    told(nodes, &Step::Replaced(Replacement { old_node: old, new, era_count: eras }));
     nodes.terminate(&[old])?;
-    nodes.leave(old);
-    told(nodes, &Step::Off(old));
+    nodes.mark_departed(old);
+    told(nodes, &Step::Stopped(old));
     Ok(())
 }
 
 /// Starts a new node and returns its id, which should be the next one.
-fn join(nodes: &mut Nodes, mut spec: Spec) -> io::Result<u32> {
-    let admins = admins(nodes);
+fn join_node(nodes: &mut NodeCluster, mut spec: NodeSpec) -> io::Result<u32> {
+    let admins = admin_addresses(nodes);
     spec.flags.extend(["--join".to_owned(), admins]);
     nodes.spawn(spec)
 }
 
 /// Checks that the new node got the next id, since ids are not reused.
-fn check_id(nodes: &mut Nodes, new: u32) -> io::Result<()> {
+fn check_id(nodes: &mut NodeCluster, new: u32) -> io::Result<()> {
     match nodes.node(new)?.ready.node {
         id if id == new => Ok(()),
         id => Err(io::Error::other(format!("node {new} has id {id}"))),
     }
 }
 
-fn wait_level(nodes: &mut Nodes, new: u32) -> io::Result<()> {
+fn wait_until_caught_up(nodes: &mut NodeCluster, new: u32) -> io::Result<()> {
     let mut ended = Ok(());
-    let level = wait::at_most(PATIENCE, &format!("node {new} to be level"), || {
+    let level = wait::wait_at_most(START_TIMEOUT, &format!("node {new} to be level"), || {
         ended = nodes.check_alive();
-        (ended.is_err() || nodes.log(new).contains(LEVEL)).then_some(())
+        (ended.is_err() || nodes.log_path(new).contains(CAUGHT_UP_MESSAGE)).then_some(())
     });
-    let said = nodes.node(new)?.last_words();
+    let said = nodes.node(new)?.log_tail();
     ended.and(level).map_err(|error| {
-        let error = nodes.explained(&error);
+        let error = nodes.with_statuses(&error);
         io::Error::new(error.kind(), format!("{error}\nnode {new}: {said}"))
     })
 }
 
 /// Returns the command `quorate member replace`. It may contact any node.
-fn command(nodes: &Nodes, program: &Path, old: u32, new: u32) -> Command {
-    let mut command = process::command(program);
+fn replace_command(nodes: &NodeCluster, program: &Path, old: u32, new: u32) -> Command {
+    let mut command = process::command_of(program);
     command
         .args(["member", "replace", &old.to_string(), &new.to_string()])
-        .args(["--json", "--admin", &admins(nodes)])
+        .args(["--json", "--admin", &admin_addresses(nodes)])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
@@ -200,7 +200,7 @@ fn command(nodes: &Nodes, program: &Path, old: u32, new: u32) -> Command {
 }
 
 /// Returns the admin addresses of all listening nodes, separated by commas.
-fn admins(nodes: &Nodes) -> String {
+fn admin_addresses(nodes: &NodeCluster) -> String {
     let mut admins = nodes.admin_addresses();
     admins.retain(|admin| !admin.is_empty());
     admins.join(",")
@@ -208,7 +208,7 @@ fn admins(nodes: &Nodes) -> String {
 
 /// Output of `quorate member replace`. If the command fails, only `error` is set.
 #[derive(Debug, Deserialize)]
-struct Ended {
+struct CommandOutput {
     #[serde(default)]
     result: String,
     #[serde(default)]
@@ -222,8 +222,8 @@ struct Ended {
     error: serde_json::Value,
 }
 
-impl Ended {
-    fn of(text: &[u8]) -> io::Result<Self> {
+impl CommandOutput {
+    fn parse(text: &[u8]) -> io::Result<Self> {
         serde_json::from_slice(text).map_err(|error| {
             let text = String::from_utf8_lossy(text);
             io::Error::other(format!("member replace: {error}: {text:?}"))
@@ -231,7 +231,7 @@ impl Ended {
     }
 
     /// Returns the number of eras, if the plan reached its goal and the old node may be stopped.
-    fn reached(&self) -> io::Result<usize> {
+    fn reached_eras(&self) -> io::Result<usize> {
         let done = matches!(self.result.as_str(), "reached" | "nothing_to_do");
         match done && self.settled == Some(true) {
             true => Ok(self.eras.len()),
@@ -240,6 +240,6 @@ impl Ended {
     }
 }
 
-fn members(admin: &str) -> Option<MembersView> {
-    client::get(admin, "/members", QUESTION).ok()?.json().ok()
+fn fetch_members(admin: &str) -> Option<MembersView> {
+    client::get(admin, "/members", ADMIN_TIMEOUT).ok()?.parse_json().ok()
 }

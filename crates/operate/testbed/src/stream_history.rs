@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::stream_bytes::{TELLING, bytes, first_other, origin};
+use crate::stream_bytes::{ORIGIN_BYTES, byte_origin, bytes, first_difference};
 
 /// Action or observation of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,55 +15,59 @@ pub enum Note {
     /// A writer opened the stream and may write starting at `position`.
     Opened { writer: u16, position: u64 },
     /// A writer is about to write `count` more bytes.
-    Sends { writer: u16, count: u64 },
+    AboutToWrite { writer: u16, count: u64 },
     /// A writer was notified that all bytes below `position` are durable.
     Durable { writer: u16, position: u64 },
     /// A writer was notified that the stream ends at `position`, permanently if `finished`.
     Closed { writer: u16, position: u64, finished: bool },
     /// A reader, which sends only one request, is about to request bytes from `position` on.
-    Asks { reader: u32, position: u64 },
+    AboutToRead { reader: u32, position: u64 },
     /// A reader received bytes, starting at `position`.
-    Read { reader: u32, position: u64, parts: Vec<Part> },
+    Read { reader: u32, position: u64, parts: Vec<ReadPart> },
     /// A reader was notified that the stream ends at `position`, permanently if `finished`.
-    End { reader: u32, position: u64, finished: bool },
+    ReachedEnd { reader: u32, position: u64, finished: bool },
 }
 
 /// A sequence of read bytes with a common origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ReadPart {
     /// Consecutive bytes of one writer, starting at `position`.
-    Of { writer: u16, position: u64, count: u64 },
+    FromWriter { writer: u16, position: u64, count: u64 },
     /// Bytes that no writer wrote, or too few bytes to recognise their origin.
-    Raw(Vec<u8>),
+    UnknownOrigin(Vec<u8>),
 }
 
-impl Part {
-    fn count(&self) -> u64 {
+impl ReadPart {
+    fn byte_count(&self) -> u64 {
         match self {
-            Self::Of { count, .. } => *count,
-            Self::Raw(bytes) => bytes.len() as u64,
+            Self::FromWriter { count, .. } => *count,
+            Self::UnknownOrigin(bytes) => bytes.len() as u64,
         }
     }
 
     /// Splits read bytes into parts by origin. The expected origin `like` is tried first.
-    pub fn all(like: (u16, u64), bytes: &[u8]) -> Vec<Self> {
+    pub fn split_by_origin(like: (u16, u64), bytes: &[u8]) -> Vec<Self> {
         let (mut parts, mut like, mut rest): (Vec<Self>, _, _) = (Vec::new(), like, bytes);
         while !rest.is_empty() {
-            let same = first_other(like.0, like.1, rest).unwrap_or(rest.len());
+            let same = first_difference(like.0, like.1, rest).unwrap_or(rest.len());
             if same > 0 {
-                parts.push(Self::Of { writer: like.0, position: like.1, count: same as u64 });
+                parts.push(Self::FromWriter {
+                    writer: like.0,
+                    position: like.1,
+                    count: same as u64,
+                });
                 like.1 += same as u64;
                 rest = &rest[same..];
                 continue;
             }
-            let found = origin(&rest[..rest.len().min(TELLING)]);
+            let found = byte_origin(&rest[..rest.len().min(ORIGIN_BYTES)]);
             if let Some(found) = found {
                 like = found;
                 continue;
             }
             match parts.last_mut() {
-                Some(Self::Raw(raw)) => raw.push(rest[0]),
-                _ => parts.push(Self::Raw(vec![rest[0]])),
+                Some(Self::UnknownOrigin(raw)) => raw.push(rest[0]),
+                _ => parts.push(Self::UnknownOrigin(vec![rest[0]])),
             }
             like.1 += 1;
             rest = &rest[1..];
@@ -97,256 +101,276 @@ pub enum ViolationKind {
 
 /// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    pub wrong: ViolationKind,
+pub struct Violation {
+    pub kind: ViolationKind,
     /// Description of the violation, with positions.
     pub text: String,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.wrong, self.text)
+        write!(f, "{:?}: {}", self.kind, self.text)
     }
 }
 
 /// Checks the history of one stream. Returns all violations.
-pub fn judge(notes: &[Note]) -> Vec<Finding> {
-    let mut judge = Judge::default();
-    notes.iter().for_each(|note| judge.hear(note));
-    judge.two_writers();
-    judge.contents();
-    judge.findings
+pub fn check_history(notes: &[Note]) -> Vec<Violation> {
+    let mut judge = HistoryChecker::default();
+    notes.iter().for_each(|note| judge.apply_note(note));
+    judge.check_two_writers();
+    judge.check_contents();
+    judge.violations
 }
 
 #[derive(Debug)]
-struct Writer {
-    opened: u64,
+struct WriterState {
+    opened_at: u64,
     /// Position after the bytes that the writer may have written.
-    written: u64,
-    durable: u64,
+    written_position: u64,
+    durable_position: u64,
     /// Position at which another writer took over.
-    fence: Option<u64>,
+    fenced_at: Option<u64>,
 }
 
 #[derive(Debug)]
-struct Reading {
-    due: u64,
+struct ReaderState {
+    next_position: u64,
     /// Position up to which bytes were acknowledged when the reader sent its request.
-    acknowledged: u64,
-    got: Vec<(u64, Part)>,
+    acknowledged_at_start: u64,
+    received_parts: Vec<(u64, ReadPart)>,
 }
 
 #[derive(Debug, Default)]
-struct Judge {
-    writers: BTreeMap<u16, Writer>,
+struct HistoryChecker {
+    writers: BTreeMap<u16, WriterState>,
     /// Numbers of the writers, in the order in which they opened the stream.
-    order: Vec<u16>,
-    readings: BTreeMap<u32, Reading>,
+    opening_order: Vec<u16>,
+    readers: BTreeMap<u32, ReaderState>,
     /// Highest position that was acknowledged to any writer.
-    acknowledged: u64,
-    finished: Option<u64>,
-    findings: Vec<Finding>,
+    acknowledged_position: u64,
+    finished_at: Option<u64>,
+    violations: Vec<Violation>,
 }
 
-impl Judge {
-    fn find(&mut self, wrong: ViolationKind, text: String) {
-        self.findings.push(Finding { wrong, text });
+impl HistoryChecker {
+    fn add_violation(&mut self, wrong: ViolationKind, text: String) {
+        self.violations.push(Violation { kind: wrong, text });
     }
 
-    fn hear(&mut self, note: &Note) {
+    fn apply_note(&mut self, note: &Note) {
         match note {
-            Note::Opened { writer, position } => self.opened(*writer, *position),
-            Note::Sends { writer, count } => {
+            Note::Opened { writer, position } => self.on_opened(*writer, *position),
+            Note::AboutToWrite { writer, count } => {
                 if let Some(writer) = self.writers.get_mut(writer) {
-                    writer.written += count;
+                    writer.written_position += count;
                 }
             }
-            Note::Durable { writer, position } => self.durable(*writer, *position),
+            Note::Durable { writer, position } => self.on_durable(*writer, *position),
             Note::Closed { writer, position, finished } => {
-                self.closed(*writer, *position, *finished)
+                self.on_closed(*writer, *position, *finished)
             }
-            Note::Asks { reader, position } => {
-                let reading =
-                    Reading { due: *position, acknowledged: self.acknowledged, got: Vec::new() };
-                self.readings.insert(*reader, reading);
+            Note::AboutToRead { reader, position } => {
+                let reading = ReaderState {
+                    next_position: *position,
+                    acknowledged_at_start: self.acknowledged_position,
+                    received_parts: Vec::new(),
+                };
+                self.readers.insert(*reader, reading);
             }
-            Note::Read { reader, position, parts } => self.read(*reader, *position, parts),
-            Note::End { reader, position, finished } => self.end(*reader, *position, *finished),
+            Note::Read { reader, position, parts } => self.on_read(*reader, *position, parts),
+            Note::ReachedEnd { reader, position, finished } => {
+                self.on_end(*reader, *position, *finished)
+            }
         }
     }
 
-    fn opened(&mut self, writer: u16, position: u64) {
-        let acknowledged = self.acknowledged;
+    fn on_opened(&mut self, writer: u16, position: u64) {
+        let acknowledged = self.acknowledged_position;
         if position < acknowledged {
             let text = format!(
                 "all below {acknowledged} was acknowledged; writer {writer} begins at {position}"
             );
-            self.find(ViolationKind::Lost, text);
+            self.add_violation(ViolationKind::Lost, text);
         }
-        if let Some(end) = self.finished {
+        if let Some(end) = self.finished_at {
             let text = format!("writer {writer} begins at {position}, behind the end, {end}");
-            self.find(ViolationKind::AfterEnd, text);
+            self.add_violation(ViolationKind::AfterEnd, text);
         }
-        if let Some(before) = self.order.last() {
+        if let Some(before) = self.opening_order.last() {
             let former = self.writers.get_mut(before);
             let written = former.map_or(0, |former| {
-                former.fence = Some(position);
-                former.written
+                former.fenced_at = Some(position);
+                former.written_position
             });
             if position > written {
                 let text = format!("writer {writer} begins at {position}; {written} were written");
-                self.find(ViolationKind::Unwritten, text);
+                self.add_violation(ViolationKind::Unwritten, text);
             }
         }
-        self.order.push(writer);
-        let new = Writer { opened: position, written: position, durable: position, fence: None };
+        self.opening_order.push(writer);
+        let new = WriterState {
+            opened_at: position,
+            written_position: position,
+            durable_position: position,
+            fenced_at: None,
+        };
         self.writers.insert(writer, new);
-        self.acknowledged = acknowledged.max(position);
+        self.acknowledged_position = acknowledged.max(position);
     }
 
-    fn durable(&mut self, number: u16, position: u64) {
+    fn on_durable(&mut self, number: u16, position: u64) {
         let Some(writer) = self.writers.get_mut(&number) else {
             let text = format!("writer {number} did not open, and is at {position}");
-            return self.find(ViolationKind::Unwritten, text);
+            return self.add_violation(ViolationKind::Unwritten, text);
         };
-        let (before, written, fence) = (writer.durable, writer.written, writer.fence);
-        writer.durable = before.max(position);
-        self.acknowledged = self.acknowledged.max(position);
+        let (before, written, fence) =
+            (writer.durable_position, writer.written_position, writer.fenced_at);
+        writer.durable_position = before.max(position);
+        self.acknowledged_position = self.acknowledged_position.max(position);
         if position < before {
             let text = format!("writer {number} was told {position} behind {before}");
-            self.find(ViolationKind::Backwards, text);
+            self.add_violation(ViolationKind::Backwards, text);
         }
         if position > written {
             let text = format!("writer {number} was told {position}; it wrote up to {written}");
-            self.find(ViolationKind::Unwritten, text);
+            self.add_violation(ViolationKind::Unwritten, text);
         }
         if let Some(fence) = fence.filter(|fence| position > *fence) {
             let text = format!("writer {number} was told {position}; another began at {fence}");
-            self.find(ViolationKind::AfterFence, text);
+            self.add_violation(ViolationKind::AfterFence, text);
         }
     }
 
-    fn closed(&mut self, number: u16, position: u64, finished: bool) {
-        self.durable(number, position);
-        let written = self.writers.get(&number).map_or(0, |one| one.written);
+    fn on_closed(&mut self, number: u16, position: u64, finished: bool) {
+        self.on_durable(number, position);
+        let written = self.writers.get(&number).map_or(0, |one| one.written_position);
         if position < written {
             let text = format!("writer {number} wrote up to {written}; closed at {position}");
-            self.find(ViolationKind::Lost, text);
+            self.add_violation(ViolationKind::Lost, text);
         }
         if finished {
-            self.finished = Some(position);
+            self.finished_at = Some(position);
         }
     }
 
-    fn read(&mut self, number: u32, position: u64, parts: &[Part]) {
-        let Some(reading) = self.readings.get_mut(&number) else {
+    fn on_read(&mut self, number: u32, position: u64, parts: &[ReadPart]) {
+        let Some(reading) = self.readers.get_mut(&number) else {
             let text = format!("reader {number} got bytes at {position}, unasked");
-            return self.find(ViolationKind::Offset, text);
+            return self.add_violation(ViolationKind::Offset, text);
         };
-        let due = reading.due;
+        let due = reading.next_position;
         let mut at = position;
         for part in parts {
-            reading.got.push((at, part.clone()));
-            at += part.count();
+            reading.received_parts.push((at, part.clone()));
+            at += part.byte_count();
         }
-        reading.due = at;
+        reading.next_position = at;
         if position != due {
             let wrong = match position < due {
                 true => ViolationKind::Backwards,
                 false => ViolationKind::Offset,
             };
             let text = format!("reader {number} got {position} where {due} was due");
-            self.find(wrong, text);
+            self.add_violation(wrong, text);
         }
-        let written = self.written();
+        let written = self.written_position();
         if at > written {
             let text = format!("reader {number} read up to {at}; {written} were written");
-            self.find(ViolationKind::Unwritten, text);
+            self.add_violation(ViolationKind::Unwritten, text);
         }
     }
 
-    fn end(&mut self, number: u32, position: u64, finished: bool) {
-        let Some(reading) = self.readings.get(&number) else {
+    fn on_end(&mut self, number: u32, position: u64, finished: bool) {
+        let Some(reading) = self.readers.get(&number) else {
             return;
         };
-        let (due, acknowledged) = (reading.due, reading.acknowledged);
+        let (due, acknowledged) = (reading.next_position, reading.acknowledged_at_start);
         if position != due {
             let text = format!("reader {number} ends at {position}; it has read up to {due}");
-            self.find(ViolationKind::Offset, text);
+            self.add_violation(ViolationKind::Offset, text);
         }
         if position < acknowledged {
             let text = format!(
                 "reader {number} ends at {position}; {acknowledged} were acknowledged before"
             );
-            self.find(ViolationKind::Lost, text);
+            self.add_violation(ViolationKind::Lost, text);
         }
-        if let Some(end) = self.finished.filter(|end| *end != position && finished) {
+        if let Some(end) = self.finished_at.filter(|end| *end != position && finished) {
             let text = format!("reader {number} ends at {position}; the stream at {end}");
-            self.find(ViolationKind::AfterEnd, text);
+            self.add_violation(ViolationKind::AfterEnd, text);
         }
     }
 
     /// Returns the end of the bytes that any writer may have written, including unacknowledged
     /// ones.
-    fn written(&self) -> u64 {
-        self.writers.values().map(|one| one.written).max().unwrap_or(0)
+    fn written_position(&self) -> u64 {
+        self.writers.values().map(|one| one.written_position).max().unwrap_or(0)
     }
 
-    fn two_writers(&mut self) {
-        let acknowledged: Vec<(u16, u64, u64)> =
-            self.writers.iter().map(|(number, one)| (*number, one.opened, one.durable)).collect();
+    fn check_two_writers(&mut self) {
+        let acknowledged: Vec<(u16, u64, u64)> = self
+            .writers
+            .iter()
+            .map(|(number, one)| (*number, one.opened_at, one.durable_position))
+            .collect();
         for (at, one) in acknowledged.iter().enumerate() {
             for other in &acknowledged[at + 1..] {
                 let (from, to) = (one.1.max(other.1), one.2.min(other.2));
                 if from < to {
                     let text = format!("{} and {}: positions {from} to {to}", one.0, other.0);
-                    self.find(ViolationKind::TwoWriters, text);
+                    self.add_violation(ViolationKind::TwoWriters, text);
                 }
             }
         }
     }
 
     /// Returns the writer of the byte at a position, and the end of that writer's bytes.
-    fn owner(&self, position: u64) -> Option<(u16, u64)> {
+    fn owner_at(&self, position: u64) -> Option<(u16, u64)> {
         // If two writers begin at the same position, the earlier one wrote nothing.
-        let number =
-            self.order.iter().rev().find(|number| self.writers[number].opened <= position)?;
+        let number = self
+            .opening_order
+            .iter()
+            .rev()
+            .find(|number| self.writers[number].opened_at <= position)?;
         let writer = &self.writers[number];
-        let end = writer.fence.unwrap_or(u64::MAX).min(writer.written);
+        let end = writer.fenced_at.unwrap_or(u64::MAX).min(writer.written_position);
         (position < end).then_some((*number, end))
     }
 
     /// Finds the first wrong byte of each reader.
-    fn contents(&mut self) {
-        for (number, reading) in &self.readings {
-            let other =
-                reading.got.iter().find_map(|(at, part)| self.differs(*at, part, &reading.got));
+    fn check_contents(&mut self) {
+        for (number, reading) in &self.readers {
+            let other = reading
+                .received_parts
+                .iter()
+                .find_map(|(at, part)| self.first_difference(*at, part, &reading.received_parts));
             if let Some((wrong, text)) = other {
                 let text = format!("reader {number}: {text}");
-                self.findings.push(Finding { wrong, text });
+                self.violations.push(Violation { kind: wrong, text });
             }
         }
     }
 
-    fn differs(
+    fn first_difference(
         &self,
         at: u64,
-        part: &Part,
-        all: &[(u64, Part)],
+        part: &ReadPart,
+        all: &[(u64, ReadPart)],
     ) -> Option<(ViolationKind, String)> {
-        let end = at + part.count();
+        let end = at + part.byte_count();
         let mut at = at;
         let mut from = 0;
         while at < end {
-            let Some((owner, until)) = self.owner(at) else {
+            let Some((owner, until)) = self.owner_at(at) else {
                 return Some((ViolationKind::Unwritten, format!("{at} was written by no writer")));
             };
             let count = end.min(until) - at;
             match part {
-                Part::Of { writer, position, .. } => {
+                ReadPart::FromWriter { writer, position, .. } => {
                     let position = position + from;
                     if (*writer, position) != (owner, at)
-                        && let Some(within) = other_than(*writer, position, owner, at, count)
+                        && let Some(within) =
+                            first_foreign_offset(*writer, position, owner, at, count)
                     {
                         let (at, position) = (at + within, position + within);
                         let text =
@@ -354,10 +378,10 @@ impl Judge {
                         return Some((self.kind(at, owner, *writer, position, all), text));
                     }
                 }
-                Part::Raw(raw) => {
+                ReadPart::UnknownOrigin(raw) => {
                     let first = usize::try_from(from).unwrap_or(0);
                     let raw = &raw[first..first + usize::try_from(count).unwrap_or(0)];
-                    if let Some(within) = first_other(owner, at, raw) {
+                    if let Some(within) = first_difference(owner, at, raw) {
                         let text = format!("{} has a byte of no writer", at + within as u64);
                         return Some((ViolationKind::Unwritten, text));
                     }
@@ -375,10 +399,10 @@ impl Judge {
         owner: u16,
         writer: u16,
         position: u64,
-        all: &[(u64, Part)],
+        all: &[(u64, ReadPart)],
     ) -> ViolationKind {
         if writer != owner {
-            let fence = self.writers.get(&writer).and_then(|one| one.fence);
+            let fence = self.writers.get(&writer).and_then(|one| one.fenced_at);
             return match fence {
                 Some(fence) if at >= fence && position == at => ViolationKind::AfterFence,
                 _ => ViolationKind::Offset,
@@ -389,11 +413,11 @@ impl Judge {
         }
         let skipped = at..position;
         let comes_later = all.iter().any(|(there, part)| match part {
-            Part::Of { writer, position, count } => {
+            ReadPart::FromWriter { writer, position, count } => {
                 let is_skipped = *position < skipped.end && skipped.start < position + count;
                 *there > at && *writer == owner && is_skipped
             }
-            Part::Raw(_) => false,
+            ReadPart::UnknownOrigin(_) => false,
         });
         match comes_later {
             true => ViolationKind::Reordered,
@@ -403,9 +427,15 @@ impl Judge {
 }
 
 /// Returns the offset of the first difference of two ranges, some bytes of which may be equal.
-fn other_than(writer: u16, position: u64, owner: u16, at: u64, count: u64) -> Option<u64> {
-    let count = usize::try_from(count).unwrap_or(usize::MAX).min(TELLING);
-    let found = first_other(owner, at, &bytes(writer, position, count));
+fn first_foreign_offset(
+    writer: u16,
+    position: u64,
+    owner: u16,
+    at: u64,
+    count: u64,
+) -> Option<u64> {
+    let count = usize::try_from(count).unwrap_or(usize::MAX).min(ORIGIN_BYTES);
+    let found = first_difference(owner, at, &bytes(writer, position, count));
     found.map(|within| within as u64)
 }
 
@@ -438,7 +468,7 @@ mod tests {
     }
 
     fn sends(writer: u16, count: u64) -> Note {
-        Note::Sends { writer, count }
+        Note::AboutToWrite { writer, count }
     }
 
     fn durable(writer: u16, position: u64) -> Note {
@@ -446,19 +476,23 @@ mod tests {
     }
 
     fn reading(reader: u32, read: &[u8]) -> Vec<Note> {
-        let mut notes = vec![Note::Asks { reader, position: 0 }];
+        let mut notes = vec![Note::AboutToRead { reader, position: 0 }];
         let mut position = 0;
         // Frames may end anywhere.
         for frame in read.chunks(333) {
-            notes.push(Note::Read { reader, position, parts: Part::all((1, position), frame) });
+            notes.push(Note::Read {
+                reader,
+                position,
+                parts: ReadPart::split_by_origin((1, position), frame),
+            });
             position += frame.len() as u64;
         }
-        notes.push(Note::End { reader, position, finished: true });
+        notes.push(Note::ReachedEnd { reader, position, finished: true });
         notes
     }
 
     fn kinds(notes: &[Note]) -> Vec<ViolationKind> {
-        judge(notes).iter().map(|found| found.wrong).collect()
+        check_history(notes).iter().map(|found| found.kind).collect()
     }
 
     /// Returns the kinds of violations that the bytes of a reader cause.
@@ -468,19 +502,19 @@ mod tests {
 
     #[test]
     fn correct_history_has_no_violation() {
-        assert_eq!(judge(&history(&right())), []);
+        assert_eq!(check_history(&history(&right())), []);
         // The split into frames does not matter.
         for first in 985..1015 {
             let all = right();
             let (one, two) = all.split_at(first);
             let mut notes = history(&[]);
             notes.truncate(7);
-            notes.push(Note::Asks { reader: 0, position: 0 });
+            notes.push(Note::AboutToRead { reader: 0, position: 0 });
             for (position, frame) in [(0, one), (first as u64, two)] {
-                let parts = Part::all((1, position), frame);
+                let parts = ReadPart::split_by_origin((1, position), frame);
                 notes.push(Note::Read { reader: 0, position, parts });
             }
-            assert_eq!(judge(&notes), [], "{first}");
+            assert_eq!(check_history(&notes), [], "{first}");
         }
     }
 

@@ -20,8 +20,12 @@ pub(crate) fn certificate() -> Option<ClientTrust> {
 }
 
 /// Wraps a connection to a node in TLS if the process has a certificate.
-pub(crate) fn secured(socket: TcpStream, address: &str, wait: Duration) -> io::Result<Stream> {
-    let session = TRUST.get().map(|trust| trust.session_at(address));
+pub(crate) fn secure_stream(
+    socket: TcpStream,
+    address: &str,
+    wait: Duration,
+) -> io::Result<Stream> {
+    let session = TRUST.get().map(|trust| trust.session_to_address(address));
     let session = session.transpose().map_err(io::Error::other)?;
     let stream = Stream::new(socket, session);
     if TRUST.get().is_some() {

@@ -11,16 +11,16 @@ fn ticks_per_second() -> f64 {
 
 /// Resources that one or more processes have used since they started.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Usage {
+pub struct ResourceUsage {
     /// CPU time in user mode, in seconds.
     pub user_s: f64,
     /// CPU time in the kernel, in seconds.
     pub system_s: f64,
     /// Number of voluntary and involuntary context switches over all threads.
-    pub switches: u64,
+    pub context_switches: u64,
 }
 
-impl Usage {
+impl ResourceUsage {
     /// Returns the usage of one process; `None` if the process has ended.
     pub fn of_process(id: u32) -> Option<Self> {
         let folder = Path::new("/proc").join(id.to_string());
@@ -34,12 +34,12 @@ impl Usage {
                 switches += context_switches(&status);
             }
         }
-        Some(Self { user_s, system_s, switches })
+        Some(Self { user_s, system_s, context_switches: switches })
     }
 
     /// Returns the CPU seconds of a process, with nanosecond precision if the kernel supports it,
     /// or else in ticks.
-    pub fn exact_cpu_s(id: u32) -> Option<f64> {
+    pub fn precise_cpu_s(id: u32) -> Option<f64> {
         let folder = Path::new("/proc").join(id.to_string()).join("task");
         let of = |task: &fs::DirEntry| {
             match fs::read_to_string(task.path().join("schedstat")) {
@@ -68,7 +68,7 @@ impl Usage {
         Self {
             user_s: self.user_s + other.user_s,
             system_s: self.system_s + other.system_s,
-            switches: self.switches + other.switches,
+            context_switches: self.context_switches + other.context_switches,
         }
     }
 
@@ -77,7 +77,7 @@ impl Usage {
         Self {
             user_s: (self.user_s - before.user_s).max(0.0),
             system_s: (self.system_s - before.system_s).max(0.0),
-            switches: self.switches.saturating_sub(before.switches),
+            context_switches: self.context_switches.saturating_sub(before.context_switches),
         }
     }
 
@@ -110,14 +110,14 @@ fn context_switches(status: &str) -> u64 {
 
 /// CPU time of the whole machine since it started, in seconds over all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Machine {
+pub struct MachineCpuTime {
     /// Busy time, including time taken by other virtual machines.
     pub busy_s: f64,
     /// Sum of busy and idle time.
     pub total_s: f64,
 }
 
-impl Machine {
+impl MachineCpuTime {
     /// Returns the current values; `None` if /proc is not available.
     pub fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
@@ -141,7 +141,7 @@ impl Machine {
 
     /// Returns the share of the machine, 0 to 1, that other processes used since `before`. `own_s`
     /// is the CPU time that the caller's processes used.
-    pub fn foreign_share(self, before: Self, own_s: f64) -> f64 {
+    pub fn other_processes_share(self, before: Self, own_s: f64) -> f64 {
         let total = self.total_s - before.total_s;
         let busy = self.busy_s - before.busy_s;
         if total <= 0.0 {
@@ -173,23 +173,23 @@ mod tests {
     fn time_on_a_processor_is_the_first_field() {
         assert_eq!(nanoseconds("1234567 89 10\n"), Some(1_234_567));
         assert_eq!(nanoseconds(""), None);
-        assert!(Usage::exact_cpu_s(std::process::id()).is_some_and(|used| used > 0.0));
-        assert_eq!(Usage::exact_cpu_s(u32::MAX), None);
+        assert!(ResourceUsage::precise_cpu_s(std::process::id()).is_some_and(|used| used > 0.0));
+        assert_eq!(ResourceUsage::precise_cpu_s(u32::MAX), None);
     }
 
     #[test]
     fn usage_exists_for_this_process_but_not_an_absent_one() {
-        assert!(Usage::of_process(std::process::id()).is_some());
-        assert_eq!(Usage::of_process(u32::MAX), None);
+        assert!(ResourceUsage::of_process(std::process::id()).is_some());
+        assert_eq!(ResourceUsage::of_process(u32::MAX), None);
     }
 
     #[test]
     fn cpu_time_of_other_processes_is_foreign() {
-        let before = Machine::parse("cpu  100 0 100 800 0 0 0 0 0 0\n").unwrap();
-        let after = Machine::parse("cpu  200 0 150 800 0 0 0 50 9 9\ncpu0 1\n").unwrap();
+        let before = MachineCpuTime::parse("cpu  100 0 100 800 0 0 0 0 0 0\n").unwrap();
+        let after = MachineCpuTime::parse("cpu  200 0 150 800 0 0 0 50 9 9\ncpu0 1\n").unwrap();
         let busy = after.busy_s - before.busy_s;
-        assert!((after.foreign_share(before, busy / 2.0) - 0.5).abs() < 1e-9);
-        assert!(after.foreign_share(before, busy * 2.0).abs() < 1e-9);
-        assert!(before.foreign_share(before, 0.0).abs() < 1e-9);
+        assert!((after.other_processes_share(before, busy / 2.0) - 0.5).abs() < 1e-9);
+        assert!(after.other_processes_share(before, busy * 2.0).abs() < 1e-9);
+        assert!(before.other_processes_share(before, 0.0).abs() < 1e-9);
     }
 }

@@ -6,11 +6,11 @@ use std::{
 };
 
 /// Interval between two checks.
-const PAUSE: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Polls until the condition is met. After `patience`, returns an error of kind
 /// [`io::ErrorKind::TimedOut`] that names the condition.
-pub fn at_most<T>(
+pub fn wait_at_most<T>(
     patience: Duration,
     what: &str,
     mut condition: impl FnMut() -> Option<T>,
@@ -24,7 +24,7 @@ pub fn at_most<T>(
             let what = format!("waited {} s for {what}", patience.as_secs());
             return Err(io::Error::new(io::ErrorKind::TimedOut, what));
         }
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -35,12 +35,12 @@ mod tests {
     #[test]
     fn timeout_error_names_the_awaited_event() {
         let mut looks = 0;
-        let met = at_most(Duration::from_secs(60), "three", || {
+        let met = wait_at_most(Duration::from_secs(60), "three", || {
             looks += 1;
             (looks == 3).then_some(looks)
         });
         assert_eq!(met.unwrap(), 3);
-        let error = at_most::<()>(Duration::ZERO, "nothing", || None).unwrap_err();
+        let error = wait_at_most::<()>(Duration::ZERO, "nothing", || None).unwrap_err();
         assert_eq!(error.to_string(), "waited 0 s for nothing");
     }
 }

@@ -7,35 +7,35 @@ use quorate_frame_client::{FrameClient, Options, Outcome};
 
 use crate::{
     generator::RunningLoad,
-    load::{Answer, Load, Plan},
+    load::{CommandOutcome, LoadDriver, LoadPlan},
     schedule::Nanos,
 };
 
 /// Connection index of all commands: to the load, the client is a single connection.
-const ONLY: usize = 0;
+const ONLY_CONNECTION: usize = 0;
 /// Maximum wait before the load checks for a stop request.
-const WAIT_MAX: Duration = Duration::from_millis(50);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Starts a client on an interface, using the log service of the given nodes.
 pub(crate) fn start(
-    plan: Plan,
+    plan: LoadPlan,
     nodes: Vec<SocketAddr>,
     interface: String,
     value_bytes: usize,
 ) -> io::Result<RunningLoad> {
-    let plan = Plan { connections: 1, ..plan };
+    let plan = LoadPlan { connections: 1, ..plan };
     RunningLoad::spawn(move |shared| {
         let opened = FrameClient::open(&nodes, &interface, Options::default());
         let mut client = opened.map_err(io::Error::other)?;
         let command = vec![b'x'; value_bytes];
-        let fit = (1..).take_while(|count| client.room(*count) >= count * value_bytes);
+        let fit = (1..).take_while(|count| client.batch_capacity(*count) >= count * value_bytes);
         let fit = fit.last().ok_or_else(|| {
-            let room = client.room(1);
+            let room = client.batch_capacity(1);
             io::Error::other(format!("a frame has room for a value of {room} bytes at most"))
         })?;
         let started = shared.begin();
         let since = || Nanos::try_from(started.elapsed().as_nanos()).unwrap_or(Nanos::MAX);
-        let mut load = Load::new(plan, 0);
+        let mut load = LoadDriver::new(plan, 0);
         while !shared.is_stopped() && !load.is_over(since()) {
             let now = since();
             let mut due = 0;
@@ -50,15 +50,15 @@ pub(crate) fn start(
                 due -= count;
             }
             let wait = Duration::from_nanos(load.next_wakeup().saturating_sub(since()));
-            client.turn(wait.min(WAIT_MAX)).map_err(io::Error::other)?;
+            client.poll(wait.min(STOP_CHECK_INTERVAL)).map_err(io::Error::other)?;
             let now = since();
-            while let Some(done) = client.take_done() {
+            while let Some(done) = client.take_completed() {
                 let answer = match done.outcome {
-                    Outcome::Executed(_) => Answer::Done,
-                    Outcome::Unknown => Answer::Error(b"UNKNOWN"),
+                    Outcome::Executed(_) => CommandOutcome::Done,
+                    Outcome::Unknown => CommandOutcome::Error(b"UNKNOWN"),
                 };
                 for _ in 0..done.tag {
-                    load.replied(now, ONLY, answer);
+                    load.handle_reply(now, ONLY_CONNECTION, answer);
                 }
             }
             shared.publish_progress(load.completed());

@@ -5,15 +5,15 @@ use std::fmt;
 use quorate_admin::view::NodeView;
 use serde::{Deserialize, Serialize};
 
-use crate::figure::{median, round};
+use crate::figure::{median, round_to_four_digits};
 
 /// Minimum share of the slots in a repetition that the device must assign.
-const SHARE_MIN: f64 = 0.9;
+const ASSIGNED_SHARE_MIN: f64 = 0.9;
 
 /// Kind of device, named as in `quorate start --device`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Device {
+pub enum DeviceKind {
     /// Thread that exchanges datagrams with other devices.
     Udp,
     /// Thread that exchanges raw frames with other devices.
@@ -26,10 +26,10 @@ pub enum Device {
     P4,
 }
 
-impl Device {
+impl DeviceKind {
     pub const ALL: [Self; 5] = [Self::Udp, Self::Packet, Self::Tc, Self::Kernel, Self::P4];
 
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|device| device.name() == name)
     }
 
@@ -49,7 +49,7 @@ impl Device {
     }
 
     /// Returns whether the device and the nodes' plane would need the same port.
-    pub fn excludes(self, plane: Option<&str>) -> bool {
+    pub fn conflicts_with_plane(self, plane: Option<&str>) -> bool {
         matches!(self, Self::Udp | Self::P4) && !matches!(plane, None | Some("tcp" | "ethernet"))
     }
 
@@ -63,7 +63,7 @@ impl Device {
 
     /// Returns the reason why a group does not currently use devices of this kind; `None` if
     /// devices handle all votes and the leader's device assigns the slots.
-    pub fn missing<'a>(self, nodes: impl Iterator<Item = &'a NodeView>) -> Option<String> {
+    pub fn missing_reason<'a>(self, nodes: impl Iterator<Item = &'a NodeView>) -> Option<String> {
         for node in nodes {
             let number = node.node;
             let Some(device) = &node.device else {
@@ -84,51 +84,51 @@ impl Device {
     }
 }
 
-impl fmt::Display for Device {
+impl fmt::Display for DeviceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
 /// Returns the name under which rows report a combination of plane and device.
-pub fn plane_and_device(plane: &str, device: Option<Device>) -> String {
+pub fn plane_and_device(plane: &str, device: Option<DeviceKind>) -> String {
     device.map_or_else(|| plane.to_owned(), |device| format!("{plane} + {device}"))
 }
 
 /// Suffix of [`plane_and_device`] for clients that send frames directly to the devices.
-pub const BY_FRAMES: &str = ", clients by frames";
+pub const BY_FRAMES_SUFFIX: &str = ", clients by frames";
 
 /// Counters of the leader and its device, read at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct DeviceReading {
     name: String,
     decided: u64,
-    given: u64,
-    taken_back: u64,
-    outgrown: u64,
+    assigned_slots: u64,
+    withdrawals: u64,
+    values_too_long: u64,
 }
 
-impl Reading {
+impl DeviceReading {
     /// Reads the leader's counters; `None` if the leader has no device.
-    pub fn of(node: &NodeView) -> Option<Self> {
+    pub fn of_leader(node: &NodeView) -> Option<Self> {
         let device = node.device.as_ref()?;
         Some(Self {
             name: device.name.clone(),
             decided: node.decided,
-            given: device.given,
-            taken_back: device.taken_back,
-            outgrown: device.outgrown,
+            assigned_slots: device.given,
+            withdrawals: device.taken_back,
+            values_too_long: device.outgrown,
         })
     }
 
     /// Returns the work done since the earlier reading `before`.
-    pub fn since(&self, before: &Self) -> DeviceWork {
+    pub fn work_since(&self, before: &Self) -> DeviceWork {
         DeviceWork {
             name: self.name.clone(),
             decided: self.decided.saturating_sub(before.decided),
-            given: self.given.saturating_sub(before.given),
-            taken_back: self.taken_back.saturating_sub(before.taken_back),
-            outgrown: self.outgrown.saturating_sub(before.outgrown),
+            assigned_slots: self.assigned_slots.saturating_sub(before.assigned_slots),
+            withdrawals: self.withdrawals.saturating_sub(before.withdrawals),
+            values_too_long: self.values_too_long.saturating_sub(before.values_too_long),
         }
     }
 }
@@ -140,29 +140,29 @@ pub struct DeviceWork {
     pub name: String,
     pub decided: u64,
     /// Number of slots assigned by the device.
-    pub given: u64,
+    pub assigned_slots: u64,
     /// Number of times that the leader withdrew slot assignment from the device.
-    pub taken_back: u64,
+    pub withdrawals: u64,
     /// Number of values that were too long for frames.
-    pub outgrown: u64,
+    pub values_too_long: u64,
 }
 
 impl DeviceWork {
     /// Returns the share of slots assigned by the device, 0 to 1.
     #[expect(clippy::cast_precision_loss, reason = "counts")]
-    fn share(&self) -> f64 {
-        (self.given as f64 / self.decided.max(1) as f64).min(1.0)
+    fn assigned_share(&self) -> f64 {
+        (self.assigned_slots as f64 / self.decided.max(1) as f64).min(1.0)
     }
 
     /// Returns why this repetition does not count as a measurement of devices, if it does not. A
     /// repetition in which nodes bypass devices because batches are long does count.
-    pub fn objection(&self) -> Option<String> {
-        let share = self.share();
-        (share < SHARE_MIN && self.outgrown == 0).then(|| {
+    pub fn invalid_reason(&self) -> Option<String> {
+        let share = self.assigned_share();
+        (share < ASSIGNED_SHARE_MIN && self.values_too_long == 0).then(|| {
             format!(
                 "devices gave out {:.0} % of the slots, the leader the others; taken back {} times ({})",
                 share * 100.0,
-                self.taken_back,
+                self.withdrawals,
                 self.name
             )
         })
@@ -171,7 +171,7 @@ impl DeviceWork {
 
 /// Figures about devices in a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figures {
+pub struct DeviceFigures {
     /// Name of the leader's device as reported by its node.
     pub name: String,
     /// Share of slots assigned by the device, 0 to 1.
@@ -184,14 +184,14 @@ pub struct Figures {
     pub outgrown: u64,
 }
 
-impl Figures {
+impl DeviceFigures {
     /// Returns the medians over all repetitions; `None` if `all` is empty.
     pub fn new(all: &[DeviceWork]) -> Option<Self> {
         Some(Self {
             name: all.last()?.name.clone(),
-            slots_share: round(median(all.iter().map(DeviceWork::share))),
-            taken_back: all.iter().map(|used| used.taken_back).sum(),
-            outgrown: all.iter().map(|used| used.outgrown).sum(),
+            slots_share: round_to_four_digits(median(all.iter().map(DeviceWork::assigned_share))),
+            taken_back: all.iter().map(|used| used.withdrawals).sum(),
+            outgrown: all.iter().map(|used| used.values_too_long).sum(),
         })
     }
 }
@@ -203,42 +203,45 @@ mod tests {
     #[test]
     fn device_name_must_match_the_requested_kind() {
         assert_eq!(
-            Device::ALL.map(|device| device.matches_kind("packet")),
+            DeviceKind::ALL.map(|device| device.matches_kind("packet")),
             [false, true, false, false, false]
         );
-        assert!(Device::Kernel.matches_kind("kernel") && Device::Tc.matches_kind("kernel"));
-        assert!(Device::Udp.matches_kind("udp") && !Device::Udp.matches_kind(""));
+        assert!(DeviceKind::Kernel.matches_kind("kernel") && DeviceKind::Tc.matches_kind("kernel"));
+        assert!(DeviceKind::Udp.matches_kind("udp") && !DeviceKind::Udp.matches_kind(""));
     }
 
     #[test]
     fn names_are_those_of_the_command_line() {
-        for device in Device::ALL {
-            assert_eq!(Device::named(device.name()), Some(device));
+        for device in DeviceKind::ALL {
+            assert_eq!(DeviceKind::from_name(device.name()), Some(device));
         }
-        assert_eq!(Device::named("off"), None);
-        assert!(Device::Udp.excludes(Some("multicast")) && !Device::Udp.excludes(None));
-        assert!(!Device::Kernel.excludes(Some("udp")));
+        assert_eq!(DeviceKind::from_name("off"), None);
+        assert!(
+            DeviceKind::Udp.conflicts_with_plane(Some("multicast"))
+                && !DeviceKind::Udp.conflicts_with_plane(None)
+        );
+        assert!(!DeviceKind::Kernel.conflicts_with_plane(Some("udp")));
     }
 
     #[test]
     fn rarely_used_device_invalidates_a_result() {
-        let reading = |decided, given, taken_back| Reading {
+        let reading = |decided, given, taken_back| DeviceReading {
             name: "in the kernel".to_owned(),
             decided,
-            given,
-            taken_back,
-            outgrown: 0,
+            assigned_slots: given,
+            withdrawals: taken_back,
+            values_too_long: 0,
         };
         let before = reading(100, 90, 1);
-        let used = reading(1100, 1090, 1).since(&before);
-        assert_eq!(used.objection(), None);
-        let hardly = reading(1100, 190, 2).since(&before);
-        let why = hardly.objection().unwrap();
+        let used = reading(1100, 1090, 1).work_since(&before);
+        assert_eq!(used.invalid_reason(), None);
+        let hardly = reading(1100, 190, 2).work_since(&before);
+        let why = hardly.invalid_reason().unwrap();
         assert!(why.contains("10 %") && why.contains("1 times"), "{why}");
-        let outgrown = DeviceWork { outgrown: 900, ..hardly.clone() };
-        assert_eq!(outgrown.objection(), None);
-        let figures = Figures::new(&[used, hardly]).unwrap();
+        let outgrown = DeviceWork { values_too_long: 900, ..hardly.clone() };
+        assert_eq!(outgrown.invalid_reason(), None);
+        let figures = DeviceFigures::new(&[used, hardly]).unwrap();
         assert_eq!((figures.slots_share, figures.taken_back), (0.55, 1));
-        assert_eq!(Figures::new(&[]), None);
+        assert_eq!(DeviceFigures::new(&[]), None);
     }
 }

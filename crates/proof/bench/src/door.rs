@@ -10,8 +10,8 @@ use std::{
 use quorate_client::Login;
 use quorate_node::log_service::{
     classes::AnswerClass,
-    frames::{self, Status},
-    introduction::Speaks,
+    frames::{self, CommandStatus},
+    introduction::ClientProtocol,
 };
 use quorate_tls::{ClientTrust, stream::Stream};
 
@@ -21,43 +21,43 @@ const ANSWER_BYTES_MAX: usize = 512;
 #[derive(Clone, Debug)]
 pub struct ClientAddress {
     address: SocketAddr,
-    /// `HOST:PORT` as given by the user; a certificate must name the host.
+    /// `HOST_ADDRESS:PORT` as given by the user; a certificate must name the host.
     name: String,
-    trust: Option<ClientTrust>,
+    tls_trust: Option<ClientTrust>,
     login: Option<Login>,
     /// Requested durability class, and the protocol used to request it.
-    class: (AnswerClass, Speaks),
+    class: (AnswerClass, ClientProtocol),
 }
 
 impl From<SocketAddr> for ClientAddress {
     fn from(address: SocketAddr) -> Self {
-        Self::named(address, &address.to_string(), None)
+        Self::with_host_name(address, &address.to_string(), None)
     }
 }
 
 impl ClientAddress {
     /// Returns the door at `address`, whose certificate must name the host in `name`. With `trust`,
     /// client and node authenticate each other.
-    pub fn named(address: SocketAddr, name: &str, trust: Option<&ClientTrust>) -> Self {
+    pub fn with_host_name(address: SocketAddr, name: &str, trust: Option<&ClientTrust>) -> Self {
         Self {
             address,
             name: name.to_owned(),
-            trust: trust.cloned(),
+            tls_trust: trust.cloned(),
             login: None,
-            class: (AnswerClass::Group, Speaks::Resp),
+            class: (AnswerClass::Group, ClientProtocol::Resp),
         }
     }
 
     /// Sets the durability class of acknowledgements, and the protocol used to request it.
     #[must_use]
-    pub fn class(self, asked: AnswerClass, speaks: Speaks) -> Self {
+    pub fn with_class(self, asked: AnswerClass, speaks: ClientProtocol) -> Self {
         let class = (asked, speaks);
         Self { class, ..self }
     }
 
     /// Sets the user to log in as, using the Redis protocol.
     #[must_use]
-    pub fn login(self, login: Option<Login>) -> Self {
+    pub fn with_login(self, login: Option<Login>) -> Self {
         Self { login, ..self }
     }
 
@@ -74,8 +74,8 @@ impl ClientAddress {
     pub fn connect(&self, wait: Duration) -> io::Result<Stream> {
         let socket = TcpStream::connect_timeout(&self.address, wait)?;
         socket.set_nodelay(true)?;
-        let trust = self.trust.as_ref();
-        let session = trust.map(|trust| trust.session_at(&self.name));
+        let trust = self.tls_trust.as_ref();
+        let session = trust.map(|trust| trust.session_to_address(&self.name));
         let is_secured = session.is_some();
         let stream = Stream::new(socket, session.transpose().map_err(io::Error::other)?);
         if is_secured {
@@ -96,31 +96,31 @@ impl ClientAddress {
 fn log_in(mut stream: &Stream, login: &Login, wait: Duration) -> io::Result<()> {
     let Login { name, password } = login;
     let (name_bytes, password_bytes) = (name.len(), password.len());
-    with_timeout(stream, wait)?;
+    set_timeout(stream, wait)?;
     write!(
         stream,
         "*3\r\n$4\r\nAUTH\r\n${name_bytes}\r\n{name}\r\n${password_bytes}\r\n{password}\r\n"
     )?;
-    is_ok(stream, "AUTH")
+    expect_ok(stream, "AUTH")
 }
 
 /// Switches the connection to acknowledgements at this class ([class-2]).
 fn request_class(
     mut stream: &Stream,
     asked: AnswerClass,
-    speaks: Speaks,
+    speaks: ClientProtocol,
     wait: Duration,
 ) -> io::Result<()> {
-    with_timeout(stream, wait)?;
+    set_timeout(stream, wait)?;
     match speaks {
-        Speaks::Resp => {
+        ClientProtocol::Resp => {
             write!(stream, "QUORATE CLASS {}\r\n", asked.name())?;
-            is_ok(stream, "QUORATE CLASS")
+            expect_ok(stream, "QUORATE CLASS")
         }
-        Speaks::Frames => {
-            stream.write_all(asked.word())?;
+        ClientProtocol::Frames => {
+            stream.write_all(asked.as_word())?;
             let mut expected = Vec::new();
-            frames::reply(Status::Done, asked.name().as_bytes(), &mut expected);
+            frames::append_reply(CommandStatus::Done, asked.name().as_bytes(), &mut expected);
             let mut answer = vec![0; expected.len()];
             stream.read_exact(&mut answer)?;
             if answer == expected {
@@ -131,13 +131,13 @@ fn request_class(
     }
 }
 
-fn with_timeout(stream: &Stream, wait: Duration) -> io::Result<()> {
+fn set_timeout(stream: &Stream, wait: Duration) -> io::Result<()> {
     stream.socket().set_write_timeout(Some(wait))?;
     stream.socket().set_read_timeout(Some(wait))
 }
 
 /// Reads one reply of the Redis protocol and fails unless it is `OK`.
-fn is_ok(mut stream: &Stream, word: &str) -> io::Result<()> {
+fn expect_ok(mut stream: &Stream, word: &str) -> io::Result<()> {
     let mut answer = [0; ANSWER_BYTES_MAX];
     let mut filled = 0;
     while !answer[..filled].ends_with(b"\r\n") {

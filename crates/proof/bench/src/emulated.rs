@@ -2,17 +2,17 @@
 
 use std::fmt;
 
-use crate::{lan::Lan, wan::Profile};
+use crate::{lan::Lan, wan::LinkProfile};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Emulated {
+pub enum EmulatedNetwork {
     /// Slow links with long delays between each pair of nodes.
-    Wan(Profile),
+    Wan(LinkProfile),
     /// A segment: a switch with a link of limited speed to each node.
     Lan(Lan),
 }
 
-impl Emulated {
+impl EmulatedNetwork {
     pub fn name(&self) -> String {
         match self {
             Self::Wan(profile) => profile.name.to_owned(),
@@ -21,7 +21,7 @@ impl Emulated {
     }
 }
 
-impl fmt::Display for Emulated {
+impl fmt::Display for EmulatedNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Wan(profile) => profile.fmt(f),

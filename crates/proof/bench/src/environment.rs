@@ -2,10 +2,10 @@
 
 use std::{fmt, sync::OnceLock};
 
-use quorate_testbed::machine::Machine;
+use quorate_testbed::machine::MachineInfo;
 use serde::Serialize;
 
-/// Version and commit set by [`built_from`].
+/// Version and commit set by [`set_built_from`].
 static BUILT_FROM: OnceLock<(&str, Commit)> = OnceLock::new();
 
 /// Commit of a program, with the suffix `+changes` if its files differed from the commit; `None` if
@@ -22,7 +22,7 @@ impl fmt::Display for Commit {
 /// Sets the version of this program and the commit that it was built from. Must be called once,
 /// before an [`Environment`] is created. They are recorded at build time because the source tree
 /// may have changed since.
-pub fn built_from(version: &'static str, commit: Option<&str>) {
+pub fn set_built_from(version: &'static str, commit: Option<&str>) {
     let _ = BUILT_FROM.set((version, Commit(commit.map(str::to_owned))));
 }
 
@@ -44,8 +44,9 @@ pub struct Environment {
 }
 
 impl Environment {
-    pub fn now() -> Self {
-        let Machine { kernel, cpus, cpu_model } = Machine::now();
+    pub fn of_this_machine() -> Self {
+        let MachineInfo { kernel_release: kernel, cpu_count: cpus, cpu_model } =
+            MachineInfo::of_this_machine();
         let commit = BUILT_FROM.get().map(|(_, commit)| commit.clone()).unwrap_or_default();
         Self { commit, kernel, cpus, cpu_model }
     }
@@ -57,7 +58,7 @@ mod tests {
 
     #[test]
     fn environment_has_the_kernel_and_cpus() {
-        let environment = Environment::now();
+        let environment = Environment::of_this_machine();
         assert!(environment.kernel.starts_with("Linux "), "{environment:?}");
         assert!(environment.cpus > 0);
     }

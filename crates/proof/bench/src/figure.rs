@@ -29,14 +29,14 @@ pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
 
 /// Returns the minimum and maximum over the repetitions, rounded to four digits.
 pub fn spread(figures: impl Iterator<Item = f64>) -> Spread {
-    let figures: Vec<f64> = figures.map(round).collect();
+    let figures: Vec<f64> = figures.map(round_to_four_digits).collect();
     let least = figures.iter().copied().reduce(f64::min);
     let greatest = figures.iter().copied().reduce(f64::max);
     Spread(least.unwrap_or(0.0), greatest.unwrap_or(0.0))
 }
 
 /// Rounds to four significant digits, the precision of every measurement here.
-pub fn round(figure: f64) -> f64 {
+pub fn round_to_four_digits(figure: f64) -> f64 {
     if figure == 0.0 || !figure.is_finite() {
         return 0.0;
     }
@@ -61,7 +61,7 @@ mod tests {
             (12.345_6, 12.35),
             (0.000_123_456, 0.000_123_5),
         ] {
-            assert!((round(figure) - wanted).abs() < 1e-9, "{figure}");
+            assert!((round_to_four_digits(figure) - wanted).abs() < 1e-9, "{figure}");
         }
         assert!(median([]).is_nan());
         assert!((median([3.0, 1.0, 2.0, 10.0]) - 2.5).abs() < 1e-9);

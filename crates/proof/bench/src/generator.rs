@@ -12,13 +12,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_testbed::relay::alarm::Alarm;
+use quorate_testbed::relay::alarm::EpollTimer;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::{
-    connection::{Connection, Scratch},
+    connection::{Connection, ReadBuffer},
     door::ClientAddress,
-    load::{Load, Plan},
+    load::{LoadDriver, LoadPlan},
     protocol::Protocol,
     samples::Samples,
     schedule::{Nanos, SECOND},
@@ -26,28 +26,28 @@ use crate::{
 
 const EVENTS_MAX: usize = 256;
 /// Maximum number of commands sent before the generator checks for replies.
-const ISSUES_MAX: usize = 4096;
+const COMMANDS_PER_TURN_MAX: usize = 4096;
 
 /// A repetition that runs in its own thread and produces its samples.
 #[derive(Debug)]
 pub struct RunningLoad<T = Samples> {
-    shared: Arc<Shared>,
+    shared: Arc<LoadState>,
     thread: JoinHandle<io::Result<T>>,
 }
 
 /// State of a running repetition, shared with the thread that controls it.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
-    started: OnceLock<Instant>,
+pub(crate) struct LoadState {
+    started_at: OnceLock<Instant>,
     completed: AtomicU64,
     stop: AtomicBool,
 }
 
-impl Shared {
+impl LoadState {
     /// Starts the repetition's clock and returns its start time.
     pub(crate) fn begin(&self) -> Instant {
         let started = Instant::now();
-        let _ = self.started.set(started);
+        let _ = self.started_at.set(started);
         started
     }
 
@@ -64,12 +64,12 @@ impl RunningLoad {
     /// Connects to the doors in turn and starts the load. The clock starts once all connections are
     /// established.
     pub fn start<P: Protocol + Send + 'static>(
-        plan: Plan,
+        plan: LoadPlan,
         doors: Vec<ClientAddress>,
         protocol: P,
     ) -> io::Result<Self> {
         Self::spawn(move |shared| {
-            let generator = Generator::connect(plan, &doors, protocol)?;
+            let generator = LoadGenerator::connect(plan, &doors, protocol)?;
             generator.run(plan, shared)
         })
     }
@@ -78,9 +78,9 @@ impl RunningLoad {
 impl<T: Send + 'static> RunningLoad<T> {
     /// Runs a load in a thread of its own.
     pub(crate) fn spawn(
-        load: impl FnOnce(&Shared) -> io::Result<T> + Send + 'static,
+        load: impl FnOnce(&LoadState) -> io::Result<T> + Send + 'static,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(LoadState::default());
         let told = Arc::clone(&shared);
         let thread = thread::Builder::new().name("load".to_owned()).spawn(move || {
             // Without this, the kernel delays every wake-up by up to 50 µs.
@@ -92,13 +92,13 @@ impl<T: Send + 'static> RunningLoad<T> {
 
     /// Waits until the repetition's clock starts, and returns the start time; `None` if the load
     /// fails first.
-    pub fn started(&self) -> Option<Instant> {
+    pub fn wait_started(&self) -> Option<Instant> {
         loop {
-            if let Some(started) = self.shared.started.get() {
+            if let Some(started) = self.shared.started_at.get() {
                 return Some(*started);
             }
             if self.thread.is_finished() {
-                return self.shared.started.get().copied();
+                return self.shared.started_at.get().copied();
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -125,50 +125,50 @@ impl<T: Send + 'static> RunningLoad<T> {
     }
 }
 
-struct Generator<P> {
+struct LoadGenerator<P> {
     epoll: OwnedFd,
-    alarm: Alarm,
+    alarm: EpollTimer,
     connections: Vec<Option<Connection>>,
     /// Indices of connections with output to be sent.
     connections_with_output: Vec<usize>,
-    scratch: Scratch,
+    scratch: ReadBuffer,
     protocol: P,
 }
 
-impl<P: Protocol> Generator<P> {
-    fn connect(plan: Plan, doors: &[ClientAddress], protocol: P) -> io::Result<Self> {
+impl<P: Protocol> LoadGenerator<P> {
+    fn connect(plan: LoadPlan, doors: &[ClientAddress], protocol: P) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let mut connections = Vec::new();
         for (index, door) in (0..plan.connections_used()).zip(doors.iter().cycle()) {
             let connection = Connection::connect_to(door).map_err(|error| {
                 io::Error::new(error.kind(), format!("connect to {}: {error}", door.address()))
             })?;
-            epoll::add(&epoll, &connection, token(index), EventFlags::IN)?;
+            epoll::add(&epoll, &connection, event_token(index), EventFlags::IN)?;
             connections.push(Some(connection));
         }
         Ok(Self {
-            alarm: Alarm::join(&epoll)?,
+            alarm: EpollTimer::add_to_epoll(&epoll)?,
             epoll,
             connections,
             connections_with_output: Vec::new(),
-            scratch: Scratch::default(),
+            scratch: ReadBuffer::default(),
             protocol,
         })
     }
 
-    fn run(mut self, plan: Plan, shared: &Shared) -> io::Result<Samples> {
+    fn run(mut self, plan: LoadPlan, shared: &LoadState) -> io::Result<Samples> {
         let started = shared.begin();
-        let mut load = Load::new(plan, 0);
+        let mut load = LoadDriver::new(plan, 0);
         let mut events = Vec::with_capacity(EVENTS_MAX);
         while !shared.is_stopped() {
-            let now = since(started);
+            let now = nanos_since(started);
             if load.is_over(now) {
                 break;
             }
             let more = self.send_due_commands(&mut load, now);
             let wait = if more { 0 } else { load.next_wakeup().saturating_sub(now) };
-            self.wait(&mut events, wait)?;
-            let now = since(started);
+            self.wait_events(&mut events, wait)?;
+            let now = nanos_since(started);
             for event in &events {
                 self.on_event(event, &mut load, now);
             }
@@ -178,33 +178,33 @@ impl<P: Protocol> Generator<P> {
     }
 
     /// Sends the commands that are due. Returns whether more may be due immediately.
-    fn send_due_commands(&mut self, load: &mut Load, now: Nanos) -> bool {
+    fn send_due_commands(&mut self, load: &mut LoadDriver, now: Nanos) -> bool {
         let mut issued = 0;
-        while issued < ISSUES_MAX && self.all_have_space() {
+        while issued < COMMANDS_PER_TURN_MAX && self.all_have_space() {
             let Some(issue) = load.take_due_command(now) else { break };
             if let Some(connection) = &mut self.connections[issue.connection] {
                 let output = connection.output();
                 if output.is_empty() {
                     self.connections_with_output.push(issue.connection);
                 }
-                self.protocol.request(issue.number, output);
+                self.protocol.encode_request(issue.number, output);
                 issued += 1;
             }
         }
         for index in std::mem::take(&mut self.connections_with_output) {
-            self.send(index, load);
+            self.send_to_connection(index, load);
         }
-        issued == ISSUES_MAX
+        issued == COMMANDS_PER_TURN_MAX
     }
 
     /// Returns whether every output buffer has space. An open loop does not prefer fast
     /// connections, so one full buffer delays all commands.
     fn all_have_space(&self) -> bool {
         let mut blocked = self.connections.iter().flatten();
-        blocked.all(|connection| !connection.is_blocked() || connection.has_room())
+        blocked.all(|connection| !connection.is_blocked() || connection.has_output_space())
     }
 
-    fn send(&mut self, index: usize, load: &mut Load) {
+    fn send_to_connection(&mut self, index: usize, load: &mut LoadDriver) {
         let Some(connection) = &mut self.connections[index] else {
             return;
         };
@@ -215,63 +215,68 @@ impl<P: Protocol> Generator<P> {
             }
             let mut flags = EventFlags::IN;
             flags.set(EventFlags::OUT, connection.is_blocked());
-            Ok(epoll::modify(&self.epoll, &*connection, token(index), flags)?)
+            Ok(epoll::modify(&self.epoll, &*connection, event_token(index), flags)?)
         });
         if let Err(error) = sent {
             self.close_connection(index, &error.to_string(), load);
         }
     }
 
-    fn on_event(&mut self, event: &epoll::Event, load: &mut Load, now: Nanos) {
+    fn on_event(&mut self, event: &epoll::Event, load: &mut LoadDriver, now: Nanos) {
         let index = usize::try_from(event.data.u64()).expect("tokens are indices");
         let flags = event.flags;
         if flags.contains(EventFlags::OUT) {
-            self.send(index, load);
+            self.send_to_connection(index, load);
         }
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR)
-            && let Err(why) = self.receive(index, load, now)
+            && let Err(why) = self.receive_replies(index, load, now)
         {
             self.close_connection(index, &why, load);
         }
     }
 
-    fn receive(&mut self, index: usize, load: &mut Load, now: Nanos) -> Result<(), String> {
+    fn receive_replies(
+        &mut self,
+        index: usize,
+        load: &mut LoadDriver,
+        now: Nanos,
+    ) -> Result<(), String> {
         let Some(connection) = &mut self.connections[index] else {
             return Ok(());
         };
         let received = connection.receive(&mut self.scratch);
         received.map_err(|error| error.to_string())?;
         let mut used = 0;
-        let input = connection.input();
+        let input = connection.unread_input();
         let parsed = loop {
-            match self.protocol.reply(&input[used..]) {
+            match self.protocol.decode_reply(&input[used..]) {
                 Ok(Some((bytes, answer))) => {
                     used += bytes;
-                    load.replied(now, index, answer);
+                    load.handle_reply(now, index, answer);
                 }
                 Ok(None) => break Ok(()),
                 Err(malformed) => break Err(malformed.to_string()),
             }
         };
-        connection.take(used);
+        connection.consume(used);
         parsed
     }
 
-    fn close_connection(&mut self, index: usize, why: &str, load: &mut Load) {
+    fn close_connection(&mut self, index: usize, why: &str, load: &mut LoadDriver) {
         self.connections[index] = None;
-        load.lost(index, why);
+        load.handle_connection_loss(index, why);
     }
 
-    fn wait(&self, events: &mut Vec<epoll::Event>, nanos: Nanos) -> io::Result<()> {
+    fn wait_events(&self, events: &mut Vec<epoll::Event>, nanos: Nanos) -> io::Result<()> {
         // Wakes at least ten times a second to check for a stop.
         self.alarm.wait(&self.epoll, events, nanos.min(SECOND / 10))
     }
 }
 
-fn token(index: usize) -> EventData {
+fn event_token(index: usize) -> EventData {
     EventData::new_u64(index as u64)
 }
 
-pub(crate) fn since(started: Instant) -> Nanos {
+pub(crate) fn nanos_since(started: Instant) -> Nanos {
     u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

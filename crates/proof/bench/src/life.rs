@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use quorate_replica::hops::{Hop, Stamp};
 use serde::Serialize;
 
-use crate::{figure::round, samples::Latencies, schedule::Nanos};
+use crate::{figure::round_to_four_digits, samples::Latencies, schedule::Nanos};
 
 /// Times and slot of a command as observed by its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Command {
+pub struct TracedCommand {
     /// Time just before the call that sent the command.
     pub sent_ns: u64,
     /// Time just after the call that received the reply.
@@ -62,25 +62,25 @@ pub struct ReachedHop {
 }
 
 /// Name of the client's hop at which the request is sent.
-const SENT: &str = "sent";
-const REPLIED: &str = "replied";
+const SENT_HOP: &str = "sent";
+const REPLIED_HOP: &str = "replied";
 
 /// Index of the lane, the command's first hop in the turn, and the hop itself. The first hop
 /// distinguishes repeated hops that do not name a slot.
-type Key = (usize, Hop, Hop);
+type HopKey = (usize, Hop, Hop);
 
 /// Aligns the stamps of the nodes (leader first) with the commands. Returns `None` if no command
 /// was seen by all nodes.
 pub fn command_timeline(
-    commands: &[Command],
+    commands: &[TracedCommand],
     nodes: &[(String, Vec<Stamp>)],
 ) -> Option<CommandTimeline> {
-    let found: Vec<(&Command, BTreeMap<Key, u64>)> = commands
+    let found: Vec<(&TracedCommand, BTreeMap<HopKey, u64>)> = commands
         .iter()
         .map(|command| (command, hop_times(command, nodes)))
         .filter(|(_, hops)| (0..nodes.len()).all(|lane| hops.keys().any(|(of, ..)| *of == lane)))
         .collect();
-    let mut all: BTreeMap<Key, Latencies> = BTreeMap::new();
+    let mut all: BTreeMap<HopKey, Latencies> = BTreeMap::new();
     let mut whole = Latencies::default();
     for (command, hops) in &found {
         whole.record(command.replied_ns - command.sent_ns);
@@ -92,15 +92,16 @@ pub fn command_timeline(
     let usual = |latencies: &Latencies| latencies.count() as usize * 2 >= found.len();
     all.retain(|_, latencies| usual(latencies));
     let middle = whole.quantile_us(0.5);
-    let off = |(command, _): &&(&Command, BTreeMap<Key, u64>)| {
+    let off = |(command, _): &&(&TracedCommand, BTreeMap<HopKey, u64>)| {
         let took = (command.replied_ns - command.sent_ns) as f64 / 1e3;
         ((took - middle).abs() * 1e3) as u64
     };
-    let complete =
-        |(_, hops): &&(&Command, BTreeMap<Key, u64>)| all.keys().all(|key| hops.contains_key(key));
+    let complete = |(_, hops): &&(&TracedCommand, BTreeMap<HopKey, u64>)| {
+        all.keys().all(|key| hops.contains_key(key))
+    };
     let typical = found.iter().filter(complete).min_by_key(off);
     let (typical, example) = typical.or_else(|| found.iter().min_by_key(off))?;
-    let typical_us = us(typical.replied_ns - typical.sent_ns);
+    let typical_us = to_us(typical.replied_ns - typical.sent_ns);
     let ends = |hop, p50_us, p99_us, typical_us| ReachedHop {
         hop,
         p50_us,
@@ -108,20 +109,21 @@ pub fn command_timeline(
         typical_us,
         share: 1.0,
     };
-    let (p50_us, p99_us) = (round(middle), round(whole.quantile_us(0.99)));
+    let (p50_us, p99_us) =
+        (round_to_four_digits(middle), round_to_four_digits(whole.quantile_us(0.99)));
     let mut lanes = vec![TimelineLane {
         name: "client".to_owned(),
-        hops: vec![ends(SENT, 0.0, 0.0, 0.0), ends(REPLIED, p50_us, p99_us, typical_us)],
+        hops: vec![ends(SENT_HOP, 0.0, 0.0, 0.0), ends(REPLIED_HOP, p50_us, p99_us, typical_us)],
     }];
     for (lane, (name, _)) in nodes.iter().enumerate() {
         let of = all.iter().filter(|((of, ..), _)| *of == lane);
         let mut hops: Vec<ReachedHop> = of
             .map(|(key, latencies)| ReachedHop {
                 hop: key.2.name(),
-                p50_us: round(latencies.quantile_us(0.5)),
-                p99_us: round(latencies.quantile_us(0.99)),
-                typical_us: example.get(key).map_or(f64::NAN, |after| us(*after)),
-                share: round(latencies.count() as f64 / found.len() as f64),
+                p50_us: round_to_four_digits(latencies.quantile_us(0.5)),
+                p99_us: round_to_four_digits(latencies.quantile_us(0.99)),
+                typical_us: example.get(key).map_or(f64::NAN, |after| to_us(*after)),
+                share: round_to_four_digits(latencies.count() as f64 / found.len() as f64),
             })
             .collect();
         hops.sort_by(|one, other| one.p50_us.total_cmp(&other.p50_us));
@@ -139,18 +141,18 @@ pub fn command_timeline(
     })
 }
 
-fn us(nanos: Nanos) -> f64 {
-    round(nanos as f64 / 1e3)
+fn to_us(nanos: Nanos) -> f64 {
+    round_to_four_digits(nanos as f64 / 1e3)
 }
 
 /// Returns the times at which a command reached each hop, in nanoseconds after it was sent.
-fn hop_times(command: &Command, nodes: &[(String, Vec<Stamp>)]) -> BTreeMap<Key, u64> {
+fn hop_times(command: &TracedCommand, nodes: &[(String, Vec<Stamp>)]) -> BTreeMap<HopKey, u64> {
     let mut hops = BTreeMap::new();
     for (lane, (_, stamps)) in nodes.iter().enumerate() {
         let from = stamps.partition_point(|stamp| stamp.at_ns < command.sent_ns);
         let late = command.replied_ns + (command.replied_ns - command.sent_ns);
         let rest = &stamps[from..];
-        let turns = rest.chunk_by(|_, next| next.hop != Hop::Woke);
+        let turns = rest.chunk_by(|_, next| next.hop != Hop::Wakeup);
         for turn in turns.take_while(|turn| turn[0].at_ns <= late) {
             let own = |stamp: &Stamp| stamp.slot.is_some_and(|slot| slot.0 == command.slot);
             let Some(first) = turn.iter().position(own) else {
@@ -187,9 +189,12 @@ mod tests {
     }
 
     /// Returns commands that are sent every 100 µs and take 50 µs each.
-    fn commands() -> Vec<Command> {
-        let command =
-            |slot| Command { sent_ns: slot * 100_000, replied_ns: slot * 100_000 + 50_000, slot };
+    fn commands() -> Vec<TracedCommand> {
+        let command = |slot| TracedCommand {
+            sent_ns: slot * 100_000,
+            replied_ns: slot * 100_000 + 50_000,
+            slot,
+        };
         (1..=9).map(command).collect()
     }
 

@@ -8,12 +8,12 @@ use std::{
 };
 
 /// Code of the listening state in the kernel's socket tables.
-const LISTENS: &str = "0A";
+const LISTEN_STATE: &str = "0A";
 
 /// Location of the process that listens at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenerLocation {
-    Elsewhere,
+    OtherMachine,
     Process(u32),
     /// The process runs on this machine but cannot be determined.
     Unknown,
@@ -22,7 +22,7 @@ pub enum ListenerLocation {
 pub fn locate_listener(address: SocketAddr) -> ListenerLocation {
     // Only addresses of this machine can be bound. Port 0 selects any free port.
     if UdpSocket::bind((address.ip(), 0)).is_err() {
-        return ListenerLocation::Elsewhere;
+        return ListenerLocation::OtherMachine;
     }
     let table = |path| fs::read_to_string(path).unwrap_or_default();
     let v4 = socket_inode(&table("/proc/net/tcp"), address);
@@ -37,7 +37,7 @@ fn socket_inode(table: &str, address: SocketAddr) -> Option<u64> {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let (ip, port) = fields.next()?.split_once(':')?;
         let state = fields.nth(1)?;
-        let fits = state == LISTENS
+        let fits = state == LISTEN_STATE
             && u16::from_str_radix(port, 16) == Ok(address.port())
             && matches_address(ip, address.ip());
         let inode = fields.nth(5)?;
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn address_of_another_machine_is_elsewhere() {
         let address = SocketAddr::from(([192, 0, 2, 1], 7450));
-        assert_eq!(locate_listener(address), ListenerLocation::Elsewhere);
+        assert_eq!(locate_listener(address), ListenerLocation::OtherMachine);
     }
 
     #[test]

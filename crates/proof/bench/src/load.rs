@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 
 use crate::{
     samples::Samples,
-    schedule::{Nanos, Schedule},
+    schedule::{Nanos, SendSchedule},
 };
 
 /// Delay in nanoseconds after which a command counts as sent late.
-pub const LATE: Nanos = 1_000_000;
+pub const LATE_AFTER: Nanos = 1_000_000;
 /// Share of late commands above which a row is invalid, because the generator and not the system
 /// was too slow.
 pub const LATE_SHARE_MAX: f64 = 0.01;
@@ -23,7 +23,7 @@ const OUTSTANDING_MAX: usize = 1 << 20;
 
 /// Load offered to the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offer {
+pub enum OfferedLoad {
     /// Open loop: a fixed number of commands per second, regardless of their replies.
     Open { per_second: u64 },
     /// Closed loop: a fixed number of outstanding commands.
@@ -32,33 +32,33 @@ pub enum Offer {
 
 /// Load and durations of one repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
-    pub offer: Offer,
+pub struct LoadPlan {
+    pub offer: OfferedLoad,
     /// Number of connections, at least one.
     pub connections: u32,
     /// Time before the measurement, in nanoseconds.
-    pub warmup: Nanos,
+    pub warmup_ns: Nanos,
     /// Measured time after the warm-up, in nanoseconds.
-    pub measure: Nanos,
+    pub measure_ns: Nanos,
     /// Maximum time to wait for replies after the last command was sent, in nanoseconds.
-    pub reply_timeout: Nanos,
+    pub reply_timeout_ns: Nanos,
 }
 
-impl Plan {
+impl LoadPlan {
     /// Returns the number of connections in use. A closed loop uses at most one per outstanding
     /// command.
     pub fn connections_used(&self) -> usize {
         let wanted = match self.offer {
-            Offer::Open { .. } => self.connections,
-            Offer::Closed { outstanding } => self.connections.min(outstanding),
+            OfferedLoad::Open { .. } => self.connections,
+            OfferedLoad::Closed { outstanding } => self.connections.min(outstanding),
         };
         usize::try_from(wanted.max(1)).expect("a count of sockets fits")
     }
 
     /// Returns the time for which commands are sent: the warm-up and the measured time, in
     /// nanoseconds.
-    pub fn sending(&self) -> Nanos {
-        self.warmup.saturating_add(self.measure)
+    pub fn sending_ns(&self) -> Nanos {
+        self.warmup_ns.saturating_add(self.measure_ns)
     }
 }
 
@@ -71,7 +71,7 @@ pub struct DueCommand {
 
 /// Outcome of a command as stated in its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer<'a> {
+pub enum CommandOutcome<'a> {
     Done,
     /// Any other outcome, with the error message of the system.
     Error(&'a [u8]),
@@ -79,53 +79,56 @@ pub enum Answer<'a> {
 
 /// Origin of the next command.
 #[derive(Clone, Debug)]
-enum Source {
+enum CommandSource {
     Rate {
-        schedule: Schedule,
+        schedule: SendSchedule,
         next_connection: usize,
     },
     /// Indices of the connections that can accept another command, one entry per command.
-    Room(VecDeque<usize>),
+    FreeConnections(VecDeque<usize>),
 }
 
 #[derive(Clone, Debug)]
-pub struct Load {
-    plan: Plan,
+pub struct LoadDriver {
+    plan: LoadPlan,
     start: Nanos,
-    source: Source,
+    source: CommandSource,
     /// Times from which latencies are measured, per connection, oldest first. Replies arrive in
     /// order.
-    outstanding: Vec<VecDeque<Nanos>>,
-    outstanding_total: usize,
+    outstanding_since: Vec<VecDeque<Nanos>>,
+    outstanding_count: usize,
     closed_connections: Vec<bool>,
-    issued: u64,
-    stopped: bool,
+    issued_count: u64,
+    is_stopped: bool,
     samples: Samples,
 }
 
-impl Load {
+impl LoadDriver {
     /// Returns the load of a repetition that starts now.
-    pub fn new(plan: Plan, now: Nanos) -> Self {
+    pub fn new(plan: LoadPlan, now: Nanos) -> Self {
         let connections = plan.connections_used();
         let source = match plan.offer {
-            Offer::Open { per_second } => {
-                Source::Rate { schedule: Schedule::new(now, per_second), next_connection: 0 }
-            }
-            Offer::Closed { outstanding } => {
+            OfferedLoad::Open { per_second } => CommandSource::Rate {
+                schedule: SendSchedule::new(now, per_second),
+                next_connection: 0,
+            },
+            OfferedLoad::Closed { outstanding } => {
                 let outstanding = usize::try_from(outstanding).expect("a count fits");
-                Source::Room((0..outstanding).map(|slot| slot % connections).collect())
+                CommandSource::FreeConnections(
+                    (0..outstanding).map(|slot| slot % connections).collect(),
+                )
             }
         };
-        let samples = Samples { measured: plan.measure, ..Samples::default() };
+        let samples = Samples { measured_ns: plan.measure_ns, ..Samples::default() };
         Self {
             plan,
             start: now,
             source,
-            outstanding: vec![VecDeque::new(); connections],
-            outstanding_total: 0,
+            outstanding_since: vec![VecDeque::new(); connections],
+            outstanding_count: 0,
             closed_connections: vec![false; connections],
-            issued: 0,
-            stopped: false,
+            issued_count: 0,
+            is_stopped: false,
             samples,
         }
     }
@@ -134,16 +137,16 @@ impl Load {
     pub fn take_due_command(&mut self, now: Nanos) -> Option<DueCommand> {
         loop {
             let (connection, begins) = self.next_due(now)?;
-            let number = self.issued;
-            self.issued += 1;
-            self.count_sending(begins, now);
+            let number = self.issued_count;
+            self.issued_count += 1;
+            self.count_sent(begins, now);
             if self.closed_connections[connection] {
                 // An open loop continues, so commands that can no longer be sent are lost.
                 self.samples.lost += 1;
                 continue;
             }
-            self.outstanding[connection].push_back(begins);
-            self.outstanding_total += 1;
+            self.outstanding_since[connection].push_back(begins);
+            self.outstanding_count += 1;
             return Some(DueCommand { connection, number });
         }
     }
@@ -151,85 +154,91 @@ impl Load {
     /// Returns the connection of the next command that is due, and the time from which its latency
     /// is measured.
     fn next_due(&mut self, now: Nanos) -> Option<(usize, Nanos)> {
-        if self.stopped {
+        if self.is_stopped {
             return None;
         }
-        let ends = self.start.saturating_add(self.plan.sending());
+        let ends = self.start.saturating_add(self.plan.sending_ns());
         match &mut self.source {
-            Source::Rate { schedule, next_connection: turn } => {
-                if self.outstanding_total >= OUTSTANDING_MAX || schedule.peek() >= ends {
+            CommandSource::Rate { schedule, next_connection: turn } => {
+                if self.outstanding_count >= OUTSTANDING_MAX || schedule.next_time() >= ends {
                     return None;
                 }
-                let intended = schedule.take(now)?;
+                let intended = schedule.take_due(now)?;
                 let connection = *turn;
-                *turn = (*turn + 1) % self.outstanding.len();
+                *turn = (*turn + 1) % self.outstanding_since.len();
                 Some((connection, intended))
             }
-            Source::Room(_) if now >= ends => None,
-            Source::Room(room) => Some((room.pop_front()?, now)),
+            CommandSource::FreeConnections(_) if now >= ends => None,
+            CommandSource::FreeConnections(room) => Some((room.pop_front()?, now)),
         }
     }
 
-    fn count_sending(&mut self, begins: Nanos, now: Nanos) {
+    fn count_sent(&mut self, begins: Nanos, now: Nanos) {
         if !self.is_measured(begins) {
             return;
         }
         let lateness = now.saturating_sub(begins);
-        self.samples.sent += 1;
-        self.samples.late += u64::from(lateness > LATE);
-        self.samples.latest = self.samples.latest.max(lateness);
+        self.samples.sent_count += 1;
+        self.samples.late_count += u64::from(lateness > LATE_AFTER);
+        self.samples.worst_lateness = self.samples.worst_lateness.max(lateness);
     }
 
     /// Returns the time at which the result of [`Load::take_due_command`] or [`Load::is_over`] may
     /// change without a reply.
     pub fn next_wakeup(&self) -> Nanos {
-        let ends = self.start.saturating_add(self.plan.sending());
-        let patience = ends.saturating_add(self.plan.reply_timeout);
+        let ends = self.start.saturating_add(self.plan.sending_ns());
+        let patience = ends.saturating_add(self.plan.reply_timeout_ns);
         match &self.source {
-            Source::Rate { schedule, .. } if !self.stopped && schedule.peek() < ends => {
+            CommandSource::Rate { schedule, .. }
+                if !self.is_stopped && schedule.next_time() < ends =>
+            {
                 // At the limit, only a reply allows another command.
-                if self.outstanding_total >= OUTSTANDING_MAX { patience } else { schedule.peek() }
+                if self.outstanding_count >= OUTSTANDING_MAX {
+                    patience
+                } else {
+                    schedule.next_time()
+                }
             }
-            Source::Rate { .. } | Source::Room(_) => patience,
+            CommandSource::Rate { .. } | CommandSource::FreeConnections(_) => patience,
         }
     }
 
     /// Handles the reply to a connection's oldest outstanding command.
-    pub fn replied(&mut self, now: Nanos, connection: usize, answer: Answer<'_>) {
-        let Some(begins) = self.outstanding[connection].pop_front() else {
+    pub fn handle_reply(&mut self, now: Nanos, connection: usize, answer: CommandOutcome<'_>) {
+        let Some(begins) = self.outstanding_since[connection].pop_front() else {
             // A reply without a request is a fault of the system.
             self.samples.error(b"an unrequested reply");
             return;
         };
-        self.outstanding_total -= 1;
+        self.outstanding_count -= 1;
         let since_start = now.saturating_sub(self.start);
         match answer {
-            Answer::Done => self.samples.count_at(since_start),
-            Answer::Error(text) => self.samples.error(text),
+            CommandOutcome::Done => self.samples.count_reply_at(since_start),
+            CommandOutcome::Error(text) => self.samples.error(text),
         }
         if self.is_measured(begins) {
             self.samples.latencies.record(now.saturating_sub(begins));
         }
-        let done = matches!(answer, Answer::Done);
+        let done = matches!(answer, CommandOutcome::Done);
         self.samples.completed += u64::from(done && self.is_measured(now));
-        if let Source::Room(room) = &mut self.source {
+        if let CommandSource::FreeConnections(room) = &mut self.source {
             room.push_back(connection);
         }
     }
 
     /// Handles the loss of a connection. Its outstanding commands are lost.
-    pub fn lost(&mut self, connection: usize, why: &str) {
+    pub fn handle_connection_loss(&mut self, connection: usize, why: &str) {
         if std::mem::replace(&mut self.closed_connections[connection], true) {
             return;
         }
-        let lost = self.outstanding[connection].len();
-        self.outstanding[connection].clear();
-        self.outstanding_total -= lost;
+        let lost = self.outstanding_since[connection].len();
+        self.outstanding_since[connection].clear();
+        self.outstanding_count -= lost;
         self.samples.lost += lost as u64;
         if self.samples.first_error.is_none() {
             self.samples.first_error = Some(why.to_owned());
         }
-        if let Source::Room(room) = &mut self.source {
+        if let CommandSource::FreeConnections(room) = &mut self.source {
             room.retain(|slot| *slot != connection);
         }
     }
@@ -237,22 +246,22 @@ impl Load {
     /// Stops sending, including commands that were due earlier. Used for loads that a system may
     /// delay beyond the measured time.
     pub fn stop(&mut self) {
-        self.stopped = true;
+        self.is_stopped = true;
     }
 
     /// Returns whether the repetition is over: all commands have been sent and all replies have
     /// arrived, the wait for replies has ended, or all connections are lost.
     pub fn is_over(&self, now: Nanos) -> bool {
-        let ends = self.start.saturating_add(self.plan.sending());
+        let ends = self.start.saturating_add(self.plan.sending_ns());
         if self.closed_connections.iter().all(|gone| *gone) {
             return true;
         }
         let sent = match &self.source {
-            Source::Rate { schedule, .. } => self.stopped || schedule.peek() >= ends,
-            Source::Room(_) => now >= ends,
+            CommandSource::Rate { schedule, .. } => self.is_stopped || schedule.next_time() >= ends,
+            CommandSource::FreeConnections(_) => now >= ends,
         };
-        (sent && now >= ends && self.outstanding_total == 0)
-            || now >= ends.saturating_add(self.plan.reply_timeout)
+        (sent && now >= ends && self.outstanding_count == 0)
+            || now >= ends.saturating_add(self.plan.reply_timeout_ns)
     }
 
     /// Returns the current number of successful replies within the measured time.
@@ -262,15 +271,15 @@ impl Load {
 
     /// Counts outstanding commands as lost and returns the samples.
     pub fn finish(mut self) -> Samples {
-        self.samples.lost += self.outstanding_total as u64;
+        self.samples.lost += self.outstanding_count as u64;
         // A time without replies at the end of sending is also a gap.
-        self.samples.gaps.end_at(self.plan.sending());
+        self.samples.gaps.end_gap_at(self.plan.sending_ns());
         self.samples
     }
 
     /// Returns whether the time `at` is part of the measurement.
     pub fn is_measured(&self, at: Nanos) -> bool {
-        let from = self.start.saturating_add(self.plan.warmup);
-        (from..from.saturating_add(self.plan.measure)).contains(&at)
+        let from = self.start.saturating_add(self.plan.warmup_ns);
+        (from..from.saturating_add(self.plan.measure_ns)).contains(&at)
     }
 }

@@ -15,7 +15,7 @@ pub mod wire;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Ceiling {
+pub struct MeasuredCeiling {
     pub name: String,
     pub value: f64,
     pub unit: String,

@@ -5,14 +5,17 @@ pub mod resp;
 
 pub use quorate_node::log_service::introduction::Malformed;
 
-use crate::load::Answer;
+use crate::load::CommandOutcome;
 
 /// A client protocol whose replies arrive in the order of the requests.
 pub trait Protocol {
     /// Appends the request for command number `number`.
-    fn request(&mut self, number: u64, out: &mut Vec<u8>);
+    fn encode_request(&mut self, number: u64, out: &mut Vec<u8>);
 
     /// Decodes the reply at the start of the input and returns its length with the answer; `None`
     /// if the reply is incomplete.
-    fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<(usize, Answer<'a>)>, Malformed>;
+    fn decode_reply<'a>(
+        &self,
+        input: &'a [u8],
+    ) -> Result<Option<(usize, CommandOutcome<'a>)>, Malformed>;
 }

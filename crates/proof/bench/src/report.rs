@@ -10,48 +10,48 @@ mod svg;
 
 use serde::Serialize;
 
-pub use compared::{Comparison, Predicted};
-pub use svg::escaped;
+pub use compared::{ModelComparison, PublishedComparison};
+pub use svg::escape_xml;
 
-use crate::{environment::Environment, life::CommandTimeline, probe::Ceiling, row::Row};
+use crate::{environment::Environment, life::CommandTimeline, probe::MeasuredCeiling, row::Row};
 
 /// Results of one run of the bench.
 #[derive(Clone, Debug, Serialize)]
-pub struct Document {
+pub struct BenchReport {
     /// Command line that repeats the run.
     pub command: String,
     /// Start time of the run, in seconds since 1970.
     pub unix_time: u64,
     pub environment: Environment,
     /// Measured limits of the machine.
-    pub ceilings: Vec<Ceiling>,
+    pub ceilings: Vec<MeasuredCeiling>,
     pub rows: Vec<Row>,
     /// Published figures next to those measured here.
-    pub published: Vec<Comparison>,
+    pub published: Vec<PublishedComparison>,
     /// Model predictions with parameters measured here, next to the measurements.
-    pub predictions: Vec<Predicted>,
+    pub predictions: Vec<ModelComparison>,
     /// Hops of commands, if they were traced.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lives: Vec<CommandTimeline>,
     pub notes: Vec<String>,
 }
 
-impl Document {
-    pub fn json(&self) -> String {
+impl BenchReport {
+    pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("a document is plain data");
         text.push('\n');
         text
     }
 
-    pub fn csv(&self) -> String {
-        csv::render(&self.rows)
+    pub fn to_csv(&self) -> String {
+        csv::render_csv(&self.rows)
     }
 
-    pub fn svg(&self) -> String {
-        lanes::render(&self.lives)
+    pub fn to_svg(&self) -> String {
+        lanes::render_lanes(&self.lives)
     }
 
-    pub fn html(&self) -> String {
-        html::render(self)
+    pub fn to_html(&self) -> String {
+        html::render_page(self)
     }
 }

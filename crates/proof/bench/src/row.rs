@@ -3,23 +3,23 @@
 use serde::Serialize;
 
 use crate::{
-    device::{DeviceWork, Figures as OfDevice},
+    device::{DeviceFigures as OfDevice, DeviceWork},
     environment::{Commit, Environment},
-    figure::{Spread, median, round, spread},
-    lan::figures::Figures as OfSegment,
-    load::{LATE_SHARE_MAX, Offer},
-    repetition::{GENERATOR, Repetition, RoleCost, role_costs},
+    figure::{Spread, median, round_to_four_digits, spread},
+    lan::figures::SegmentFigures as OfSegment,
+    load::{LATE_SHARE_MAX, OfferedLoad},
+    repetition::{GENERATOR_ROLE, Repetition, RoleCost, role_costs},
     samples::{Latencies, Samples},
     stream::{
-        Acknowledged,
-        figures::{Figures, StreamSetting},
+        AcknowledgementCounts,
+        figures::{StreamFigures, StreamSetting},
     },
 };
 
 /// System, load and conditions of a row.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Setting {
-    /// Name of the scenario, such as `kv` or `kernel-paxos-fig5`.
+pub struct RowSetting {
+    /// Name of the scenario, such as `new_kv` or `kernel-paxos-fig5`.
     pub scenario: String,
     pub system: String,
     /// `durable`, `volatile` or `unknown`; stated in every row ([class-5]).
@@ -29,11 +29,11 @@ pub struct Setting {
     pub value_bytes: usize,
     pub reads_percent: u32,
     pub connections: u32,
-    pub offer: Offer,
+    pub offer: OfferedLoad,
     /// Simulated flush time; 0 for the real disk.
     pub disk_flush_ms: f64,
     /// Batch size and window, if both are fixed.
-    pub batching: Option<Batching>,
+    pub batching: Option<FixedBatching>,
     /// Emulated network between the nodes, if any.
     pub wan: Option<String>,
     /// Plane and device of the nodes and, if chosen, the route of votes and the class that clients
@@ -41,7 +41,7 @@ pub struct Setting {
     pub plane: Option<String>,
 }
 
-impl Setting {
+impl RowSetting {
     /// Returns the parameters of a system with a single connection that only writes, without
     /// simulation, emulation or fixed batches.
     pub fn new(
@@ -49,7 +49,7 @@ impl Setting {
         durability: &str,
         store: &str,
         value_bytes: usize,
-        offer: Offer,
+        offer: OfferedLoad,
     ) -> Self {
         Self {
             scenario: scenario.to_owned(),
@@ -70,14 +70,14 @@ impl Setting {
 
 /// Fixed batch size and window of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Batching {
+pub struct FixedBatching {
     /// Maximum number of value bytes in a batch.
     pub batch_bytes: u64,
     pub window: u32,
 }
 
 /// JSON keys that every row of a report has, in order.
-pub const KEYS: [&str; 20] = [
+pub const ROW_KEYS: [&str; 20] = [
     "scenario",
     "system",
     "durability",
@@ -199,25 +199,29 @@ pub struct Row {
     /// Longest time without a reply after the intervention in each repetition, in milliseconds.
     pub gaps_ms: Vec<f64>,
     /// Figures about byte streams, if the commands are stream writes.
-    pub stream: Option<Figures>,
+    pub stream: Option<StreamFigures>,
     /// Figures about a segment, if the commands are datagrams of bare programs.
     pub segment: Option<OfSegment>,
 }
 
 impl Row {
     /// Returns the medians over the repetitions; `None` if there are none.
-    pub fn new(setting: &Setting, environment: &Environment, all: &[Repetition]) -> Option<Self> {
+    pub fn new(
+        setting: &RowSetting,
+        environment: &Environment,
+        all: &[Repetition],
+    ) -> Option<Self> {
         let first = all.first()?;
         let median_of = |figure: &dyn Fn(&Samples) -> f64| {
-            round(median(all.iter().map(|repetition| figure(&repetition.samples))))
+            round_to_four_digits(median(all.iter().map(|repetition| figure(&repetition.samples))))
         };
         let spread_of = |figure: &dyn Fn(&Samples) -> f64| {
             spread(all.iter().map(|repetition| figure(&repetition.samples)))
         };
         let quantile = |share: f64| move |samples: &Samples| samples.latencies.quantile_us(share);
         let (outstanding, offered_per_s) = match setting.offer {
-            Offer::Closed { outstanding } => (Some(outstanding), None),
-            Offer::Open { per_second } => (None, Some(per_second)),
+            OfferedLoad::Closed { outstanding } => (Some(outstanding), None),
+            OfferedLoad::Open { per_second } => (None, Some(per_second)),
         };
         let mut together = Latencies::default();
         for repetition in all {
@@ -226,12 +230,13 @@ impl Row {
         let worst =
             |figure: &dyn Fn(&Repetition) -> f64| all.iter().map(figure).fold(0.0, f64::max);
         let roles = role_costs(all);
-        let servers = || roles.iter().filter(|role| role.role != GENERATOR);
+        let servers = || roles.iter().filter(|role| role.role != GENERATOR_ROLE);
         let known = !roles.is_empty();
         let cpu = servers().map(|role| role.user_us_per_op + role.system_us_per_op);
-        let cpu = known.then(|| round(cpu.sum()));
-        let switches = known.then(|| round(servers().map(|role| role.switches_per_op).sum()));
-        let why_not = objections(all);
+        let cpu = known.then(|| round_to_four_digits(cpu.sum()));
+        let switches =
+            known.then(|| round_to_four_digits(servers().map(|role| role.switches_per_op).sum()));
+        let why_not = invalid_reasons(all);
         Some(Self {
             scenario: setting.scenario.clone(),
             system: setting.system.clone(),
@@ -241,60 +246,62 @@ impl Row {
             connections: setting.connections,
             outstanding,
             offered_per_s,
-            achieved_per_s: median_of(&Samples::per_second),
+            achieved_per_s: median_of(&Samples::completed_per_second),
             p50_us: median_of(&quantile(0.5)),
             p95_us: median_of(&quantile(0.95)),
             p99_us: median_of(&quantile(0.99)),
             p999_us: median_of(&quantile(0.999)),
-            max_us: round(together.max_us()),
+            max_us: round_to_four_digits(together.max_us()),
             cpu_us_per_op: cpu,
             errors: all.iter().map(|repetition| repetition.samples.errors).sum(),
             repeats: all.len(),
-            foreign_cpu: foreign(all),
+            foreign_cpu: worst_foreign_cpu(all),
             ceiling: None,
             ratio_to_ceiling: None,
             valid: why_not.is_empty(),
             why_not,
             lost: all.iter().map(|repetition| repetition.samples.lost).sum(),
-            late_share: round(worst(&|repetition| repetition.samples.late_share())),
+            late_share: round_to_four_digits(worst(&|repetition| repetition.samples.late_share())),
             #[expect(clippy::cast_precision_loss, reason = "a time for people")]
-            latest_us: round(worst(&|repetition| repetition.samples.latest as f64 / 1000.0)),
+            latest_us: round_to_four_digits(worst(&|repetition| {
+                repetition.samples.worst_lateness as f64 / 1000.0
+            })),
             mean_us: median_of(&|samples| samples.latencies.mean_us()),
             deviation_us: median_of(&|samples| samples.latencies.deviation_us()),
             reads_percent: setting.reads_percent,
             disk_flush_ms: setting.disk_flush_ms,
-            achieved_spread: spread_of(&Samples::per_second),
+            achieved_spread: spread_of(&Samples::completed_per_second),
             p50_spread: spread_of(&quantile(0.5)),
             p99_spread: spread_of(&quantile(0.99)),
             roles,
             switches_per_op: switches,
             syscalls_per_op: None,
-            writes_per_op: per_command(all, |repetition| repetition.writes),
-            flushes_per_op: per_command(all, |repetition| repetition.flushes),
+            writes_per_op: median_per_command(all, |repetition| repetition.log_writes),
+            flushes_per_op: median_per_command(all, |repetition| repetition.flushes),
             batch_bytes: setting.batching.map(|batching| batching.batch_bytes),
             window: setting.batching.map(|batching| batching.window),
-            commands_per_batch: per_command(all, |repetition| repetition.batches)
+            commands_per_batch: median_per_command(all, |repetition| repetition.leader_batches)
                 .filter(|batches| *batches > 0.0)
-                .map(|batches| round(1.0 / batches)),
-            peer_bytes_per_op: per_command(all, |repetition| repetition.peer_bytes),
+                .map(|batches| round_to_four_digits(1.0 / batches)),
+            peer_bytes_per_op: median_per_command(all, |repetition| repetition.leader_peer_bytes),
             wan: setting.wan.clone(),
             plane: setting.plane.clone(),
-            device: devices(all),
-            dropped_packets: all.iter().map(|repetition| repetition.dropped).sum(),
+            device: device_figures(all),
+            dropped_packets: all.iter().map(|repetition| repetition.dropped_packets).sum(),
             delivered_per_s: all
                 .iter()
                 .map(|repetition| repetition.delivered_per_s)
                 .collect::<Option<Vec<f64>>>()
-                .map(|all| round(median(all))),
+                .map(|all| round_to_four_digits(median(all))),
             commit: environment.commit.clone(),
             kernel: environment.kernel.clone(),
             cpus: environment.cpus,
             cdf: together
                 .distribution()
                 .into_iter()
-                .map(|(share, us)| (share, round(us)))
+                .map(|(share, us)| (share, round_to_four_digits(us)))
                 .collect(),
-            over_time: first.samples.over_time.clone(),
+            over_time: first.samples.replies_over_time.clone(),
             event_s: None,
             gap_ms: None,
             gaps_ms: Vec::new(),
@@ -306,23 +313,23 @@ impl Row {
     /// Returns the medians over repetitions of stream writes; `None` if there are none.
     /// `acknowledged` belongs to the same repetitions. A load that is not fully delivered is
     /// necessarily late, but still a valid result.
-    pub fn of_streams(
-        setting: &Setting,
+    pub fn from_streams(
+        setting: &RowSetting,
         environment: &Environment,
         asked: StreamSetting,
         all: &[Repetition],
-        acknowledged: &[Acknowledged],
+        acknowledged: &[AcknowledgementCounts],
     ) -> Option<Self> {
         let mut row = Self::new(setting, environment, all)?;
-        let figures = Figures::new(asked, all, acknowledged);
+        let figures = StreamFigures::new(asked, all, acknowledged);
         if !figures.is_delivered() {
             let on_time = |repetition: &Repetition| {
                 let mut repetition = repetition.clone();
-                repetition.samples.late = 0;
+                repetition.samples.late_count = 0;
                 repetition
             };
             let on_time: Vec<Repetition> = all.iter().map(on_time).collect();
-            row.why_not = objections(&on_time);
+            row.why_not = invalid_reasons(&on_time);
             row.valid = row.why_not.is_empty();
         }
         row.stream = Some(figures);
@@ -330,7 +337,7 @@ impl Row {
     }
 
     /// Marks the row as invalid and adds the reason.
-    pub fn object(&mut self, why: String) {
+    pub fn invalidate(&mut self, why: String) {
         self.valid = false;
         self.why_not.push(why);
     }
@@ -342,18 +349,20 @@ impl Row {
     }
 
     /// Sets the rate of a bare program as the ceiling.
-    pub fn set_ceiling(&mut self, per_second: f64) {
-        self.ceiling = Some(round(per_second));
-        self.ratio_to_ceiling = (per_second > 0.0).then(|| round(self.achieved_per_s / per_second));
+    pub fn set_bare_ceiling(&mut self, per_second: f64) {
+        self.ceiling = Some(round_to_four_digits(per_second));
+        self.ratio_to_ceiling =
+            (per_second > 0.0).then(|| round_to_four_digits(self.achieved_per_s / per_second));
     }
 
     /// Sets the ceiling, and compares it with the rate of the slowest node instead of the clients'
     /// rate.
-    pub fn set_ceiling_of_delivery(&mut self, per_second: f64) {
-        self.set_ceiling(per_second);
+    pub fn set_delivery_ceiling(&mut self, per_second: f64) {
+        self.set_bare_ceiling(per_second);
         if let Some(delivered) = self.delivered_per_s {
             let least = self.achieved_per_s.min(delivered);
-            self.ratio_to_ceiling = (per_second > 0.0).then(|| round(least / per_second));
+            self.ratio_to_ceiling =
+                (per_second > 0.0).then(|| round_to_four_digits(least / per_second));
         }
     }
 
@@ -361,29 +370,30 @@ impl Row {
     /// after it.
     pub fn set_event(&mut self, event_s: f64, gaps_ms: &[f64]) {
         self.event_s = Some(event_s);
-        self.gap_ms = (!gaps_ms.is_empty()).then(|| round(median(gaps_ms.iter().copied())));
-        self.gaps_ms = gaps_ms.iter().copied().map(round).collect();
+        self.gap_ms =
+            (!gaps_ms.is_empty()).then(|| round_to_four_digits(median(gaps_ms.iter().copied())));
+        self.gaps_ms = gaps_ms.iter().copied().map(round_to_four_digits).collect();
     }
 
     /// Returns whether latencies from the intended send time are meaningful. Under overload they
     /// grow without bound, and datagrams of bare programs have no replies.
     pub fn has_latency(&self) -> bool {
-        self.segment.is_none() && self.stream.as_ref().is_none_or(Figures::is_delivered)
+        self.segment.is_none() && self.stream.as_ref().is_none_or(StreamFigures::is_delivered)
     }
 
     /// Returns the share of commands sent late; `None` in a closed loop, where commands have no
     /// intended send time.
-    pub fn lateness(&self) -> Option<f64> {
+    pub fn late_share_if_open(&self) -> Option<f64> {
         self.offered_per_s.map(|_| self.late_share)
     }
 
     /// Describes the load, and the batch size and window if they are fixed.
-    pub fn load(&self) -> String {
+    pub fn describe_load(&self) -> String {
         if let Some(figures) = &self.stream {
-            return figures.load(self.outstanding, self.connections);
+            return figures.describe_load(self.outstanding, self.connections);
         }
         if let Some(figures) = &self.segment {
-            return figures.load();
+            return figures.describe_load();
         }
         let load = match (self.outstanding, self.offered_per_s) {
             (Some(outstanding), _) => format!("{outstanding} outstanding"),
@@ -402,7 +412,7 @@ impl Row {
 }
 
 /// Returns the reasons why the repetitions are invalid; empty if they are valid.
-fn objections(all: &[Repetition]) -> Vec<String> {
+fn invalid_reasons(all: &[Repetition]) -> Vec<String> {
     let samples = || all.iter().map(|repetition| &repetition.samples);
     let sum = |count: fn(&Samples) -> u64| samples().map(count).sum::<u64>();
     let words = samples().find_map(|samples| samples.first_error.clone());
@@ -426,42 +436,48 @@ fn objections(all: &[Repetition]) -> Vec<String> {
     if samples().any(|samples| samples.completed == 0) {
         objections.push("a repetition without any reply".to_owned());
     }
-    let mut used = all.iter().filter_map(|repetition| repetition.device.as_ref());
-    objections.extend(used.find_map(DeviceWork::objection));
+    let mut used = all.iter().filter_map(|repetition| repetition.device_work.as_ref());
+    objections.extend(used.find_map(DeviceWork::invalid_reason));
     objections
 }
 
-fn foreign(all: &[Repetition]) -> Option<f64> {
+fn worst_foreign_cpu(all: &[Repetition]) -> Option<f64> {
     let shares = all.iter().filter_map(|repetition| repetition.foreign_cpu);
-    shares.reduce(f64::max).map(round)
+    shares.reduce(f64::max).map(round_to_four_digits)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn per_command(all: &[Repetition], count: fn(&Repetition) -> Option<u64>) -> Option<f64> {
+fn median_per_command(all: &[Repetition], count: fn(&Repetition) -> Option<u64>) -> Option<f64> {
     let each = |repetition: &Repetition| {
-        let commands = repetition.counted.max(1) as f64;
+        let commands = repetition.replies_between_readings.max(1) as f64;
         Some(count(repetition)? as f64 / commands)
     };
     let figures: Vec<f64> = all.iter().filter_map(each).collect();
-    (!figures.is_empty()).then(|| round(median(figures)))
+    (!figures.is_empty()).then(|| round_to_four_digits(median(figures)))
 }
 
-fn devices(all: &[Repetition]) -> Option<OfDevice> {
-    let used = all.iter().map(|repetition| repetition.device.clone());
+fn device_figures(all: &[Repetition]) -> Option<OfDevice> {
+    let used = all.iter().map(|repetition| repetition.device_work.clone());
     OfDevice::new(&used.collect::<Option<Vec<DeviceWork>>>()?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorate_testbed::usage::Usage;
+    use quorate_testbed::usage::ResourceUsage;
 
     use crate::{repetition::RoleUsage, schedule::SECOND};
 
-    fn setting() -> Setting {
-        Setting {
+    fn setting() -> RowSetting {
+        RowSetting {
             connections: 4,
-            ..Setting::new("kv", "durable", "memory", 64, Offer::Closed { outstanding: 16 })
+            ..RowSetting::new(
+                "kv",
+                "durable",
+                "memory",
+                64,
+                OfferedLoad::Closed { outstanding: 16 },
+            )
         }
     }
 
@@ -476,22 +492,22 @@ mod tests {
 
     fn repetition(completed: u64, latency_us: u64) -> Repetition {
         let mut samples =
-            Samples { completed, measured: SECOND, sent: completed, ..Samples::default() };
+            Samples { completed, measured_ns: SECOND, sent_count: completed, ..Samples::default() };
         (0..completed).for_each(|_| samples.latencies.record(latency_us * 1000));
-        let usage = Usage { user_s: 0.1, system_s: 0.2, switches: 500 };
+        let usage = ResourceUsage { user_s: 0.1, system_s: 0.2, context_switches: 500 };
         let role = |role: &str| RoleUsage { role: role.into(), usage };
         Repetition {
             samples,
-            counted: completed,
-            roles: vec![role("leader"), role("followers"), role(GENERATOR)],
-            writes: Some(completed * 3),
+            replies_between_readings: completed,
+            roles: vec![role("leader"), role("followers"), role(GENERATOR_ROLE)],
+            log_writes: Some(completed * 3),
             flushes: Some(completed * 3),
             foreign_cpu: Some(0.1),
-            batches: Some(completed / 4),
-            peer_bytes: Some(completed * 300),
-            dropped: None,
+            leader_batches: Some(completed / 4),
+            leader_peer_bytes: Some(completed * 300),
+            dropped_packets: None,
             delivered_per_s: None,
-            device: None,
+            device_work: None,
         }
     }
 
@@ -506,9 +522,9 @@ mod tests {
         let all = [delivering(900.0), delivering(500.0), delivering(1100.0)];
         let mut row = Row::new(&setting(), &environment(), &all).unwrap();
         assert_eq!(row.delivered_per_s, Some(900.0));
-        row.set_ceiling_of_delivery(2000.0);
+        row.set_delivery_ceiling(2000.0);
         assert_eq!(row.ratio_to_ceiling, Some(0.45));
-        row.set_ceiling(2000.0);
+        row.set_bare_ceiling(2000.0);
         assert_eq!(row.ratio_to_ceiling, Some(0.5));
     }
 
@@ -531,9 +547,9 @@ mod tests {
     #[test]
     fn fixed_batch_and_window_are_part_of_the_load() {
         let mut fixed = setting();
-        fixed.batching = Some(Batching { batch_bytes: 8192, window: 5 });
+        fixed.batching = Some(FixedBatching { batch_bytes: 8192, window: 5 });
         let row = Row::new(&fixed, &environment(), &[repetition(1, 1)]).unwrap();
-        assert_eq!(row.load(), "16 outstanding, 5 × 8192 B");
+        assert_eq!(row.describe_load(), "16 outstanding, 5 × 8192 B");
         assert_eq!((row.batch_bytes, row.window), (Some(8192), Some(5)));
     }
 
@@ -542,7 +558,7 @@ mod tests {
         let spoil: [fn(&mut Samples); 4] = [
             |samples| samples.errors = 1,
             |samples| samples.lost = 1,
-            |samples| samples.late = 11,
+            |samples| samples.late_count = 11,
             |samples| samples.completed = 0,
         ];
         for spoil in spoil {
@@ -552,7 +568,7 @@ mod tests {
             assert!(!row.valid && row.why_not.len() == 1, "{:?}", row.why_not);
         }
         let mut all = [repetition(1000, 100)];
-        all[0].samples.late = 10;
+        all[0].samples.late_count = 10;
         assert!(Row::new(&setting(), &environment(), &all).unwrap().valid);
     }
 
@@ -568,24 +584,27 @@ mod tests {
     #[test]
     fn lateness_exists_only_for_an_open_load() {
         let mut all = [repetition(1000, 100)];
-        all[0].samples.late = 5;
+        all[0].samples.late_count = 5;
         let mut setting = setting();
-        assert_eq!(Row::new(&setting, &environment(), &all).unwrap().lateness(), None);
-        setting.offer = Offer::Open { per_second: 1000 };
-        assert_eq!(Row::new(&setting, &environment(), &all).unwrap().lateness(), Some(0.005));
+        assert_eq!(Row::new(&setting, &environment(), &all).unwrap().late_share_if_open(), None);
+        setting.offer = OfferedLoad::Open { per_second: 1000 };
+        assert_eq!(
+            Row::new(&setting, &environment(), &all).unwrap().late_share_if_open(),
+            Some(0.005)
+        );
     }
 
     #[test]
     fn row_with_an_objection_is_invalid() {
         let mut row = Row::new(&setting(), &environment(), &[repetition(800, 1)]).unwrap();
-        row.object("1 of 2 repetitions".to_owned());
+        row.invalidate("1 of 2 repetitions".to_owned());
         assert_eq!((row.valid, row.why_not), (false, vec!["1 of 2 repetitions".to_owned()]));
     }
 
     #[test]
     fn ceiling_yields_a_ratio() {
         let mut row = Row::new(&setting(), &environment(), &[repetition(800, 1)]).unwrap();
-        row.set_ceiling(1000.0);
+        row.set_bare_ceiling(1000.0);
         assert_eq!(row.ratio_to_ceiling, Some(0.8));
     }
 
@@ -594,7 +613,7 @@ mod tests {
         let row = Row::new(&setting(), &environment(), &[repetition(1, 1)]).unwrap();
         let json = serde_json::to_string(&row).unwrap();
         let places: Vec<_> =
-            KEYS.iter().map(|key| json.find(&format!("\"{key}\":")).unwrap()).collect();
+            ROW_KEYS.iter().map(|key| json.find(&format!("\"{key}\":")).unwrap()).collect();
         assert!(places.is_sorted(), "{json}");
     }
 }

@@ -1,7 +1,7 @@
 //! Whole measurements: starts nodes, applies load, reads counters, and collects the rows in a
 //! document.
 //!
-//! Each subcommand of `quorate bench` has a file: [`series`] (`kv`, `log`), [`probe`], [`stream`] and
+//! Each subcommand of `quorate bench` has a file: [`series`] (`new_kv`, `log`), [`probe`], [`stream`] and
 //! [`wan`]; [`sweep`] belongs to `quorate tune`. They share sessions, measuring, readings and
 //! ceilings, which are public for the papers' experiments (`bench-compare/papers`). The caller
 //! cleans up on an interrupt ([`quorate_testbed::interrupt`]), and decides which results are
@@ -29,13 +29,13 @@ pub mod wan;
 
 use std::time::Duration;
 
-pub use program::launcher;
-pub use session::resolve;
+pub use program::part_launcher;
+pub use session::resolve_address;
 
 #[derive(Clone, Debug)]
-pub struct Time {
+pub struct RunTime {
     pub duration: Duration,
     pub warmup: Duration,
     /// Number of repetitions of each row. Results are medians over them.
-    pub repeat: u32,
+    pub repetition_count: u32,
 }

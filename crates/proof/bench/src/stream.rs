@@ -15,26 +15,26 @@ use crate::samples::{Latencies, Samples};
 
 /// Result of a repetition with stream writes.
 #[derive(Clone, Debug, Default)]
-pub struct Written {
+pub struct StreamSamples {
     /// Samples of the writes. Latencies start at the time at which a write was due.
     pub samples: Samples,
-    pub acknowledged: Acknowledged,
+    pub acknowledged: AcknowledgementCounts,
 }
 
 /// Acknowledgements received within the measured time.
 #[derive(Clone, Debug, Default)]
-pub struct Acknowledged {
+pub struct AcknowledgementCounts {
     /// Number of acknowledgements that advanced the durable position.
     pub count: u64,
     pub bytes: u64,
     /// Latencies from the write call to the acknowledgement.
-    pub from_call: Latencies,
+    pub latencies_from_call: Latencies,
 }
 
-impl Acknowledged {
+impl AcknowledgementCounts {
     /// Returns the mean number of bytes per acknowledgement; 0 if there are none.
     #[expect(clippy::cast_precision_loss, reason = "a size for people")]
-    pub fn mean_bytes(&self) -> f64 {
+    pub fn mean_bytes_each(&self) -> f64 {
         self.bytes as f64 / self.count.max(1) as f64
     }
 }

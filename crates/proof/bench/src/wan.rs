@@ -8,60 +8,67 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_testbed::relay::link::{Law, SECOND};
+use quorate_testbed::relay::link::{LinkParameters, NANOS_PER_SECOND};
 
 use crate::samples::Latencies;
 
-const MS: u64 = 1_000_000;
+const MS_NANOS: u64 = 1_000_000;
 /// Size of an echoed message, in bytes.
-const MESSAGE: usize = 64;
+const MESSAGE_BYTES: usize = 64;
 /// Number of echoed messages. The median of their round trips counts.
-const MESSAGES: u32 = 11;
+const MESSAGE_COUNT: u32 = 11;
 /// Time that TCP needs to fill the link: several round trips.
-const WARMUP: Duration = Duration::from_secs(2);
+const WARMUP_DURATION: Duration = Duration::from_secs(2);
 /// Time for which the near end sends data.
-const SENDING: Duration = Duration::from_secs(6);
+const SENDING_DURATION: Duration = Duration::from_secs(6);
 /// First byte of an echo connection, which states its purpose.
-const ECHO: u8 = b'e';
-const SINK: u8 = b's';
+const ECHO_PURPOSE: u8 = b'e';
+const SINK_PURPOSE: u8 = b's';
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Profile {
+pub struct LinkProfile {
     pub name: &'static str,
-    law: Law,
+    link_law: LinkParameters,
 }
 
-impl Profile {
+impl LinkProfile {
     /// Network of the JPaxos paper, §5: "connected point-to-point by a 10Mbits link with 50ms
     /// latency". The paper does not state the buffer size of its routers; here it is 250 000 bytes,
     /// which is 200 ms of the link and twice the bytes in flight on it.
     pub const JPAXOS: Self = Self {
         name: "jpaxos",
-        law: Law { bits_per_second: 10_000_000, one_way: 50 * MS, queue_bytes: 250_000 },
+        link_law: LinkParameters {
+            bits_per_second: 10_000_000,
+            delay: 50 * MS_NANOS,
+            queue_bytes: 250_000,
+        },
     };
     /// Network of the JPaxos paper with half the delay.
-    pub const HALF: Self = Self { name: "half", law: Law { one_way: 25 * MS, ..Self::JPAXOS.law } };
+    pub const HALF_DELAY: Self = Self {
+        name: "half",
+        link_law: LinkParameters { delay: 25 * MS_NANOS, ..Self::JPAXOS.link_law },
+    };
 
-    pub fn named(name: &str) -> Option<Self> {
-        [Self::JPAXOS, Self::HALF].into_iter().find(|profile| profile.name == name)
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::JPAXOS, Self::HALF_DELAY].into_iter().find(|profile| profile.name == name)
     }
 
     /// Returns the delay, speed and buffer of each link.
-    pub const fn law(&self) -> Law {
-        self.law
+    pub const fn link_law(&self) -> LinkParameters {
+        self.link_law
     }
 }
 
-impl fmt::Display for Profile {
+impl fmt::Display for LinkProfile {
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let law = self.law;
+        let law = self.link_law;
         write!(
             f,
             "emulated WAN {}: between each two nodes {} Mbit/s and {} ms one way, {} bytes wait at most",
             self.name,
             law.bits_per_second as f64 / 1e6,
-            law.one_way as f64 / 1e6,
+            law.delay as f64 / 1e6,
             law.queue_bytes
         )
     }
@@ -69,20 +76,20 @@ impl fmt::Display for Profile {
 
 /// Properties of a link as measured by a bare program.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Measured {
+pub struct MeasuredLink {
     /// Round trip of a 64-byte message over TCP, in microseconds.
     pub round_trip_us: f64,
     /// Throughput of one TCP connection in bytes per second, without headers.
     pub bytes_per_s: f64,
 }
 
-impl fmt::Display for Measured {
+impl fmt::Display for MeasuredLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.round_trip_us, self.bytes_per_s)
     }
 }
 
-impl Measured {
+impl MeasuredLink {
     /// Parses the output of [`fmt::Display`].
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace().map(str::parse::<f64>);
@@ -95,7 +102,7 @@ impl Measured {
 }
 
 /// Runs the far end, which serves two connections and then returns.
-pub fn serve(address: SocketAddr) -> io::Result<()> {
+pub fn run_far_end(address: SocketAddr) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     for _ in 0..2 {
         let (mut socket, _) = listener.accept()?;
@@ -103,15 +110,15 @@ pub fn serve(address: SocketAddr) -> io::Result<()> {
         let mut purpose = [0];
         socket.read_exact(&mut purpose)?;
         match purpose[0] {
-            ECHO => echo(&mut socket)?,
-            _ => sink(&mut socket)?,
+            ECHO_PURPOSE => serve_echo(&mut socket)?,
+            _ => serve_sink(&mut socket)?,
         }
     }
     Ok(())
 }
 
-fn echo(socket: &mut TcpStream) -> io::Result<()> {
-    let mut message = [0; MESSAGE];
+fn serve_echo(socket: &mut TcpStream) -> io::Result<()> {
+    let mut message = [0; MESSAGE_BYTES];
     loop {
         match socket.read_exact(&mut message) {
             Ok(()) => socket.write_all(&message)?,
@@ -122,7 +129,7 @@ fn echo(socket: &mut TcpStream) -> io::Result<()> {
 }
 
 /// Receives data and replies with the rate as a pair of bytes and nanoseconds.
-fn sink(socket: &mut TcpStream) -> io::Result<()> {
+fn serve_sink(socket: &mut TcpStream) -> io::Result<()> {
     let mut input = vec![0; 1 << 16];
     let mut seen = Vec::new();
     let (mut total, started) = (0, Instant::now());
@@ -137,7 +144,7 @@ fn sink(socket: &mut TcpStream) -> io::Result<()> {
             total,
         });
     }
-    let (bytes, nanos) = rate(&seen);
+    let (bytes, nanos) = steady_rate(&seen);
     socket.write_all(&bytes.to_le_bytes())?;
     socket.write_all(&nanos.to_le_bytes())
 }
@@ -154,8 +161,8 @@ struct ByteCount {
 /// After a loss TCP holds data back, and a busy machine reads late: counts lag behind the link and
 /// then catch up at once. Both times are therefore chosen within one second as those at which the
 /// lag is smallest.
-fn rate(seen: &[ByteCount]) -> (u64, u64) {
-    let warm = WARMUP.as_nanos();
+fn steady_rate(seen: &[ByteCount]) -> (u64, u64) {
+    let warm = WARMUP_DURATION.as_nanos();
     let late: Vec<ByteCount> =
         seen.iter().copied().filter(|one| u128::from(one.at) >= warm).collect();
     let (Some(first), Some(last)) = (late.first(), late.last()) else {
@@ -169,8 +176,8 @@ fn rate(seen: &[ByteCount]) -> (u64, u64) {
         let within = late.iter().filter(move |one| (from..=to).contains(&one.at));
         within.copied().max_by_key(|one| ahead(one))
     };
-    let begin = among(first.at, first.at + SECOND);
-    let end = among(last.at.saturating_sub(SECOND), last.at);
+    let begin = among(first.at, first.at + NANOS_PER_SECOND);
+    let end = among(last.at.saturating_sub(NANOS_PER_SECOND), last.at);
     match begin.zip(end) {
         Some((begin, end)) if end.at > begin.at && end.total > begin.total => {
             (end.total - begin.total, end.at - begin.at)
@@ -181,21 +188,21 @@ fn rate(seen: &[ByteCount]) -> (u64, u64) {
 
 /// Runs the near end, which measures the link.
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-pub fn measure(address: SocketAddr) -> io::Result<Measured> {
-    let mut socket = dial(address, ECHO)?;
+pub fn run_near_end(address: SocketAddr) -> io::Result<MeasuredLink> {
+    let mut socket = dial_far_end(address, ECHO_PURPOSE)?;
     let mut trips = Latencies::default();
-    let mut message = [0; MESSAGE];
-    for _ in 0..MESSAGES {
+    let mut message = [0; MESSAGE_BYTES];
+    for _ in 0..MESSAGE_COUNT {
         let sent = Instant::now();
         socket.write_all(&message)?;
         socket.read_exact(&mut message)?;
         trips.record(u64::try_from(sent.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
     drop(socket);
-    let mut socket = dial(address, SINK)?;
+    let mut socket = dial_far_end(address, SINK_PURPOSE)?;
     let block = vec![0; 1 << 16];
     let started = Instant::now();
-    while started.elapsed() < SENDING {
+    while started.elapsed() < SENDING_DURATION {
         socket.write_all(&block)?;
     }
     socket.shutdown(Shutdown::Write)?;
@@ -205,14 +212,14 @@ pub fn measure(address: SocketAddr) -> io::Result<Measured> {
         Ok(u64::from_le_bytes(bytes))
     };
     let (bytes, nanos) = (figure()?, figure()?);
-    Ok(Measured {
+    Ok(MeasuredLink {
         round_trip_us: trips.quantile_us(0.5),
         bytes_per_s: bytes as f64 * 1e9 / nanos.max(1) as f64,
     })
 }
 
 /// Connects to the far end, retrying until it listens.
-fn dial(address: SocketAddr, purpose: u8) -> io::Result<TcpStream> {
+fn dial_far_end(address: SocketAddr, purpose: u8) -> io::Result<TcpStream> {
     let until = Instant::now() + Duration::from_secs(10);
     let mut socket = loop {
         match TcpStream::connect(address) {
@@ -232,11 +239,11 @@ mod tests {
 
     #[test]
     fn profiles_have_names_and_descriptions() {
-        assert_eq!(Profile::named("jpaxos"), Some(Profile::JPAXOS));
-        assert_eq!(Profile::named("half"), Some(Profile::HALF));
-        assert_eq!(Profile::named("moon"), None);
+        assert_eq!(LinkProfile::from_name("jpaxos"), Some(LinkProfile::JPAXOS));
+        assert_eq!(LinkProfile::from_name("half"), Some(LinkProfile::HALF_DELAY));
+        assert_eq!(LinkProfile::from_name("moon"), None);
         assert_eq!(
-            Profile::HALF.to_string(),
+            LinkProfile::HALF_DELAY.to_string(),
             "emulated WAN half: between each two nodes 10 Mbit/s and 25 ms one way, 250000 bytes \
              wait at most"
         );
@@ -264,20 +271,20 @@ mod tests {
                 })
                 .collect();
             for seen in [seen, lagging] {
-                let (bytes, nanos) = rate(&seen);
+                let (bytes, nanos) = steady_rate(&seen);
                 let per_second = bytes as f64 * 1e9 / nanos as f64;
                 assert!((per_second / 1e6 - 1.0).abs() < 1e-3, "{per_second}");
             }
         }
-        assert_eq!(rate(&[]), (0, 0));
+        assert_eq!(steady_rate(&[]), (0, 0));
     }
 
     #[test]
     fn measurement_round_trips_as_text() {
-        let measured = Measured { round_trip_us: 100_123.5, bytes_per_s: 1.2e6 };
-        assert_eq!(Measured::parse(&measured.to_string()), Some(measured));
+        let measured = MeasuredLink { round_trip_us: 100_123.5, bytes_per_s: 1.2e6 };
+        assert_eq!(MeasuredLink::parse(&measured.to_string()), Some(measured));
         for bad in ["", "1", "x 2", "1 nan", "0 1", "-1 5"] {
-            assert_eq!(Measured::parse(bad), None, "{bad}");
+            assert_eq!(MeasuredLink::parse(bad), None, "{bad}");
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use crate::{Device, Event, vectors::Sent};
+use crate::{Device, Event, vectors::SentFrame};
 
 /// First difference between the expected answers and a device's answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Index of the event, starting at 0.
-    pub at: usize,
+    pub event_index: usize,
     /// Description with the event, the expected answer and the actual one.
-    pub what: String,
+    pub description: String,
 }
 
 /// Runs a device on a sequence of events, and compares its answers with the expected ones. Returns
@@ -18,13 +18,13 @@ pub struct Difference {
 pub fn run(
     device: &mut dyn Device,
     events: &[Event],
-    expected: &[Vec<Sent>],
+    expected: &[Vec<SentFrame>],
 ) -> Result<(), Difference> {
     for (at, (event, expected)) in events.iter().zip(expected).enumerate() {
         let found = device.step(event);
         if found.as_ref() != Ok(expected) {
-            let what = describe(event, expected, &found);
-            return Err(Difference { at, what });
+            let what = describe_difference(event, expected, &found);
+            return Err(Difference { event_index: at, description: what });
         }
     }
     Ok(())
@@ -32,7 +32,11 @@ pub fn run(
 
 /// Formats the expected and the actual frames one below the other, and names the first byte at
 /// which each pair differs.
-pub fn describe(event: &Event, expected: &[Sent], found: &Result<Vec<Sent>, String>) -> String {
+pub fn describe_difference(
+    event: &Event,
+    expected: &[SentFrame],
+    found: &Result<Vec<SentFrame>, String>,
+) -> String {
     let mut text = String::new();
     let mut line = |name: &str, port: &str, frame: &[u8]| {
         write!(text, "{name:<9} {port:<8}").expect("a string takes everything");
@@ -42,7 +46,7 @@ pub fn describe(event: &Event, expected: &[Sent], found: &Result<Vec<Sent>, Stri
         text.push('\n');
     };
     match event {
-        Event::Power => line("event", "power", &[]),
+        Event::PowerCycle => line("event", "power", &[]),
         Event::Frame(port, frame) => line("event", &format!("{port:?}"), frame),
     }
     for (port, frame) in expected {

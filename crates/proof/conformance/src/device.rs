@@ -1,24 +1,24 @@
 //! Devices that run in this process, including the reference programs.
 
 use quorate_offload::{
-    Acceptor, Cell, Cells, Coordinator, Counters, Host, Out, Port, Reason, State, Verdict,
+    Acceptor, Cell, Cells, Coordinator, Counters, Host, OutputFrames, Port, Reason, State, Verdict,
     out::FRAMES_MAX,
 };
 
 use crate::{
-    frames::{ProgramRoutes, Size},
+    frames::{DeviceSize, ProgramRoutes},
     program::Program,
-    vectors::{Event, FRAME_BYTES_MAX, Sent},
+    vectors::{Event, FRAME_BYTES_MAX, SentFrame},
 };
 
 /// Device under test.
 pub trait Device {
     /// Processes one event. Returns the frames that the device sends, or an error if its program
     /// fails.
-    fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String>;
+    fn step(&mut self, event: &Event) -> Result<Vec<SentFrame>, String>;
 }
 
-enum Running {
+enum ReferenceProgram {
     Acceptor(Box<Acceptor<'static>>),
     Coordinator(Box<Coordinator<'static>>),
     Host(Box<Host<'static>>),
@@ -26,7 +26,7 @@ enum Running {
 
 /// Device that runs the reference programs.
 pub struct Reference {
-    running: Running,
+    program: ReferenceProgram,
     /// Buffers for the frames that the device sends, and for messages between the programs of a
     /// host.
     buffers: [Vec<u8>; 3],
@@ -35,45 +35,47 @@ pub struct Reference {
 impl Reference {
     /// Creates a device with the dimensions that the vectors use.
     pub fn new(program: Program) -> Self {
-        Self::of(program, Size::VECTORS)
+        Self::with_size(program, DeviceSize::VECTORS)
     }
 
     /// Creates a device with the given dimensions that has not booted. Leaks its memory, because a
     /// process creates only a few devices.
-    pub fn of(program: Program, size: Size) -> Self {
+    pub fn with_size(program: Program, size: DeviceSize) -> Self {
         let cells = || {
             Cells::new(
-                Vec::leak(vec![Cell::EMPTY; size.cells]),
-                Vec::leak(vec![0; size.cells * size.room]),
-                size.room,
+                Vec::leak(vec![Cell::EMPTY; size.cell_count]),
+                Vec::leak(vec![0; size.cell_count * size.room_bytes]),
+                size.room_bytes,
             )
         };
-        let (setup, ways) = (size.setup(), ProgramRoutes::of(program));
+        let (setup, ways) = (size.setup(), ProgramRoutes::for_program(program));
         let acceptor = || Acceptor::new(setup, ways.votes, cells());
         let coordinator = || Coordinator::new(setup, ways.proposals, ways.decisions, cells());
         Self {
-            running: match program {
-                Program::Acceptor => Running::Acceptor(Box::new(acceptor())),
-                Program::Coordinator => Running::Coordinator(Box::new(coordinator())),
-                Program::Host => Running::Host(Box::new(Host::new(coordinator(), acceptor()))),
+            program: match program {
+                Program::Acceptor => ReferenceProgram::Acceptor(Box::new(acceptor())),
+                Program::Coordinator => ReferenceProgram::Coordinator(Box::new(coordinator())),
+                Program::Host => {
+                    ReferenceProgram::Host(Box::new(Host::new(coordinator(), acceptor())))
+                }
             },
             buffers: [(); 3].map(|()| vec![0; FRAMES_MAX * FRAME_BYTES_MAX]),
         }
     }
 
     fn acceptor(&self) -> Option<&Acceptor<'static>> {
-        match &self.running {
-            Running::Acceptor(acceptor) => Some(acceptor),
-            Running::Host(host) => Some(host.acceptor()),
-            Running::Coordinator(_) => None,
+        match &self.program {
+            ReferenceProgram::Acceptor(acceptor) => Some(acceptor),
+            ReferenceProgram::Host(host) => Some(host.acceptor()),
+            ReferenceProgram::Coordinator(_) => None,
         }
     }
 
     fn coordinator(&self) -> Option<&Coordinator<'static>> {
-        match &self.running {
-            Running::Coordinator(coordinator) => Some(coordinator),
-            Running::Host(host) => Some(host.coordinator()),
-            Running::Acceptor(_) => None,
+        match &self.program {
+            ReferenceProgram::Coordinator(coordinator) => Some(coordinator),
+            ReferenceProgram::Host(host) => Some(host.coordinator()),
+            ReferenceProgram::Acceptor(_) => None,
         }
     }
 
@@ -92,18 +94,18 @@ impl Reference {
     }
 
     /// Returns the number of frames whose outcome was `reason`, summed over the device's programs.
-    pub fn counted(&self, reason: Reason) -> u64 {
+    pub fn frame_count(&self, reason: Reason) -> u64 {
         let acceptor = self.acceptor().map(Acceptor::counters);
         let counters = [acceptor, self.coordinator().map(Coordinator::counters)];
         let counters: [Option<&Counters>; 2] = counters;
-        counters.iter().flatten().map(|all| all.of(reason)).sum()
+        counters.iter().flatten().map(|all| all.count_of(reason)).sum()
     }
 
     /// Returns the ring cell that stores a slot. It belongs to the coordinator if the device has
     /// one, else to the acceptor.
-    pub fn held(&self, slot: u64) -> Option<Cell> {
+    pub fn ring_cell(&self, slot: u64) -> Option<Cell> {
         let held = match self.coordinator() {
-            Some(coordinator) => coordinator.proposal(slot),
+            Some(coordinator) => coordinator.stored_proposal(slot),
             None => self.acceptor()?.vote(slot),
         };
         held.map(|(cell, _)| *cell)
@@ -111,24 +113,26 @@ impl Reference {
 }
 
 impl Device for Reference {
-    fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String> {
+    fn step(&mut self, event: &Event) -> Result<Vec<SentFrame>, String> {
         let Event::Frame(port, frame) = event else {
-            match &mut self.running {
-                Running::Acceptor(acceptor) => acceptor.forget(),
-                Running::Coordinator(coordinator) => coordinator.forget(),
-                Running::Host(host) => host.forget(),
+            match &mut self.program {
+                ReferenceProgram::Acceptor(acceptor) => acceptor.clear_state(),
+                ReferenceProgram::Coordinator(coordinator) => coordinator.clear_state(),
+                ReferenceProgram::Host(host) => host.clear_state(),
             }
             return Ok(Vec::new());
         };
         let [mut out, mut asked, mut answered] =
-            self.buffers.each_mut().map(|bytes| Out::new(bytes));
-        let verdict = match &mut self.running {
-            Running::Acceptor(acceptor) => acceptor.step(*port, frame, &mut out),
-            Running::Coordinator(coordinator) => coordinator.step(*port, frame, &mut out),
-            Running::Host(host) => host.step(*port, frame, &mut out, &mut asked, &mut answered),
+            self.buffers.each_mut().map(|bytes| OutputFrames::new(bytes));
+        let verdict = match &mut self.program {
+            ReferenceProgram::Acceptor(acceptor) => acceptor.step(*port, frame, &mut out),
+            ReferenceProgram::Coordinator(coordinator) => coordinator.step(*port, frame, &mut out),
+            ReferenceProgram::Host(host) => {
+                host.step(*port, frame, &mut out, &mut asked, &mut answered)
+            }
         };
-        if verdict == Verdict::Pass {
-            return Ok(vec![(port.other(), frame.clone())]);
+        if verdict == Verdict::PassOn {
+            return Ok(vec![(port.opposite(), frame.clone())]);
         }
         let frames = out.frames().map(|(port, frame)| (port, frame.to_vec()));
         Ok(frames.collect::<Vec<(Port, Vec<u8>)>>())

@@ -6,8 +6,8 @@ mod host;
 mod strangers;
 
 use quorate_offload::{
-    Descriptor, Form, Header, Port, Type,
-    checksum::{sum, udp},
+    Descriptor, Encapsulation, Header, Port, Type,
+    checksum::{ones_complement_sum, udp_checksum},
     header::HINT,
 };
 
@@ -15,8 +15,10 @@ use crate::{
     Device as _, Event, Program,
     device::Reference,
     frames::{
-        BOOT, CELLS, CLIENT, HEARD, ROOM, about, address, call, frame, frame_from, network,
-        of_coordinator, owner, phase2a, phase2b, plain, room, seal, submit,
+        CELL_COUNT, CLIENT_STATION, LISTEN_ADDRESS, OWNER_BOOT, ROOM_BYTES, address, client_frame,
+        control_call_header, empty_header, filled_room, for_coordinator, frame_from, network_event,
+        owner_event, phase2a_header, phase2b_header, recompute_checksums, slot_request_header,
+        submit_header,
     },
 };
 
@@ -24,8 +26,8 @@ use crate::{
 pub type Case = (&'static str, Vec<Event>);
 
 const BALLOT: u64 = 0x0001_0000_0002_0003;
-const FIRST: u64 = 100;
-const LAST: u64 = FIRST + CELLS as u64 - 1;
+const FIRST_SLOT: u64 = 100;
+const LAST_SLOT: u64 = FIRST_SLOT + CELL_COUNT as u64 - 1;
 
 /// Returns all directed cases for a program.
 pub fn cases(program: Program) -> Vec<Case> {
@@ -35,30 +37,30 @@ pub fn cases(program: Program) -> Vec<Case> {
     };
     match program {
         Program::Acceptor | Program::Coordinator => apart(program),
-        Program::Host => [Program::APART.map(apart).concat(), host::host()].concat(),
+        Program::Host => [Program::SINGLE.map(apart).concat(), host::host()].concat(),
     }
 }
 
 /// Returns the events of all directed cases, each preceded by a power loss.
 pub fn events(program: Program) -> Vec<Event> {
     let cases = cases(program).into_iter().map(|(_, events)| events);
-    cases.flat_map(|events| [vec![Event::Power], events].concat()).collect()
+    cases.flat_map(|events| [vec![Event::PowerCycle], events].concat()).collect()
 }
 
-fn boot(program: Program) -> Event {
-    let header = Header { boot: BOOT, ..plain(Type::Boot) };
-    owner(&of(program, header))
+fn boot_event(program: Program) -> Event {
+    let header = Header { boot: OWNER_BOOT, ..empty_header(Type::Boot) };
+    owner_event(&addressed_to(program, header))
 }
 
-const fn of(program: Program, header: Header) -> Header {
+const fn addressed_to(program: Program, header: Header) -> Header {
     match program {
         Program::Acceptor | Program::Host => header,
-        Program::Coordinator => of_coordinator(header),
+        Program::Coordinator => for_coordinator(header),
     }
 }
 
-const fn arm(counter: u64, ballot: u64, floor: u64) -> Header {
-    let mut header = call(Type::Arm, counter);
+const fn arm_header(counter: u64, ballot: u64, floor: u64) -> Header {
+    let mut header = control_call_header(Type::Arm, counter);
     header.ballot.0 = ballot;
     header.slot = floor;
     header.position = 2;
@@ -67,7 +69,7 @@ const fn arm(counter: u64, ballot: u64, floor: u64) -> Header {
 
 /// Returns the call that starts a coordinator, with a quorum of 2 of 3 members and no slot limit.
 const fn start(counter: u64, ballot: u64, first: u64) -> Header {
-    let mut header = of_coordinator(call(Type::Arm, counter));
+    let mut header = for_coordinator(control_call_header(Type::Arm, counter));
     header.ballot.0 = ballot;
     header.slot = first;
     header.voted = u64::MAX;
@@ -76,48 +78,52 @@ const fn start(counter: u64, ballot: u64, first: u64) -> Header {
     header
 }
 
-const fn floor(counter: u64, slot: u64, limit: u64) -> Header {
-    let mut header = call(Type::Floor, counter);
+const fn floor_header(counter: u64, slot: u64, limit: u64) -> Header {
+    let mut header = control_call_header(Type::Floor, counter);
     header.slot = slot;
     header.voted = limit;
     header
 }
 
 /// Returns the events that make a device operational.
-fn ready(program: Program) -> Vec<Event> {
+fn ready_events(program: Program) -> Vec<Event> {
     let arm = match program {
-        Program::Acceptor => arm(1, BALLOT, FIRST),
-        Program::Coordinator => start(1, BALLOT, FIRST),
-        Program::Host => return Program::APART.map(ready).concat(),
+        Program::Acceptor => arm_header(1, BALLOT, FIRST_SLOT),
+        Program::Coordinator => start(1, BALLOT, FIRST_SLOT),
+        Program::Host => return Program::SINGLE.map(ready_events).concat(),
     };
-    vec![boot(program), owner(&arm)]
+    vec![boot_event(program), owner_event(&arm)]
 }
 
-fn case(program: Program, name: &'static str, more: Vec<Event>) -> Case {
-    (name, [ready(program), more].concat())
+fn ready_case(program: Program, name: &'static str, more: Vec<Event>) -> Case {
+    (name, [ready_events(program), more].concat())
 }
 
-fn vote(slot: u64, number: u64) -> Event {
-    network(&phase2a(BALLOT, slot, number), number)
+fn proposal_event(slot: u64, number: u64) -> Event {
+    network_event(&phase2a_header(BALLOT, slot, number), number)
 }
 
 /// Returns a foreign frame: it differs from a frame in the group only in its port.
-fn other(number: u64) -> Event {
-    let mut bytes = frame(Form::Udp, &phase2a(BALLOT, FIRST, number + 10), &room(number + 10));
+fn foreign_frame(number: u64) -> Event {
+    let mut bytes = client_frame(
+        Encapsulation::Udp,
+        &phase2a_header(BALLOT, FIRST_SLOT, number + 10),
+        &filled_room(number + 10),
+    );
     bytes[36..38].copy_from_slice(&53_u16.to_be_bytes());
-    seal(&mut bytes);
+    recompute_checksums(&mut bytes);
     Event::Frame(Port::Network, bytes)
 }
 
 /// Returns frames with different source addresses, some of which are not unicast.
-fn stations(header: &Header) -> Vec<Event> {
+fn source_address_frames(header: &Header) -> Vec<Event> {
     let from = |mac: u8, ip: u8| {
-        let mut from = address(CLIENT);
+        let mut from = address(CLIENT_STATION);
         (from.mac[0], from.ip[0]) = (mac, ip);
-        [Form::Udp, Form::Raw].map(|form| {
+        [Encapsulation::Udp, Encapsulation::Raw].map(|form| {
             Event::Frame(
                 Port::Network,
-                frame_from(&from, form, header, &room(header.value.counter)),
+                frame_from(&from, form, header, &filled_room(header.value.counter)),
             )
         })
     };

@@ -10,7 +10,7 @@ use std::{
     process::Command,
 };
 
-use quorate_device::xdp::{Entry, compile};
+use quorate_device::xdp::{EntryPoint, compile};
 use serde::Deserialize;
 
 use crate::{
@@ -18,11 +18,11 @@ use crate::{
     compare::run,
     device::Reference,
     directed,
-    frames::Size,
-    p4::{Sources, Switch, committed},
+    frames::DeviceSize,
+    p4::{Sources, Switch, committed_sources},
     random,
-    rtl::{self, Bus},
-    xdp::{self, Kernel},
+    rtl::{self, BusWidth},
+    xdp::{self, KernelDevice},
 };
 
 /// Sources in which a fault is planted.
@@ -71,21 +71,21 @@ pub struct Mutant {
 }
 
 /// Number of random frames used to search for a fault.
-const RANDOM: usize = 200_000;
+const RANDOM_FRAME_COUNT: usize = 200_000;
 
-fn own() -> &'static Path {
+fn crate_folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Returns the root folder of the workspace.
-fn root() -> PathBuf {
-    own().join("../../..")
+fn workspace_root() -> PathBuf {
+    crate_folder().join("../../..")
 }
 
 /// Reads the descriptions of all faults, sorted by name.
-pub fn all() -> Result<Vec<Mutant>, String> {
+pub fn read_all() -> Result<Vec<Mutant>, String> {
     let mut mutants = Vec::new();
-    let folder = own().join("mutants");
+    let folder = crate_folder().join("mutants");
     let list = fs::read_dir(&folder).map_err(|error| error.to_string())?;
     for entry in list {
         let path = entry.map_err(|error| error.to_string())?.path();
@@ -101,7 +101,7 @@ pub fn all() -> Result<Vec<Mutant>, String> {
 impl Mutant {
     /// Applies the edits and returns the changed files. Fails unless each `find` text occurs
     /// exactly once.
-    fn change(
+    fn apply_edits(
         &self,
         read: impl Fn(&str) -> Option<String>,
     ) -> Result<Vec<(String, String)>, String> {
@@ -141,49 +141,49 @@ impl Mutant {
     }
 
     /// Returns the sources of the switch programs with the fault planted.
-    pub fn sources(&self) -> Result<Sources, String> {
-        let mut sources = committed();
-        for (file, text) in self.change(|file| sources.get(file).map(str::to_owned))? {
-            sources.put(&file, text);
+    pub fn mutated_sources(&self) -> Result<Sources, String> {
+        let mut sources = committed_sources();
+        for (file, text) in self.apply_edits(|file| sources.get(file).map(str::to_owned))? {
+            sources.set_text(&file, text);
         }
         Ok(sources)
     }
 
     fn judge_p4(&self, check: bool) -> Result<Option<String>, String> {
-        let sources = self.sources()?;
+        let sources = self.mutated_sources()?;
         let program = self.program()?;
         if check {
             Switch::new(&sources, program)?;
             return Ok(Some("it compiles".to_owned()));
         }
-        find(program, || Switch::new(&sources, program))
+        find_difference(program, || Switch::new(&sources, program))
     }
 
     /// Tests a kernel program in a copy of its sources. Later mutants reuse the copy.
     fn judge_kernel(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
         let text = |error: io::Error| error.to_string();
         let program = self.program()?;
-        let clang = compile::clang().ok_or("clang is not installed")?;
+        let clang = compile::find_clang().ok_or("clang is not installed")?;
         let copied = folder.join("bpf");
         fs::create_dir_all(&copied).map_err(text)?;
-        copy(&xdp::sources(), &copied).map_err(text)?;
-        let read = |file: &str| fs::read_to_string(xdp::sources().join(file)).ok();
-        for (file, changed) in self.change(read)? {
+        copy_folder(&xdp::programs_folder(), &copied).map_err(text)?;
+        let read = |file: &str| fs::read_to_string(xdp::programs_folder().join(file)).ok();
+        for (file, changed) in self.apply_edits(read)? {
             fs::write(copied.join(file), changed).map_err(text)?;
         }
         let made = folder.join(format!("{}.o", program.name()));
         compile::compile(&clang, &copied, program.name(), &made)?;
         let object = fs::read(&made).map_err(text)?;
-        let device = || Kernel::new(program, Entry::Network, Some(object.clone()));
+        let device = || KernelDevice::new(program, EntryPoint::Network, Some(object.clone()));
         if check {
             device()?;
             return Ok(Some("it compiles, and the kernel takes it".to_owned()));
         }
-        find(program, device)
+        find_difference(program, device)
     }
 
     fn program(&self) -> Result<Program, String> {
-        let program = self.program.as_deref().and_then(Program::of);
+        let program = self.program.as_deref().and_then(Program::from_name);
         program.ok_or_else(|| format!("{}: which program?", self.name))
     }
 
@@ -192,15 +192,15 @@ impl Mutant {
         let text = |error: io::Error| error.to_string();
         let copied = folder.join("sources");
         fs::create_dir_all(&copied).map_err(text)?;
-        copy(&rtl::sources(), &copied).map_err(text)?;
-        let read = |file: &str| fs::read_to_string(rtl::sources().join(file)).ok();
-        for (file, changed) in self.change(read)? {
+        copy_folder(&rtl::cores_folder(), &copied).map_err(text)?;
+        let read = |file: &str| fs::read_to_string(rtl::cores_folder().join(file)).ok();
+        for (file, changed) in self.apply_edits(read)? {
             fs::write(copied.join(file), changed).map_err(text)?;
         }
         let program = self.program()?;
-        let bus = if self.wide { Bus::Wide } else { Bus::Narrow };
-        let folder = folder.join(bus.target());
-        let simulator = rtl::build(&copied, &folder, program, bus, Size::VECTORS)?;
+        let bus = if self.wide { BusWidth::Wide } else { BusWidth::Narrow };
+        let folder = folder.join(bus.target_name());
+        let simulator = rtl::build(&copied, &folder, program, bus, DeviceSize::VECTORS)?;
         if check {
             return Ok(Some("it compiles".to_owned()));
         }
@@ -208,7 +208,7 @@ impl Mutant {
         let directed = directed::events(program);
         let expected = directed.iter().map(|event| crate::Device::step(&mut reference, event));
         let expected = expected.collect::<Result<Vec<_>, _>>()?;
-        let random = random::events(program, 1, RANDOM);
+        let random = random::random_events(program, 1, RANDOM_FRAME_COUNT);
         for (name, events, expected) in
             [("directed", &directed, &expected), ("random", &random.0, &random.1)]
         {
@@ -225,20 +225,20 @@ impl Mutant {
 
     /// Tests the reference in a copy of its crate. Later mutants reuse the copy.
     fn judge_reference(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
-        workshop(folder).map_err(|error| error.to_string())?;
-        let sources = root().join("crates/devices/offload/src");
-        for (file, text) in self.change(|file| fs::read_to_string(sources.join(file)).ok())? {
+        copy_crates(folder).map_err(|error| error.to_string())?;
+        let sources = workspace_root().join("crates/devices/offload/src");
+        for (file, text) in self.apply_edits(|file| fs::read_to_string(sources.join(file)).ok())? {
             let place = folder.join("crates/devices/offload/src").join(file);
             fs::write(place, text).map_err(|error| error.to_string())?;
         }
-        let (built, said) = cargo(folder, &["--no-run"])?;
+        let (built, said) = run_cargo(folder, &["--no-run"])?;
         if !built {
             return Err(format!("{} does not compile\n{said}", self.name));
         }
         if check {
             return Ok(Some("it compiles".to_owned()));
         }
-        let (passed, said) = cargo(folder, &[])?;
+        let (passed, said) = run_cargo(folder, &[])?;
         let failed = said.lines().filter_map(|line| {
             let test = line.strip_prefix("test ")?;
             test.strip_suffix(" ... FAILED")
@@ -254,7 +254,7 @@ impl Mutant {
 
 /// Searches the directed set for a difference between a device and the reference, then the random
 /// set on a new device. Returns the location of the first difference.
-fn find<D: crate::Device>(
+fn find_difference<D: crate::Device>(
     program: Program,
     device: impl Fn() -> Result<D, String>,
 ) -> Result<Option<String>, String> {
@@ -263,44 +263,50 @@ fn find<D: crate::Device>(
     let expected = events.iter().map(|event| crate::Device::step(&mut reference, event));
     let expected = expected.collect::<Result<Vec<_>, _>>()?;
     if let Err(difference) = run(&mut device()?, &events, &expected) {
-        return Ok(Some(format!("directed, event {}", difference.at)));
+        return Ok(Some(format!("directed, event {}", difference.event_index)));
     }
-    let (events, expected) = random::events(program, 1, RANDOM);
+    let (events, expected) = random::random_events(program, 1, RANDOM_FRAME_COUNT);
     let found = run(&mut device()?, &events, &expected).err();
-    Ok(found.map(|difference| format!("random, event {}", difference.at)))
+    Ok(found.map(|difference| format!("random, event {}", difference.event_index)))
 }
 
-const COPIED: [&str; 3] = ["devices/offload", "protocol/core", "protocol/wire"];
+const COPIED_CRATES: [&str; 3] = ["devices/offload", "protocol/core", "protocol/wire"];
 
 /// Copies the crate and its dependencies. Does not write files whose contents are equal.
-fn workshop(folder: &Path) -> io::Result<()> {
-    let manifest = fs::read_to_string(root().join("Cargo.toml"))?;
-    let members = COPIED.map(|name| format!("\"crates/{name}\"")).join(", ");
+fn copy_crates(folder: &Path) -> io::Result<()> {
+    let manifest = fs::read_to_string(workspace_root().join("Cargo.toml"))?;
+    let members = COPIED_CRATES.map(|name| format!("\"crates/{name}\"")).join(", ");
     let from = manifest.find("members = [").unwrap_or(0);
     let to = manifest[from..].find("\n]").map_or(from, |at| from + at + 2);
     let manifest = format!("{}members = [{members}]{}", &manifest[..from], &manifest[to..]);
-    put(&folder.join("Cargo.toml"), &manifest)?;
-    put(&folder.join("Cargo.lock"), &fs::read_to_string(root().join("Cargo.lock"))?)?;
-    for name in COPIED {
-        copy(&root().join("crates").join(name), &folder.join("crates").join(name))?;
+    write_if_changed(&folder.join("Cargo.toml"), &manifest)?;
+    write_if_changed(
+        &folder.join("Cargo.lock"),
+        &fs::read_to_string(workspace_root().join("Cargo.lock"))?,
+    )?;
+    for name in COPIED_CRATES {
+        copy_folder(
+            &workspace_root().join("crates").join(name),
+            &folder.join("crates").join(name),
+        )?;
     }
     Ok(())
 }
 
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
+fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &target)?;
+            copy_folder(&entry.path(), &target)?;
         } else {
-            put(&target, fs::read(entry.path())?)?;
+            write_if_changed(&target, fs::read(entry.path())?)?;
         }
     }
     Ok(())
 }
 
-fn put(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+fn write_if_changed(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     if fs::read(path).is_ok_and(|known| known == bytes.as_ref()) {
         return Ok(());
     }
@@ -309,7 +315,7 @@ fn put(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
 }
 
 /// Runs cargo with the arguments `words`. Returns whether it succeeded, and its output.
-fn cargo(folder: &Path, words: &[&str]) -> Result<(bool, String), String> {
+fn run_cargo(folder: &Path, words: &[&str]) -> Result<(bool, String), String> {
     // Use the compiler next to this cargo, even if the folder of a dependency selects another one.
     let cargo = Path::new(env!("CARGO"));
     let output = Command::new(cargo)
@@ -343,26 +349,24 @@ mod tests {
     /// Checks that every mutant applies. `cargo xtask mutants` checks that each is found.
     #[test]
     fn every_mutant_applies_to_its_source() {
-        let mutants = all().unwrap();
+        let mutants = read_all().unwrap();
         for target in
             [MutantTarget::P4, MutantTarget::Rtl, MutantTarget::Xdp, MutantTarget::Reference]
         {
             let count = mutants.iter().filter(|mutant| mutant.target == target).count();
             assert!(count >= 5, "{target:?}: {count}");
         }
-        let sources = committed();
-        let reference = root().join("crates/devices/offload/src");
+        let sources = committed_sources();
+        let reference = workspace_root().join("crates/devices/offload/src");
         for mutant in &mutants {
             let changed = match mutant.target {
-                MutantTarget::P4 => mutant.change(|file| sources.get(file).map(str::to_owned)),
-                MutantTarget::Rtl => {
-                    mutant.change(|file| fs::read_to_string(rtl::sources().join(file)).ok())
-                }
-                MutantTarget::Xdp => {
-                    mutant.change(|file| fs::read_to_string(xdp::sources().join(file)).ok())
-                }
+                MutantTarget::P4 => mutant.apply_edits(|file| sources.get(file).map(str::to_owned)),
+                MutantTarget::Rtl => mutant
+                    .apply_edits(|file| fs::read_to_string(rtl::cores_folder().join(file)).ok()),
+                MutantTarget::Xdp => mutant
+                    .apply_edits(|file| fs::read_to_string(xdp::programs_folder().join(file)).ok()),
                 MutantTarget::Reference => {
-                    mutant.change(|file| fs::read_to_string(reference.join(file)).ok())
+                    mutant.apply_edits(|file| fs::read_to_string(reference.join(file)).ok())
                 }
             };
             assert!(changed.is_ok(), "{changed:?}");
@@ -373,7 +377,8 @@ mod tests {
     /// All mutants of the P4 programs are found, which needs no compiler.
     #[test]
     fn every_mutant_of_the_p4_programs_is_found() {
-        for mutant in all().unwrap().iter().filter(|mutant| mutant.target == MutantTarget::P4) {
+        for mutant in read_all().unwrap().iter().filter(|mutant| mutant.target == MutantTarget::P4)
+        {
             let found = mutant.judge_p4(false).unwrap();
             assert!(found.is_some(), "{} is not found", mutant.name);
         }

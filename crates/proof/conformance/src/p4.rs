@@ -24,7 +24,7 @@ pub mod token;
 pub use ir::Program;
 pub use machine::{Fault, Machine};
 pub use source::{Error, Place, Sources};
-pub use switch::{Switch, committed};
+pub use switch::{Switch, committed_sources};
 
 /// Compiles the file `name` and the files that it includes. `defines` contains additional
 /// preprocessor definitions.

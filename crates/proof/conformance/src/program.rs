@@ -15,7 +15,7 @@ impl Program {
     /// All programs, including the combination.
     pub const ALL: [Self; 3] = [Self::Acceptor, Self::Coordinator, Self::Host];
     /// The two individual programs.
-    pub const APART: [Self; 2] = [Self::Acceptor, Self::Coordinator];
+    pub const SINGLE: [Self; 2] = [Self::Acceptor, Self::Coordinator];
 
     /// Returns the name that commands and files use.
     pub const fn name(self) -> &'static str {
@@ -27,7 +27,7 @@ impl Program {
     }
 
     /// Returns the program called `name`, if there is one.
-    pub fn of(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|program| program.name() == name)
     }
 }

@@ -10,22 +10,22 @@ use std::{
 
 use crate::{
     Device, Event, Program,
-    compare::{Difference, describe},
+    compare::{Difference, describe_difference},
     device::Reference,
     directed, random,
-    vectors::{read_answer, read_event, write_answer, write_event},
+    vectors::{read_event, read_sent_frames, write_event, write_sent_frames},
 };
 
 /// Set of frames that targets are tested with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Set {
+pub enum FrameSet {
     /// The named cases of [`crate::directed`].
     Directed,
     /// Random frames for a ring of 64 cells.
     Random { seed: u64, count: usize },
 }
 
-impl Set {
+impl FrameSet {
     /// Returns the name shown in the results table.
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,8 +38,8 @@ impl Set {
         match self {
             Self::Directed => Box::new(directed::events(program).into_iter()),
             Self::Random { seed, count } => {
-                let mut maker = random::Maker::new(program, seed);
-                Box::new((0..count).map(move |_| maker.make().0))
+                let mut maker = random::EventGenerator::new(program, seed);
+                Box::new((0..count).map(move |_| maker.next_event().0))
             }
         }
     }
@@ -70,16 +70,16 @@ pub enum Outcome {
 /// Files with the input and the expected output of one program for one set.
 pub struct Vectors {
     pub program: Program,
-    pub set: Set,
+    pub set: FrameSet,
     /// Number of events in the input.
-    pub count: usize,
-    input: PathBuf,
-    expected: PathBuf,
+    pub event_count: usize,
+    input_file: PathBuf,
+    expected_file: PathBuf,
 }
 
 impl Vectors {
     /// Writes the files. A reference program provides the expected output.
-    pub fn make(folder: &Path, program: Program, set: Set) -> io::Result<Self> {
+    pub fn write_files(folder: &Path, program: Program, set: FrameSet) -> io::Result<Self> {
         let name = format!("{}-{}", program.name(), set.name());
         let input = folder.join(format!("{name}.in"));
         let expected = folder.join(format!("{name}.out"));
@@ -90,12 +90,12 @@ impl Vectors {
         for event in set.events(program) {
             write_event(&mut into, &event)?;
             let sent = reference.step(&event).map_err(io::Error::other)?;
-            write_answer(&mut out, &sent)?;
+            write_sent_frames(&mut out, &sent)?;
             count += 1;
         }
         into.flush()?;
         out.flush()?;
-        Ok(Self { program, set, count, input, expected })
+        Ok(Self { program, set, event_count: count, input_file: input, expected_file: expected })
     }
 
     /// Runs a target on the input and compares its output. Returns the outcome and the run time in
@@ -114,16 +114,18 @@ impl Vectors {
         let status = Command::new(first)
             .args(rest)
             .arg(self.program.name())
-            .stdin(Stdio::from(File::open(&self.input)?))
+            .stdin(Stdio::from(File::open(&self.input_file)?))
             .stdout(Stdio::from(File::create(&output)?))
             .status();
         let seconds = begun.elapsed().as_secs_f64();
         // Compare the output even if the target ended early, because an earlier difference is more
         // informative.
-        let compared = self.compare(&output)?;
+        let compared = self.compare_output(&output)?;
         let outcome = match (status, compared) {
             (Err(error), _) => Outcome::Fail(format!("{}: {error}", words.join(" "))),
-            (Ok(_), Err(Difference { at, what })) => Outcome::Fail(format!("event {at}\n{what}")),
+            (Ok(_), Err(Difference { event_index: at, description: what })) => {
+                Outcome::Fail(format!("event {at}\n{what}"))
+            }
             (Ok(status), Ok(())) if !status.success() => Outcome::Fail(status.to_string()),
             (Ok(_), Ok(())) => {
                 // The output for a million frames takes a hundred megabytes.
@@ -134,41 +136,48 @@ impl Vectors {
         Ok((outcome, seconds))
     }
 
-    fn compare(&self, output: &Path) -> io::Result<Result<(), Difference>> {
+    fn compare_output(&self, output: &Path) -> io::Result<Result<(), Difference>> {
         let open = |path: &Path| Ok::<_, io::Error>(BufReader::new(File::open(path)?));
-        let (mut events, mut expected) = (open(&self.input)?, open(&self.expected)?);
+        let (mut events, mut expected) = (open(&self.input_file)?, open(&self.expected_file)?);
         let mut found = open(output)?;
         let mut at = 0;
         while let Some(event) = read_event(&mut events)? {
-            let expected = read_answer(&mut expected)?.ok_or(io::ErrorKind::UnexpectedEof)?;
-            let found = match read_answer(&mut found) {
+            let expected = read_sent_frames(&mut expected)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+            let found = match read_sent_frames(&mut found) {
                 Ok(Some(found)) => Ok(found),
                 Ok(None) => Err("the target ended".to_owned()),
                 Err(error) => Err(format!("the target's answer: {error}")),
             };
             if found.as_ref() != Ok(&expected) {
-                let what = describe(&event, &expected, &found);
-                return Ok(Err(Difference { at, what }));
+                let what = describe_difference(&event, &expected, &found);
+                return Ok(Err(Difference { event_index: at, description: what }));
             }
             at += 1;
         }
-        Ok(match read_answer(&mut found) {
+        Ok(match read_sent_frames(&mut found) {
             Ok(None) => Ok(()),
-            _ => Err(Difference { at, what: "more answers than events".to_owned() }),
+            _ => Err(Difference {
+                event_index: at,
+                description: "more answers than events".to_owned(),
+            }),
         })
     }
 }
 
 /// Serves a device in this process as a target. Reads events and writes answers until the end of
 /// the input. Flushes all answers before it waits for an event.
-pub fn serve(device: &mut dyn Device, from: impl io::Read, to: impl io::Write) -> io::Result<()> {
+pub fn serve_device(
+    device: &mut dyn Device,
+    from: impl io::Read,
+    to: impl io::Write,
+) -> io::Result<()> {
     let (mut from, mut to) = (BufReader::new(from), BufWriter::new(to));
     while let Some(event) = read_event(&mut from)? {
         let sent = device.step(&event).map_err(io::Error::other);
         if sent.is_err() {
             to.flush()?;
         }
-        write_answer(&mut to, &sent?)?;
+        write_sent_frames(&mut to, &sent?)?;
         if from.buffer().is_empty() {
             to.flush()?;
         }

@@ -13,41 +13,41 @@ use quorate_core::{
 
 /// Votes of one ballot for one slot, whether or not on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Cast {
+struct BallotVotes {
     value: Value,
     /// Members that cast a vote in this ballot.
-    by: BTreeSet<Member>,
+    cast_by: BTreeSet<Member>,
     /// Members that cast a vote and have not lost it since.
-    kept: BTreeSet<Member>,
+    kept_by: BTreeSet<Member>,
 }
 
 /// All votes, and the notifications about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Claims {
-    cast: BTreeMap<(Slot, Ballot), Cast>,
+    votes: BTreeMap<(Slot, Ballot), BallotVotes>,
     /// Slots and ballots of which clients were notified.
-    told: BTreeSet<(Slot, Ballot)>,
+    notified: BTreeSet<(Slot, Ballot)>,
 }
 
 impl Claims {
     /// Records a vote that a member has cast, at least in memory.
     pub fn record_vote(&mut self, member: Member, ballot: Ballot, range: SlotRange, value: Value) {
         for slot in (range.from.0..range.to.0).map(Slot) {
-            let cast = self.cast.entry((slot, ballot)).or_insert_with(|| Cast {
+            let cast = self.votes.entry((slot, ballot)).or_insert_with(|| BallotVotes {
                 value,
-                by: BTreeSet::new(),
-                kept: BTreeSet::new(),
+                cast_by: BTreeSet::new(),
+                kept_by: BTreeSet::new(),
             });
-            cast.by.insert(member);
-            cast.kept.insert(member);
+            cast.cast_by.insert(member);
+            cast.kept_by.insert(member);
         }
     }
 
     /// Records that a member lost its memory. `has` returns whether a vote is still on its disk.
     pub fn record_loss(&mut self, member: Member, has: impl Fn(Ballot, Slot) -> bool) {
-        for ((slot, ballot), cast) in &mut self.cast {
-            if cast.kept.contains(&member) && !has(*ballot, *slot) {
-                cast.kept.remove(&member);
+        for ((slot, ballot), cast) in &mut self.votes {
+            if cast.kept_by.contains(&member) && !has(*ballot, *slot) {
+                cast.kept_by.remove(&member);
             }
         }
     }
@@ -59,18 +59,21 @@ impl Claims {
         slot: Slot,
         ballot: Ballot,
     ) -> Option<(Value, Vec<Member>)> {
-        self.told.insert((slot, ballot));
-        let cast = self.cast.get(&(slot, ballot))?;
-        Some((cast.value, cast.by.iter().copied().collect()))
+        self.notified.insert((slot, ballot));
+        let cast = self.votes.get(&(slot, ballot))?;
+        Some((cast.value, cast.cast_by.iter().copied().collect()))
     }
 
     /// Returns the notifications for `slot`: the ballot, the value, and the members that still have
     /// their vote.
-    pub fn of(&self, slot: Slot) -> impl Iterator<Item = (Ballot, Value, Vec<Member>)> + '_ {
-        let told = self.told.range((slot, Ballot::ZERO)..(slot.next(), Ballot::ZERO));
+    pub fn notifications_for(
+        &self,
+        slot: Slot,
+    ) -> impl Iterator<Item = (Ballot, Value, Vec<Member>)> + '_ {
+        let told = self.notified.range((slot, Ballot::ZERO)..(slot.next(), Ballot::ZERO));
         told.filter_map(|key| {
-            let cast = self.cast.get(key)?;
-            Some((key.1, cast.value, cast.kept.iter().copied().collect()))
+            let cast = self.votes.get(key)?;
+            Some((key.1, cast.value, cast.kept_by.iter().copied().collect()))
         })
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quorate_core::{
     ballot::Ballot,
-    device::{DeviceReport, Order},
+    device::{DeviceOrder, DeviceReport},
     slot::{Slot, SlotRange},
     value::Value,
 };
@@ -56,7 +56,7 @@ struct Start {
 
 /// An order that takes two steps and whose completion the owner waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Draining {
+enum PendingOrder {
     Fence { ballot: Ballot, hint: bool },
     TakeBack(Ballot),
     Stop(Ballot),
@@ -65,31 +65,31 @@ enum Draining {
 /// A device, and the orders and reports between the device and its owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Device {
-    cells: u64,
+    cell_count: u64,
     // State of the acceptor.
-    armed: Option<(Ballot, u8)>,
+    armed_ballot: Option<(Ballot, u8)>,
     floor: Slot,
     votes: BTreeMap<u64, (Ballot, Slot, Value)>,
     /// A step that found the device armed, but has not stored a vote yet.
-    voting: Option<(Frame, u8)>,
+    pending_vote: Option<(Frame, u8)>,
     // State of the coordinator.
-    started: Option<Start>,
+    started_with: Option<Start>,
     next: Slot,
-    given_floor: Slot,
-    given: BTreeMap<u64, AssignedSlot>,
+    assigned_floor: Slot,
+    assigned_cells: BTreeMap<u64, AssignedSlot>,
     /// A step that found the coordinator started, but has not assigned a slot yet.
-    giving: Option<(Ballot, Value)>,
+    pending_assignment: Option<(Ballot, Value)>,
     // Orders from the owner and reports to it.
-    orders: VecDeque<Order>,
-    draining: Option<Draining>,
+    orders: VecDeque<DeviceOrder>,
+    pending_order: Option<PendingOrder>,
     /// Votes that were cast and have not been reported yet.
-    pub tap: Vec<DeviceReport>,
-    told_to: Slot,
-    first: Slot,
-    counted: BTreeSet<Slot>,
+    pub unreported_votes: Vec<DeviceReport>,
+    reported_to: Slot,
+    first_slot: Slot,
+    counted_slots: BTreeSet<Slot>,
     /// Submitted values that wait for a slot.
-    submitted: Vec<Value>,
-    looks: usize,
+    waiting_values: Vec<Value>,
+    pending_next_reads: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub struct StepResult {
     /// Frames to send to all devices.
     pub frames: Vec<Frame>,
     /// Reports to send to the owner.
-    pub words: Vec<DeviceReport>,
+    pub reports: Vec<DeviceReport>,
     /// New votes: ballot, slot and value.
     pub votes: Vec<(Ballot, Slot, Value)>,
     /// The device saw two values for the same slot in the same ballot.
@@ -107,111 +107,114 @@ pub struct StepResult {
 impl Device {
     /// Creates a device with `cells` cells in each of its programs; 0 for no device.
     pub fn new(cells: u64) -> Self {
-        Self { cells, ..Self::default() }
+        Self { cell_count: cells, ..Self::default() }
     }
 
-    pub fn cells(&self) -> u64 {
-        self.cells
+    pub fn cell_count(&self) -> u64 {
+        self.cell_count
     }
 
-    fn cell(&self, slot: Slot) -> u64 {
-        slot.0 % self.cells.max(1)
+    fn cell_index(&self, slot: Slot) -> u64 {
+        slot.0 % self.cell_count.max(1)
     }
 
     /// Ends all activity and discards pending orders, because a new process fences the device
     /// before its first message ([offload-9]). Votes, assigned slots and floors remain.
-    pub fn leave_owner(&mut self) -> StepResult {
-        let done = self.finish();
-        let cells = (self.cells, self.floor, self.given_floor, self.next);
-        let (votes, given) = (std::mem::take(&mut self.votes), std::mem::take(&mut self.given));
+    pub fn detach_owner(&mut self) -> StepResult {
+        let done = self.finish_steps();
+        let cells = (self.cell_count, self.floor, self.assigned_floor, self.next);
+        let (votes, given) =
+            (std::mem::take(&mut self.votes), std::mem::take(&mut self.assigned_cells));
         *self = Self::new(cells.0);
-        (self.votes, self.given) = (votes, given);
-        (self.floor, self.given_floor, self.next) = (cells.1, cells.2, cells.3);
+        (self.votes, self.assigned_cells) = (votes, given);
+        (self.floor, self.assigned_floor, self.next) = (cells.1, cells.2, cells.3);
         done
     }
 
     /// Handles the end of the owner's process. The device keeps running, and orders that were not
     /// carried out are void.
-    pub fn orphan(&mut self) {
+    pub fn end_owner_process(&mut self) {
         self.orders.clear();
-        self.tap.clear();
-        self.draining = None;
-        self.submitted.clear();
-        self.looks = 0;
+        self.unreported_votes.clear();
+        self.pending_order = None;
+        self.waiting_values.clear();
+        self.pending_next_reads = 0;
     }
 
     /// Simulates a power loss. Returns whether the device had been in use or had orders.
-    pub fn forget(&mut self) -> bool {
-        let used = self.armed.is_some() || self.started.is_some() || self.draining.is_some();
+    pub fn lose_power(&mut self) -> bool {
+        let used = self.armed_ballot.is_some()
+            || self.started_with.is_some()
+            || self.pending_order.is_some();
         let ordered = !self.orders.is_empty();
-        *self = Self::new(self.cells);
+        *self = Self::new(self.cell_count);
         used || ordered
     }
 
     /// Queues an order from the owner.
-    pub fn order(&mut self, order: Order) {
+    pub fn queue_order(&mut self, order: DeviceOrder) {
         self.orders.push_back(order);
     }
 
     /// Returns whether an order or a step is in flight.
     pub fn is_busy(&self) -> bool {
-        !self.orders.is_empty() || self.draining.is_some() || self.giving.is_some()
+        !self.orders.is_empty() || self.pending_order.is_some() || self.pending_assignment.is_some()
     }
 
     /// Carries out the next order, or the second step of an order. With `whole`, an order that
     /// takes two steps completes at once.
-    pub fn obey(&mut self, whole: bool) -> StepResult {
-        if let Some(draining) = self.draining.take() {
-            return self.drained(draining);
+    pub fn carry_out_order(&mut self, whole: bool) -> StepResult {
+        if let Some(draining) = self.pending_order.take() {
+            return self.finish_order(draining);
         }
         let mut done = StepResult::default();
         let Some(order) = self.orders.pop_front() else {
             return done;
         };
         match order {
-            Order::Arm { ballot, position, floor } => {
-                self.armed = Some((ballot, position));
+            DeviceOrder::Arm { ballot, position, floor } => {
+                self.armed_ballot = Some((ballot, position));
                 self.floor = self.floor.max(floor);
-                done.words.push(DeviceReport::Armed { ballot });
+                done.reports.push(DeviceReport::Armed { ballot });
             }
-            Order::Fence { ballot, hint } => {
-                self.armed = None;
-                self.draining = Some(Draining::Fence { ballot, hint });
+            DeviceOrder::Fence { ballot, hint } => {
+                self.armed_ballot = None;
+                self.pending_order = Some(PendingOrder::Fence { ballot, hint });
             }
-            Order::Floor { to } => self.floor = self.floor.max(to),
-            Order::Start { ballot, first, limit, quorum, .. } => {
-                self.started = Some(Start { ballot, limit, quorum });
-                (self.next, self.told_to, self.first) = (first, first, first);
-                self.given_floor = first;
-                self.counted.clear();
-                done.words.push(DeviceReport::Started { ballot });
+            DeviceOrder::RaiseFloor { floor: to } => self.floor = self.floor.max(to),
+            DeviceOrder::Start { ballot, first, limit, quorum, .. } => {
+                self.started_with = Some(Start { ballot, limit, quorum });
+                (self.next, self.reported_to, self.first_slot) = (first, first, first);
+                self.assigned_floor = first;
+                self.counted_slots.clear();
+                done.reports.push(DeviceReport::Started { ballot });
             }
-            Order::Allow { floor, limit } => {
-                if let Some(start) = &mut self.started {
-                    self.given_floor = self.given_floor.max(floor);
+            DeviceOrder::AllowSlots { floor, limit } => {
+                if let Some(start) = &mut self.started_with {
+                    self.assigned_floor = self.assigned_floor.max(floor);
                     start.limit = start.limit.max(limit);
                 }
             }
-            Order::TakeBack { ballot } => {
-                self.started = None;
-                self.draining = Some(Draining::TakeBack(ballot));
+            DeviceOrder::TakeBack { ballot } => {
+                self.started_with = None;
+                self.pending_order = Some(PendingOrder::TakeBack(ballot));
             }
-            Order::Stop { ballot } => {
-                self.started = None;
-                self.draining = Some(Draining::Stop(ballot));
+            DeviceOrder::Stop { ballot } => {
+                self.started_with = None;
+                self.pending_order = Some(PendingOrder::Stop(ballot));
             }
-            Order::Submit { value } => self.submitted.push(value),
-            Order::LookNext => self.looks += 1,
+            DeviceOrder::Submit { value } => self.waiting_values.push(value),
+            DeviceOrder::QueryNextSlot => self.pending_next_reads += 1,
         }
-        if self.looks > 0 && self.draining.is_none() {
-            self.looks -= 1;
+        if self.pending_next_reads > 0 && self.pending_order.is_none() {
+            self.pending_next_reads -= 1;
             let slot = Some(self.next);
-            done.words.push(DeviceReport::Next { slot });
+            done.reports.push(DeviceReport::NextSlot { slot });
         }
-        if whole && let Some(draining) = self.draining.take() {
-            let rest = self.drained(draining);
+        if whole && let Some(draining) = self.pending_order.take() {
+            let rest = self.finish_order(draining);
             done.frames.extend(rest.frames);
-            done.words.extend(rest.words);
+            done.reports.extend(rest.reports);
             done.votes.extend(rest.votes);
             done.conflict |= rest.conflict;
         }
@@ -219,10 +222,10 @@ impl Device {
     }
 
     /// [offload-8], [offload-12] Completes steps in flight, then reads out the device.
-    fn drained(&mut self, draining: Draining) -> StepResult {
-        let mut done = self.finish();
+    fn finish_order(&mut self, draining: PendingOrder) -> StepResult {
+        let mut done = self.finish_steps();
         match draining {
-            Draining::Fence { ballot, hint } => {
+            PendingOrder::Fence { ballot, hint } => {
                 // [offload-10] Votes that are only hints are not read out.
                 let mut votes: Vec<(Slot, Value)> = self
                     .votes
@@ -231,79 +234,88 @@ impl Device {
                     .map(|(_, slot, value)| (*slot, *value))
                     .collect();
                 votes.sort_unstable();
-                self.tap.clear();
-                done.words.push(DeviceReport::Fenced { ballot, votes });
+                self.unreported_votes.clear();
+                done.reports.push(DeviceReport::Fenced { ballot, votes });
             }
-            Draining::TakeBack(ballot) => {
-                let from = self.told_to;
-                let rest = (from.0..self.next.0).map(|slot| self.given_at(ballot, Slot(slot)));
-                done.words.push(DeviceReport::TakenBack { ballot, from, rest: rest.collect() });
-                self.told_to = self.next;
+            PendingOrder::TakeBack(ballot) => {
+                let from = self.reported_to;
+                let rest =
+                    (from.0..self.next.0).map(|slot| self.assigned_value(ballot, Slot(slot)));
+                done.reports.push(DeviceReport::TakenBack {
+                    ballot,
+                    from,
+                    assigned: rest.collect(),
+                });
+                self.reported_to = self.next;
             }
-            Draining::Stop(ballot) => done.words.push(DeviceReport::Stopped { ballot }),
+            PendingOrder::Stop(ballot) => done.reports.push(DeviceReport::Stopped { ballot }),
         }
         done
     }
 
-    fn given_at(&self, ballot: Ballot, slot: Slot) -> Option<Value> {
-        let given = self.given.get(&self.cell(slot))?;
+    fn assigned_value(&self, ballot: Ballot, slot: Slot) -> Option<Value> {
+        let given = self.assigned_cells.get(&self.cell_index(slot))?;
         (given.ballot == ballot && given.slot == slot).then_some(given.value)
     }
 
     /// Completes the steps in flight.
-    fn finish(&mut self) -> StepResult {
+    fn finish_steps(&mut self) -> StepResult {
         let mut done = StepResult::default();
-        if let Some((frame, position)) = self.voting.take() {
-            self.vote(frame, position, &mut done);
+        if let Some((frame, position)) = self.pending_vote.take() {
+            self.cast_vote(frame, position, &mut done);
         }
-        if let Some((ballot, value)) = self.giving.take() {
-            self.give(ballot, value, &mut done);
+        if let Some((ballot, value)) = self.pending_assignment.take() {
+            self.assign_slot(ballot, value, &mut done);
         }
         done
     }
 
     /// Completes the device steps in flight, as an event of the world.
-    pub fn step_ends(&mut self) -> StepResult {
-        self.finish()
+    pub fn end_steps(&mut self) -> StepResult {
+        self.finish_steps()
     }
 
     /// Assigns a slot to the next waiting value. With `whole`, the step completes at once.
-    pub fn submit(&mut self, whole: bool) -> StepResult {
+    pub fn assign_waiting_value(&mut self, whole: bool) -> StepResult {
         let mut done = StepResult::default();
-        if self.giving.is_some() || self.submitted.is_empty() {
+        if self.pending_assignment.is_some() || self.waiting_values.is_empty() {
             return done;
         }
-        let Some(start) = self.started else {
+        let Some(start) = self.started_with else {
             return done;
         };
-        let full = self.next >= start.limit || self.next >= self.given_floor.plus(self.cells);
+        let full =
+            self.next >= start.limit || self.next >= self.assigned_floor.plus(self.cell_count);
         if full {
             return done;
         }
-        let value = self.submitted.remove(0);
-        self.giving = Some((start.ballot, value));
+        let value = self.waiting_values.remove(0);
+        self.pending_assignment = Some((start.ballot, value));
         if whole {
-            done = self.finish();
+            done = self.finish_steps();
         }
         done
     }
 
     /// [offload-12] Ends a slot assignment before it stores a value, so that no frame is ever sent
     /// for the slot.
-    pub fn skip(&mut self) -> StepResult {
-        let may = self.started.is_some_and(|start| self.next < start.limit);
-        if may && self.giving.is_none() && self.next < self.given_floor.plus(self.cells) {
+    pub fn cancel_assignment(&mut self) -> StepResult {
+        let may = self.started_with.is_some_and(|start| self.next < start.limit);
+        if may
+            && self.pending_assignment.is_none()
+            && self.next < self.assigned_floor.plus(self.cell_count)
+        {
             self.next = self.next.next();
         }
         StepResult::default()
     }
 
-    fn give(&mut self, ballot: Ballot, value: Value, done: &mut StepResult) {
+    fn assign_slot(&mut self, ballot: Ballot, value: Value, done: &mut StepResult) {
         let slot = self.next;
         self.next = slot.next();
         // The value is stored before the frame is sent.
         let given = AssignedSlot { ballot, slot, value, voters: 0 };
-        self.given.insert(self.cell(slot), given);
+        self.assigned_cells.insert(self.cell_index(slot), given);
         done.frames.push(Frame::Propose { ballot, slot, value });
     }
 
@@ -312,16 +324,16 @@ impl Device {
     pub fn handle_frame(&mut self, frame: Frame, whole: bool, has_vote: bool) -> StepResult {
         match frame {
             Frame::Propose { ballot, .. } => {
-                let mut done = self.finish();
+                let mut done = self.finish_steps();
                 // [offload-6] The device votes only in the ballot in which it is armed.
-                if let Some((armed, position)) = self.armed
+                if let Some((armed, position)) = self.armed_ballot
                     && armed == ballot
                 {
-                    self.voting = Some((frame, position));
+                    self.pending_vote = Some((frame, position));
                     if whole {
-                        let rest = self.finish();
+                        let rest = self.finish_steps();
                         done.frames.extend(rest.frames);
-                        done.words.extend(rest.words);
+                        done.reports.extend(rest.reports);
                         done.conflict |= rest.conflict;
                         done.votes.extend(rest.votes);
                     }
@@ -329,16 +341,16 @@ impl Device {
                 done
             }
             Frame::Vote { ballot, slot, value, position } => {
-                self.count(ballot, slot, value, position)
+                self.count_vote(ballot, slot, value, position)
             }
             Frame::Decided { ballot, slot, value } => {
                 let range = SlotRange::one(slot);
-                let own = self.started.is_some_and(|start| start.ballot == ballot);
+                let own = self.started_with.is_some_and(|start| start.ballot == ballot);
                 let mut done = StepResult::default();
                 if !own && has_vote {
-                    done.words.push(DeviceReport::Counted { ballot, range });
+                    done.reports.push(DeviceReport::Counted { ballot, range });
                 } else if !own {
-                    done.words.push(DeviceReport::CountedValue { ballot, slot, value });
+                    done.reports.push(DeviceReport::CountedValue { ballot, slot, value });
                 }
                 done
             }
@@ -346,21 +358,21 @@ impl Device {
     }
 
     /// [offload-6] Votes in a single step, which reads the floor and changes one cell.
-    fn vote(&mut self, frame: Frame, position: u8, done: &mut StepResult) {
+    fn cast_vote(&mut self, frame: Frame, position: u8, done: &mut StepResult) {
         let Frame::Propose { ballot, slot, value } = frame else {
             return;
         };
-        if slot < self.floor || slot >= self.floor.plus(self.cells) {
+        if slot < self.floor || slot >= self.floor.plus(self.cell_count) {
             return;
         }
-        let cell = self.cell(slot);
+        let cell = self.cell_index(slot);
         let mut stored = value;
         match self.votes.get(&cell) {
             Some((b, s, known)) if (*b, *s) == (ballot, slot) => stored = *known,
             _ => {
                 self.votes.insert(cell, (ballot, slot, value));
                 done.votes.push((ballot, slot, value));
-                self.tap.push(DeviceReport::Voted { ballot, slot, value });
+                self.unreported_votes.push(DeviceReport::Voted { ballot, slot, value });
             }
         }
         done.frames.push(Frame::Vote { ballot, slot, value: stored, position });
@@ -368,17 +380,17 @@ impl Device {
 
     /// [offload-10] Counts a vote for a slot that was assigned since the coordinator started, in
     /// the same ballot, from a position not counted yet. The quorum is reported once.
-    fn count(&mut self, ballot: Ballot, slot: Slot, value: Value, position: u8) -> StepResult {
+    fn count_vote(&mut self, ballot: Ballot, slot: Slot, value: Value, position: u8) -> StepResult {
         let mut done = StepResult::default();
-        let Some(start) = self.started.filter(|start| start.ballot == ballot) else {
+        let Some(start) = self.started_with.filter(|start| start.ballot == ballot) else {
             return done;
         };
-        let (first, cell) = (self.first, self.cell(slot));
-        let given = self.given.get_mut(&cell);
+        let (first, cell) = (self.first_slot, self.cell_index(slot));
+        let given = self.assigned_cells.get_mut(&cell);
         let Some(given) = given.filter(|given| (given.ballot, given.slot) == (ballot, slot)) else {
             return done;
         };
-        if slot < first || slot < self.given_floor {
+        if slot < first || slot < self.assigned_floor {
             return done;
         }
         if given.value != value {
@@ -390,35 +402,36 @@ impl Device {
         let after = given.voters.count_ones();
         let quorum = u32::from(start.quorum);
         if before < quorum && after >= quorum {
-            self.counted.insert(slot);
+            self.counted_slots.insert(slot);
             done.frames.push(Frame::Decided { ballot, slot, value });
         }
         done
     }
 
     pub fn has_report(&self) -> bool {
-        let counted = self.counted.first().is_some_and(|slot| *slot < self.told_to);
-        let next = |start: Start| self.given_at(start.ballot, self.told_to);
-        let given = self.told_to < self.next && self.started.and_then(next).is_some();
-        self.started.is_some() && (given || counted)
+        let counted = self.counted_slots.first().is_some_and(|slot| *slot < self.reported_to);
+        let next = |start: Start| self.assigned_value(start.ballot, self.reported_to);
+        let given = self.reported_to < self.next && self.started_with.and_then(next).is_some();
+        self.started_with.is_some() && (given || counted)
     }
 
     /// Returns the coordinator's next report to its owner: the value of the next slot in order, and
     /// the counted slots.
     pub fn take_report(&mut self) -> Vec<DeviceReport> {
         let mut words = Vec::new();
-        let Some(Start { ballot, .. }) = self.started else {
+        let Some(Start { ballot, .. }) = self.started_with else {
             return words;
         };
-        if self.told_to < self.next
-            && let Some(value) = self.given_at(ballot, self.told_to)
+        if self.reported_to < self.next
+            && let Some(value) = self.assigned_value(ballot, self.reported_to)
         {
-            let slot = self.told_to;
-            self.told_to = slot.next();
-            words.push(DeviceReport::Given { ballot, slot, value });
+            let slot = self.reported_to;
+            self.reported_to = slot.next();
+            words.push(DeviceReport::Assigned { ballot, slot, value });
         }
-        while let Some(slot) = self.counted.first().copied().filter(|s| *s < self.told_to) {
-            self.counted.remove(&slot);
+        while let Some(slot) = self.counted_slots.first().copied().filter(|s| *s < self.reported_to)
+        {
+            self.counted_slots.remove(&slot);
             words.push(DeviceReport::Counted { ballot, range: SlotRange::one(slot) });
         }
         words

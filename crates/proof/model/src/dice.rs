@@ -26,11 +26,11 @@ impl Dice {
     }
 
     /// Returns `true` with a probability of `percent`.
-    pub fn percent(&mut self, percent: u64) -> bool {
+    pub fn chance_percent(&mut self, percent: u64) -> bool {
         self.0.chance(percent, 100)
     }
 
-    pub fn pick<T: Copy>(&mut self, list: &[T]) -> T {
+    pub fn pick_from<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len())]
     }
 }

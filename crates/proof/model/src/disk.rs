@@ -13,22 +13,22 @@ use quorate_core::{
     value::{StreamName, Value},
 };
 
-use crate::streams::bytes_of;
+use crate::streams::content_bytes;
 
 /// A record, and the hard state that its log write restates ([disk-1]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     pub record: Record,
     /// The node's hard state when the record was appended.
-    pub hard: HardState,
+    pub hard_state: HardState,
     /// The record can no longer be read.
-    pub lost: bool,
+    pub is_lost: bool,
     /// First slot whose bytes are in the record. Content whose bytes are not needed is recorded
     /// without them, in a separate record ([stream-4]).
     pub bytes_from: Slot,
     /// [snap-5] The content was learned without its bytes. Bytes that are retained are fetched
     /// later.
-    pub bare: bool,
+    pub learned_without_bytes: bool,
 }
 
 impl Entry {
@@ -37,7 +37,7 @@ impl Entry {
     fn is_about(&self, slot: Slot, value: &Value) -> bool {
         match self.record {
             Record::Vote { range, value: held, .. } | Record::Decided { range, value: held } => {
-                range.contains(slot) && held == *value && !self.lost
+                range.contains(slot) && held == *value && !self.is_lost
             }
             Record::Round { .. } | Record::Promise { .. } => false,
         }
@@ -50,32 +50,32 @@ pub struct Disk {
     entries: Vec<Entry>,
     /// Bytes of streams that were missing when their content was learned, and arrived later. They
     /// are stored outside the log, and never lost.
-    stored: BTreeSet<(StreamName, u64)>,
+    late_bytes: BTreeSet<(StreamName, u64)>,
     /// Number of entries on stable storage.
-    persisted: usize,
+    persisted_count: usize,
     /// Index of the first entry of the running process.
-    base: usize,
+    process_start: usize,
     /// Index of the first entry whose loss has not been acknowledged by a new incarnation.
-    owned_to: usize,
+    acknowledged_to: usize,
     /// Start of the log, and the eras there. A durable snapshot covers the slots below. Entries for
     /// those slots remain, as in a segment that has not been recycled yet ([snap-3]).
-    rebased: Option<(Slot, Eras)>,
-    /// Set if no snapshot covers the slots below the start of the log. `rebased` then holds the
+    start_snapshot: Option<(Slot, Eras)>,
+    /// Set if no snapshot covers the slots below the start of the log. `start_snapshot` then holds the
     /// eras that the auxiliary knew when it discarded those slots ([trim-1]).
-    hollow: bool,
+    lacks_snapshot: bool,
 }
 
 /// State that a restarted node recovers from its log.
 #[derive(Clone, Debug)]
-pub struct Found {
-    pub recovered: Recovered,
+pub struct RecoveredState {
+    pub log_state: Recovered,
     /// Decided values in slot order, for the service and for peers.
-    pub decided: Vec<(SlotRange, Value)>,
+    pub decided_values: Vec<(SlotRange, Value)>,
     /// First slot below `hard.decided_to` that has no record, and no loss that explains the
     /// absence.
-    pub hole: Option<Slot>,
+    pub first_hole: Option<Slot>,
     /// Votes or promises may be lost ([disk-8]).
-    pub forgotten: bool,
+    pub may_have_forgotten: bool,
 }
 
 impl Disk {
@@ -85,39 +85,39 @@ impl Disk {
     }
 
     /// [trim-3], [snap-2] Moves the start of the log to a snapshot, durably and in one step.
-    pub fn rebase(&mut self, start: Slot, eras: Eras) {
-        self.rebased = Some((start, eras));
-        self.hollow = false;
+    pub fn move_to_snapshot(&mut self, start: Slot, eras: Eras) {
+        self.start_snapshot = Some((start, eras));
+        self.lacks_snapshot = false;
     }
 
     /// [trim-1] Moves the start of an auxiliary's log, because the auxiliary forgets the slots
     /// below.
-    pub fn forget(&mut self, start: Slot, known: Eras) {
-        self.rebased = Some((start, known));
-        self.hollow = true;
+    pub fn forget_below(&mut self, start: Slot, known: Eras) {
+        self.start_snapshot = Some((start, known));
+        self.lacks_snapshot = true;
     }
 
     /// Returns the snapshot that covers the slots below the start of the log.
-    pub fn snapshot(&self) -> Option<&(Slot, Eras)> {
-        self.rebased.as_ref().filter(|_| !self.hollow)
+    pub fn start_snapshot(&self) -> Option<&(Slot, Eras)> {
+        self.start_snapshot.as_ref().filter(|_| !self.lacks_snapshot)
     }
 
     pub fn log_start(&self) -> Slot {
-        self.rebased.as_ref().map_or(Slot::FIRST, |(start, _)| *start)
+        self.start_snapshot.as_ref().map_or(Slot::FIRST, |(start, _)| *start)
     }
 
     /// Returns the eras at the first slot of the log.
-    pub fn base(&self, founding: &Configuration) -> Eras {
+    pub fn eras_at_start(&self, founding: &Configuration) -> Eras {
         let founded = || Eras::founded(founding.clone());
-        self.rebased.as_ref().map_or_else(founded, |(_, eras)| eras.clone())
+        self.start_snapshot.as_ref().map_or_else(founded, |(_, eras)| eras.clone())
     }
 
     /// Returns the value in the last record for `slot`, whether or not the record is on stable
     /// storage.
-    pub fn last_word(&self, slot: Slot) -> Option<Value> {
+    pub fn last_value(&self, slot: Slot) -> Option<Value> {
         self.entries.iter().rev().find_map(|entry| match entry.record {
             Record::Vote { range, value, .. } | Record::Decided { range, value }
-                if range.contains(slot) && !entry.lost =>
+                if range.contains(slot) && !entry.is_lost =>
             {
                 Some(value)
             }
@@ -127,24 +127,26 @@ impl Disk {
 
     /// Returns whether `value` is on stable storage for `slot`, in any kind of record, or a
     /// snapshot covers the slot. With `bytes`, the value's bytes must be on stable storage too.
-    pub fn holds(&self, slot: Slot, value: &Value, bytes: bool) -> bool {
+    pub fn is_durable(&self, slot: Slot, value: &Value, bytes: bool) -> bool {
         if slot < self.log_start() {
-            return !self.hollow;
+            return !self.lacks_snapshot;
         }
-        let has =
-            |entry: &Entry| slot >= entry.bytes_from || entry.bare && self.has_stored(value, slot);
+        let has = |entry: &Entry| {
+            slot >= entry.bytes_from
+                || entry.learned_without_bytes && self.has_late_bytes(value, slot)
+        };
         let same = |entry: &Entry| entry.is_about(slot, value) && (!bytes || has(entry));
-        self.entries[..self.persisted].iter().any(same)
+        self.entries[..self.persisted_count].iter().any(same)
     }
 
     /// Returns whether, if a crash happened now, the last record for the slot would hold this value
     /// or a snapshot would cover the slot.
-    pub fn lasts(&self, slot: Slot, value: &Value) -> bool {
+    pub fn survives_crash(&self, slot: Slot, value: &Value) -> bool {
         if slot < self.log_start() {
-            return !self.hollow;
+            return !self.lacks_snapshot;
         }
-        let safe = self.entries[..self.persisted].iter().rev();
-        let last = safe.filter(|entry| !entry.lost).find_map(|entry| match entry.record {
+        let safe = self.entries[..self.persisted_count].iter().rev();
+        let last = safe.filter(|entry| !entry.is_lost).find_map(|entry| match entry.record {
             Record::Vote { range, value, .. } | Record::Decided { range, value }
                 if range.contains(slot) =>
             {
@@ -156,34 +158,36 @@ impl Disk {
     }
 
     /// Returns whether, if a crash happened now, a record would show that `slot` is decided.
-    pub fn says_decided(&self, slot: Slot) -> bool {
-        let safe = self.entries[..self.persisted].last();
-        slot < self.log_start() || safe.is_some_and(|entry| slot < entry.hard.decided_to)
+    pub fn is_known_decided(&self, slot: Slot) -> bool {
+        let safe = self.entries[..self.persisted_count].last();
+        slot < self.log_start() || safe.is_some_and(|entry| slot < entry.hard_state.decided_to)
     }
 
     /// Returns whether the log has a record of `value` in `slot` with its bytes, persisted or not.
     pub fn has_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| {
-            let has = slot >= entry.bytes_from || entry.bare && self.has_stored(value, slot);
+            let has = slot >= entry.bytes_from
+                || entry.learned_without_bytes && self.has_late_bytes(value, slot);
             has && entry.is_about(slot, value)
         })
     }
 
-    fn has_stored(&self, value: &Value, slot: Slot) -> bool {
-        let mut bytes = bytes_of(value, SlotRange::one(slot));
-        bytes.any(|byte| self.stored.contains(&byte))
+    fn has_late_bytes(&self, value: &Value, slot: Slot) -> bool {
+        let mut bytes = content_bytes(value, SlotRange::one(slot));
+        bytes.any(|byte| self.late_bytes.contains(&byte))
     }
 
     /// Returns whether the log has a record of `value` in `slot` that was learned without bytes.
-    pub fn is_bare(&self, slot: Slot, value: &Value) -> bool {
+    pub fn is_learned_without_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
-        entries.any(|entry| entry.bare && entry.is_about(slot, value))
+        entries.any(|entry| entry.learned_without_bytes && entry.is_about(slot, value))
     }
 
     /// Returns the end of the slots that were learned without bytes.
-    pub fn bare_to(&self) -> Slot {
-        let bare = self.entries.iter().filter(|entry| entry.bare && !entry.lost);
+    pub fn learned_without_bytes_to(&self) -> Slot {
+        let bare =
+            self.entries.iter().filter(|entry| entry.learned_without_bytes && !entry.is_lost);
         let ends = bare.map(|entry| match entry.record {
             Record::Decided { range, .. } => range.to,
             _ => Slot::FIRST,
@@ -192,19 +196,21 @@ impl Disk {
     }
 
     /// Stores a byte of a stream that was fetched later.
-    pub fn store(&mut self, byte: (StreamName, u64)) {
-        self.stored.insert(byte);
+    pub fn store_late_byte(&mut self, byte: (StreamName, u64)) {
+        self.late_bytes.insert(byte);
     }
 
     /// Returns whether the log has a record of the value that was written without its bytes because
     /// they were not needed. Such bytes never become needed later.
-    pub fn needed_no_bytes(&self, slot: Slot, value: &Value) -> bool {
+    pub fn is_recorded_without_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
-        entries.any(|entry| slot < entry.bytes_from && !entry.bare && entry.is_about(slot, value))
+        entries.any(|entry| {
+            slot < entry.bytes_from && !entry.learned_without_bytes && entry.is_about(slot, value)
+        })
     }
 
     /// Returns whether the log has any record of the value.
-    pub fn speaks_of(&self, slot: Slot, value: &Value) -> bool {
+    pub fn has_record(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| entry.is_about(slot, value))
     }
@@ -215,71 +221,77 @@ impl Disk {
         let has = |entry: &Entry| match entry.record {
             Record::Vote { range, value, .. } | Record::Decided { range, value } => {
                 let range = SlotRange::new(range.from.max(entry.bytes_from), range.to);
-                !entry.lost && bytes_of(&value, range).any(|other| other == byte)
+                !entry.is_lost && content_bytes(&value, range).any(|other| other == byte)
             }
             Record::Round { .. } | Record::Promise { .. } => false,
         };
-        self.stored.contains(&byte) || self.entries.iter().any(has)
+        self.late_bytes.contains(&byte) || self.entries.iter().any(has)
     }
 
     /// Returns whether any record is unreadable.
     pub fn is_damaged(&self) -> bool {
-        self.entries.iter().any(|entry| entry.lost)
+        self.entries.iter().any(|entry| entry.is_lost)
     }
 
-    pub fn persisted(&self) -> usize {
-        self.persisted
+    pub fn persisted_count(&self) -> usize {
+        self.persisted_count
     }
 
     /// Returns the number of entries that are not persisted yet.
-    pub fn waiting(&self) -> usize {
-        self.entries.len() - self.persisted
+    pub fn unpersisted_count(&self) -> usize {
+        self.entries.len() - self.persisted_count
     }
 
     /// Returns the number of the running process's last persisted record; 0 if it has none.
-    pub fn persisted_seq(&self) -> u64 {
-        self.persisted.saturating_sub(self.base) as u64
+    pub fn last_persisted_seq(&self) -> u64 {
+        self.persisted_count.saturating_sub(self.process_start) as u64
     }
 
     /// Returns the number of the running process's last record; 0 if it has none.
-    pub fn appended_seq(&self) -> u64 {
-        (self.entries.len() - self.base) as u64
+    pub fn last_appended_seq(&self) -> u64 {
+        (self.entries.len() - self.process_start) as u64
     }
 
     pub fn append(&mut self, record: Record, bytes_from: Slot, bare: bool) {
         let hard = HardState::default();
-        self.entries.push(Entry { record, hard, lost: false, bytes_from, bare });
+        self.entries.push(Entry {
+            record,
+            hard_state: hard,
+            is_lost: false,
+            bytes_from,
+            learned_without_bytes: bare,
+        });
     }
 
     /// Makes `count` entries unreadable, starting at `from`, but never the last one on stable
     /// storage ([model-3]).
-    pub fn rot(&mut self, from: usize, count: usize) {
-        let end = self.persisted.saturating_sub(1);
+    pub fn damage_entries(&mut self, from: usize, count: usize) {
+        let end = self.persisted_count.saturating_sub(1);
         for entry in self.entries.iter_mut().take(end).skip(from).take(count) {
-            entry.lost = true;
+            entry.is_lost = true;
         }
     }
 
     /// Acknowledges all earlier losses. Votes and promises that they affected belong to an earlier
     /// incarnation.
-    pub fn own_up(&mut self) {
-        self.owned_to = self.entries.len();
+    pub fn acknowledge_losses(&mut self) {
+        self.acknowledged_to = self.entries.len();
     }
 
     /// Sets the hard state of the records starting at `from`, which were appended by the step that
     /// led to this state.
-    pub fn restate(&mut self, from: usize, hard: HardState) {
+    pub fn restate_hard_state(&mut self, from: usize, hard: HardState) {
         for entry in &mut self.entries[from..] {
-            entry.hard = hard;
+            entry.hard_state = hard;
         }
     }
 
     /// Persists `count` more records and returns them.
     pub fn persist(&mut self, count: usize) -> Vec<Record> {
-        let to = (self.persisted + count).min(self.entries.len());
-        let news = self.entries[self.persisted..to].iter();
+        let to = (self.persisted_count + count).min(self.entries.len());
+        let news = self.entries[self.persisted_count..to].iter();
         let news = news.map(|entry| entry.record).collect();
-        self.persisted = to;
+        self.persisted_count = to;
         news
     }
 
@@ -287,23 +299,23 @@ impl Disk {
     /// survivors.
     pub fn crash(&mut self, kept: usize) -> Vec<Record> {
         let news = self.persist(kept);
-        self.entries.truncate(self.persisted);
-        self.base = self.entries.len();
+        self.entries.truncate(self.persisted_count);
+        self.process_start = self.entries.len();
         news
     }
 
     /// Silently loses the entries starting at `from`, even though they were on stable storage.
-    pub fn lose_from(&mut self, from: usize) {
+    pub fn lose_entries_from(&mut self, from: usize) {
         self.entries.truncate(from);
-        self.persisted = self.persisted.min(from);
-        self.base = self.entries.len();
-        self.owned_to = self.owned_to.min(from);
+        self.persisted_count = self.persisted_count.min(from);
+        self.process_start = self.entries.len();
+        self.acknowledged_to = self.acknowledged_to.min(from);
     }
 
     /// Returns whether the log has a vote for `slot` in `ballot`. With `durable`, the vote must be
     /// on stable storage.
     pub fn has_vote(&self, ballot: Ballot, slot: Slot, durable: bool) -> bool {
-        let to = if durable { self.persisted } else { self.entries.len() };
+        let to = if durable { self.persisted_count } else { self.entries.len() };
         self.entries[..to].iter().rev().any(|entry| {
             matches!(entry.record, Record::Vote { ballot: b, range, .. }
                 if b == ballot && range.contains(slot))
@@ -313,22 +325,22 @@ impl Disk {
     /// Returns whether the round record of this ballot is on stable storage.
     pub fn has_round(&self, ballot: Ballot) -> bool {
         let round = Record::Round { ballot };
-        self.entries[..self.persisted].iter().rev().any(|entry| entry.record == round)
+        self.entries[..self.persisted_count].iter().rev().any(|entry| entry.record == round)
     }
 
     /// Returns whether a promise of this ballot or a higher one is on stable storage. Every entry
     /// restates the promise of its step ([disk-1]), even one that a crash separated from the vote
     /// after it.
     pub fn has_promise(&self, ballot: Ballot) -> bool {
-        let mut entries = self.entries[..self.persisted].iter().rev();
-        entries.any(|entry| entry.hard.promised >= ballot)
+        let mut entries = self.entries[..self.persisted_count].iter().rev();
+        entries.any(|entry| entry.hard_state.promised >= ballot)
     }
 
     /// Recovers the state in the same way as quorate-log. The last log write restates the hard
     /// state, and the last record of a slot is final. Around a loss, the headers show which slots
     /// the loss may have affected ([disk-8]).
-    pub fn recover(&self, founding: &Configuration) -> Found {
-        let mut hard = self.entries.last().map(|entry| entry.hard);
+    pub fn recover(&self, founding: &Configuration) -> RecoveredState {
+        let mut hard = self.entries.last().map(|entry| entry.hard_state);
         let hard = hard.get_or_insert_default();
         let mut last: BTreeMap<Slot, (Option<Ballot>, Value)> = BTreeMap::new();
         let mut excused: BTreeSet<Slot> = BTreeSet::new();
@@ -336,19 +348,20 @@ impl Disk {
         let log_start = self.log_start();
         let (mut decided_before, mut gap) = (Slot::FIRST, None);
         for (at, entry) in self.entries.iter().enumerate() {
-            if entry.lost {
+            if entry.is_lost {
                 gap.get_or_insert(decided_before);
                 continue;
             }
             if let Some(from) = gap.take() {
-                let to = entry.hard.decided_to.max(entry.hard.voted_to);
+                let to = entry.hard_state.decided_to.max(entry.hard_state.voted_to);
                 for slot in (from.0..to.0).map(Slot) {
                     last.remove(&slot);
                     excused.insert(slot);
                 }
-                forgotten |= entry.hard.voted_to > hard.decided_to && at >= self.owned_to;
+                forgotten |=
+                    entry.hard_state.voted_to > hard.decided_to && at >= self.acknowledged_to;
             }
-            decided_before = entry.hard.decided_to.max(Slot::FIRST);
+            decided_before = entry.hard_state.decided_to.max(Slot::FIRST);
             let (ballot, range, value) = match entry.record {
                 Record::Vote { ballot, range, value } => (Some(ballot), range, value),
                 Record::Decided { range, value } => (None, range, value),
@@ -382,24 +395,28 @@ impl Disk {
         let recovered = Recovered::replayed(
             *hard,
             log_start,
-            self.base(founding),
+            self.eras_at_start(founding),
             changes.collect(),
-            ranges(&lost),
+            ranges_of(&lost),
             last.range(hard.decided_to..).filter_map(vote).collect(),
         );
-        let recovered = if self.hollow { recovered.hollow(self.base(founding)) } else { recovered };
+        let recovered = if self.lacks_snapshot {
+            recovered.hollow(self.eras_at_start(founding))
+        } else {
+            recovered
+        };
         let one = |(slot, value)| (SlotRange::one(slot), value);
-        Found {
-            recovered,
-            decided: decided.into_iter().map(one).collect(),
-            hole: lost.into_iter().find(|slot| !excused.contains(slot)),
-            forgotten,
+        RecoveredState {
+            log_state: recovered,
+            decided_values: decided.into_iter().map(one).collect(),
+            first_hole: lost.into_iter().find(|slot| !excused.contains(slot)),
+            may_have_forgotten: forgotten,
         }
     }
 }
 
 /// Converts sorted slots into ranges.
-fn ranges(slots: &[Slot]) -> Vec<SlotRange> {
+fn ranges_of(slots: &[Slot]) -> Vec<SlotRange> {
     let mut ranges: Vec<SlotRange> = Vec::new();
     for slot in slots {
         match ranges.last_mut() {

@@ -15,7 +15,7 @@ pub enum Event {
     /// Delivers the message at this index in the soup, with or without its bytes.
     Deliver {
         /// Index of the message in the soup.
-        at: usize,
+        message_index: usize,
         /// The message's bytes, if it has any, arrive too.
         bytes: bool,
     },
@@ -25,7 +25,7 @@ pub enum Event {
     Crash {
         site: usize,
         /// Number of unpersisted records that survive.
-        kept: usize,
+        kept_count: usize,
     },
     /// Stops a process cleanly, after everything has reached stable storage ([volatile-4]).
     Stop { site: usize },
@@ -33,14 +33,14 @@ pub enum Event {
     Start {
         site: usize,
         /// The node forgot its votes and promises, as it does in a volatile group after a crash.
-        forget: bool,
+        forgets_votes: bool,
     },
     /// Advances the time, and wakes a node.
     Tick { site: usize, at: Time },
     /// Makes a node's turn late ([live-5]).
-    Late { site: usize, us: u64 },
+    DelayTurn { site: usize, delay_us: u64 },
     /// Submits a value to a node.
-    Propose { site: usize, value: Value, slots: u64 },
+    Propose { site: usize, value: Value, slot_count: u64 },
     /// Requests a read from a node.
     Read { site: usize, token: u64 },
     /// Requests a read that is answered under a lease, if the node has a lease.
@@ -49,12 +49,12 @@ pub enum Event {
     Fetch {
         site: usize,
         /// The bytes are fetched from a node that has them.
-        found: bool,
+        succeeds: bool,
     },
     /// Fetches bytes of content that a node learned without them, if another node has the bytes.
-    Look { site: usize },
+    FetchMissing { site: usize },
     /// Answers the oldest catch-up request.
-    Serve { site: usize },
+    ServeCatchUp { site: usize },
     /// Notifies a node that it is connected to a peer.
     Connect { site: usize, peer: usize },
     /// Notifies a node that it is disconnected from a peer.
@@ -62,7 +62,7 @@ pub enum Event {
     /// Makes a node's log fail.
     StorageFails { site: usize },
     /// Makes records on stable storage unreadable. The next process notices.
-    Rot {
+    DamageRecords {
         site: usize,
         /// Index of the first unreadable record.
         from: usize,
@@ -70,18 +70,18 @@ pub enum Event {
     },
     /// Starts a node whose disk lost the end of its log, including `lost` records that other
     /// running nodes remember.
-    Lie {
+    StartRolledBack {
         site: usize,
         /// Number of remembered records that are lost, together with all records after them.
-        lost: u64,
+        lost_count: u64,
         /// Bit mask of the sites in the node's address book. The node queries only these.
-        book: u32,
+        address_book: u32,
     },
     /// Trims a node's log to a snapshot of its own.
     Trim {
         site: usize,
         /// New start of the log, below which the snapshot covers everything.
-        to: Slot,
+        log_start: Slot,
     },
     /// Installs the snapshot of another node on a site.
     Install {
@@ -91,100 +91,100 @@ pub enum Event {
     },
     /// Moves the start of an auxiliary's log to the slot that it requested, durably and without a
     /// snapshot.
-    Forget { site: usize },
+    ForgetSlots { site: usize },
     /// Replaces the disk in the machine of a removed node, which then joins as a new node.
-    Wipe { site: usize },
+    ReplaceDisk { site: usize },
     /// Makes a client wait until everything that a node has decided is on disks.
-    Last { site: usize },
+    AwaitDurable { site: usize },
     /// Makes a client wait until everything that a node has voted for is in memory at a quorum.
-    Early { site: usize },
+    AwaitInMemory { site: usize },
     /// Requests a transfer of leadership.
     Transfer {
         site: usize,
         /// The requested leader; `None` for the most advanced follower.
-        to: Option<NodeId>,
+        new_leader: Option<NodeId>,
     },
     /// Sets the route of votes to a node when it leads.
-    Route { site: usize, wish: Route },
+    SetRoute { site: usize, route: Route },
     /// Carries out a node's order to its device, or the second step of an order.
-    Obey {
+    CarryOutOrder {
         site: usize,
         /// An order that takes two steps completes at once.
-        whole: bool,
+        at_once: bool,
     },
     /// Delivers a frame to a device.
-    Hear {
+    DeliverFrame {
         site: usize,
         /// Index of the frame in the soup of frames.
-        frame: usize,
+        frame_index: usize,
         /// The device's step completes at once.
-        whole: bool,
+        at_once: bool,
     },
     /// Completes the device steps in flight.
-    StepEnds { site: usize },
+    EndDeviceSteps { site: usize },
     /// Makes a device assign a slot to a waiting value.
-    GiveSlot {
+    AssignSlot {
         site: usize,
         /// The device's step completes at once.
-        whole: bool,
+        at_once: bool,
         /// The step ends before it stores a value, so that the slot stays empty.
-        hole: bool,
+        leaves_hole: bool,
     },
     /// Delivers a device's report of assigned and counted slots to its node.
-    Told { site: usize },
+    DeliverDeviceReport { site: usize },
     /// Delivers a device's report of a vote to its node, or loses it.
-    Tap {
+    DeliverVoteReport {
         site: usize,
         /// Index of the report among the unreported votes.
-        which: usize,
-        lost: bool,
+        report_index: usize,
+        is_lost: bool,
     },
     /// Cuts a device's power.
-    Reset { site: usize },
+    ResetDevice { site: usize },
     /// Starts or ends the use of a device.
-    Use {
+    UseDevice {
         site: usize,
         /// The node is to use its device.
-        yes: bool,
+        is_used: bool,
     },
     /// Makes a client open a stream through this owner. From then on a leader may propose the
     /// command.
-    Open {
+    OpenStream {
         site: usize,
         /// Number of the stream's name.
         name: u8,
-        how: OpenMode,
+        mode: OpenMode,
         writer: u8,
     },
     /// Makes a client close a stream. From then on a leader may propose the command.
-    Close {
+    CloseStream {
         stream: StreamName,
         /// The stream is finished permanently.
-        finish: bool,
+        is_finished: bool,
     },
     /// Hands an owner the next bytes of a client's stream.
-    Give {
+    GiveStreamBytes {
         site: usize,
         stream: StreamName,
         /// Number of bytes that the owner receives.
-        count: u64,
+        byte_count: u64,
     },
     /// Delivers bytes that an owner sent.
-    Carry {
+    DeliverStreamBytes {
         site: usize,
         stream: StreamName,
         /// Position of the first byte that is delivered.
         from: u64,
         /// End of the delivered bytes, exclusive.
-        to: u64,
+        end: u64,
     },
     /// Makes a leader propose, in the next slots, bytes that it holds.
-    Offer {
+    ProposeStreamBytes {
         site: usize,
         stream: StreamName,
         /// Maximum number of bytes to propose.
-        most: u64,
+        bytes_max: u64,
     },
     /// Makes a node apply everything that it has decided.
-    Apply { site: usize },
+    ApplyDecided { site: usize },
 }

@@ -10,43 +10,47 @@ use crate::{
     dice::Dice,
     event::Event,
     heal,
-    observer::{Property, Violation, Watched},
+    observer::{Property, Violation, WatchedProperties},
     profile::{Plan, Profile},
-    seen::Seen,
+    seen::SituationCounts,
     world::World,
 };
 
 /// Mode in which a run is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Mode {
+pub struct RunMode {
     /// Properties that are checked.
-    pub watched: Watched,
+    pub watched_properties: WatchedProperties,
     /// The run continues with the second act, in which all faults end.
-    pub heal: bool,
+    pub with_second_act: bool,
     /// Events are recorded for printing.
-    pub trace: bool,
+    pub record_trace: bool,
 }
 
-impl Mode {
+impl RunMode {
     /// Mode that checks all properties and plays both acts.
-    pub const FULL: Self = Self { watched: Watched::ALL, heal: true, trace: false };
+    pub const FULL: Self = Self {
+        watched_properties: WatchedProperties::ALL,
+        with_second_act: true,
+        record_trace: false,
+    };
 }
 
 /// Outcome of a random run.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct RunOutcome {
     pub violation: Option<Violation>,
     /// Number of events in the first act.
-    pub events: usize,
+    pub first_act_events: usize,
     /// Number of slots that have a chosen value.
-    pub chosen: u64,
+    pub chosen_slots: u64,
     /// Number of reads answered under a lease.
-    pub leased: u64,
-    pub seen: Seen,
+    pub lease_reads: u64,
+    pub situations: SituationCounts,
     /// Era of the chosen prefix at the end of the run.
-    pub era: u32,
+    pub final_era: u32,
     /// The second act was completed.
-    pub healed: bool,
+    pub second_act_completed: bool,
     /// Descriptions of the events, if requested.
     pub trace: Vec<String>,
 }
@@ -55,20 +59,20 @@ struct Run {
     plan: Plan,
     dice: Dice,
     world: World,
-    mode: Mode,
-    outcome: Outcome,
-    delivered: Vec<bool>,
-    values: u64,
-    changes: u64,
-    reads: u64,
+    mode: RunMode,
+    outcome: RunOutcome,
+    is_delivered: Vec<bool>,
+    value_count: u64,
+    change_count: u64,
+    read_count: u64,
     /// Number of streams that clients tried to open.
-    opens: u64,
+    open_count: u64,
 }
 
 /// Runs one seed. A panic in the core counts as a violation.
-pub fn run(profile: Profile, seed: u64, mode: Mode) -> Outcome {
-    let shared = std::cell::RefCell::new(Outcome::default());
-    let played = catch_unwind(AssertUnwindSafe(|| play(profile, seed, mode, &shared)));
+pub fn run(profile: Profile, seed: u64, mode: RunMode) -> RunOutcome {
+    let shared = std::cell::RefCell::new(RunOutcome::default());
+    let played = catch_unwind(AssertUnwindSafe(|| play_run(profile, seed, mode, &shared)));
     let mut outcome = shared.into_inner();
     match played {
         Ok(Ok(())) => {}
@@ -79,85 +83,86 @@ pub fn run(profile: Profile, seed: u64, mode: Mode) -> Outcome {
                 .cloned()
                 .or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
                 .unwrap_or_else(|| "a panic without a message".to_owned());
-            if mode.watched.has(Property::Assertion) {
-                outcome.violation = Some(Violation { property: Property::Assertion, seen: text });
+            if mode.watched_properties.contains(Property::Assertion) {
+                outcome.violation =
+                    Some(Violation { property: Property::Assertion, observation: text });
             }
         }
     }
     outcome
 }
 
-fn play(
+fn play_run(
     profile: Profile,
     seed: u64,
-    mode: Mode,
-    shared: &std::cell::RefCell<Outcome>,
+    mode: RunMode,
+    shared: &std::cell::RefCell<RunOutcome>,
 ) -> Result<(), Violation> {
     let plan = profile.plan(seed);
-    let world = World::new(plan.setup.clone(), mode.watched)?;
+    let world = World::new(plan.setup.clone(), mode.watched_properties)?;
     let mut run = Run {
         dice: Dice::new(seed, 0),
         plan,
         world,
         mode,
-        outcome: Outcome::default(),
-        delivered: Vec::new(),
-        values: 0,
-        changes: 0,
-        reads: 0,
-        opens: 0,
+        outcome: RunOutcome::default(),
+        is_delivered: Vec::new(),
+        value_count: 0,
+        change_count: 0,
+        read_count: 0,
+        open_count: 0,
     };
-    if mode.trace {
-        let founding = &run.plan.setup.founding;
+    if mode.record_trace {
+        let founding = &run.plan.setup.founding_configuration;
         let line = format!(
             "{} nodes, founded by {founding}, {:?}; in flight {}, window {}, {:?}",
-            run.plan.setup.nodes,
+            run.plan.setup.node_count,
             founding.class(),
             run.plan.setup.inflight_max,
             run.plan.setup.window_slots,
-            run.plan.setup.silent,
+            run.plan.setup.lost_messages,
         );
         shared.borrow_mut().trace.push(line);
     }
-    let result = run.first_act(shared);
+    let result = run.play_first_act(shared);
     {
         let mut outcome = shared.borrow_mut();
-        outcome.events = run.outcome.events;
-        outcome.chosen = run.world.observer.chosen_to().0 - 1;
-        outcome.leased = run.world.leased;
-        outcome.seen = run.world.seen();
-        outcome.era = run.world.observer.era().0;
+        outcome.first_act_events = run.outcome.first_act_events;
+        outcome.chosen_slots = run.world.observer.chosen_to().0 - 1;
+        outcome.lease_reads = run.world.lease_reads;
+        outcome.situations = run.world.situations();
+        outcome.final_era = run.world.observer.era().0;
     }
     result?;
-    if mode.heal {
-        let healed = heal::heal(&mut run.world, |line| {
-            if mode.trace {
+    if mode.with_second_act {
+        let healed = heal::play_second_act(&mut run.world, |line| {
+            if mode.record_trace {
                 shared.borrow_mut().trace.push(line());
             }
         })?;
-        shared.borrow_mut().healed = healed;
+        shared.borrow_mut().second_act_completed = healed;
     }
     Ok(())
 }
 
 impl Run {
-    fn first_act(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
-        while self.outcome.events < self.plan.events {
-            self.choose(shared)?;
-            self.outcome.events += 1;
+    fn play_first_act(&mut self, shared: &std::cell::RefCell<RunOutcome>) -> Result<(), Violation> {
+        while self.outcome.first_act_events < self.plan.first_act_events {
+            self.apply_random_event(shared)?;
+            self.outcome.first_act_events += 1;
         }
         Ok(())
     }
 
-    fn apply(
+    fn apply_event(
         &mut self,
         event: &Event,
-        shared: &std::cell::RefCell<Outcome>,
+        shared: &std::cell::RefCell<RunOutcome>,
     ) -> Result<(), Violation> {
-        if self.mode.trace {
-            let line = heal::describe(&self.world, event);
+        if self.mode.record_trace {
+            let line = heal::describe_event(&self.world, event);
             shared.borrow_mut().trace.push(line);
         }
-        self.world.apply(event)
+        self.world.apply_event(event)
     }
 }

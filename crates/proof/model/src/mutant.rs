@@ -23,7 +23,7 @@ pub struct Mutant {
     /// Name of the mutant's file without its extension.
     pub name: String,
     /// Description of the defect that the edits introduce.
-    pub about: String,
+    pub description: String,
     /// Ids of the rules that the mutant breaks.
     pub rules: Vec<String>,
     /// Name of the profile with which the explorer searches.
@@ -31,16 +31,16 @@ pub struct Mutant {
     /// Names of the properties to check. No other property may detect the mutant.
     pub properties: Vec<String>,
     /// The mutant must be found. If `false`, `why` has the reason.
-    pub caught: bool,
+    pub must_be_caught: bool,
     /// Reason for not finding the mutant.
-    pub why: String,
+    pub uncaught_reason: String,
     /// Time limit of the search in seconds.
-    pub seconds: u64,
+    pub time_limit_seconds: u64,
     /// Runs include the second act.
-    pub heal: bool,
+    pub with_second_act: bool,
     /// Unit test of the core that detects the mutant. Used if random search does not detect it, or
     /// takes too long.
-    pub unit: Option<String>,
+    pub unit_test: Option<String>,
     /// Transcript that detects the mutant. Used if random search does not detect it, or takes too
     /// long.
     pub transcript: Option<String>,
@@ -48,31 +48,32 @@ pub struct Mutant {
 }
 
 /// Returns the folder of crates in the source tree.
-pub fn crates() -> PathBuf {
+pub fn crates_folder() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.join("../..")
 }
 
 /// Returns all mutants, sorted by name.
-pub fn all() -> Result<Vec<Mutant>, String> {
+pub fn read_all() -> Result<Vec<Mutant>, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mutants");
     let list = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let mut paths: Vec<PathBuf> = list.flatten().map(|entry| entry.path()).collect();
     paths.sort();
-    paths.iter().map(|path| read(path)).collect()
+    paths.iter().map(|path| read_mutant(path)).collect()
 }
 
-fn read(path: &Path) -> Result<Mutant, String> {
+fn read_mutant(path: &Path) -> Result<Mutant, String> {
     let here = |e: String| format!("{}: {e}", path.display());
     let text = fs::read_to_string(path).map_err(|e| here(e.to_string()))?;
     let table: Table = text.parse().map_err(|e| here(format!("{e}")))?;
     let name =
         path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    parse(name, &table).map_err(|key| here(format!("{key} is missing, or not what it should be")))
+    parse_table(name, &table)
+        .map_err(|key| here(format!("{key} is missing, or not what it should be")))
 }
 
-fn parse(name: String, table: &Table) -> Result<Mutant, &'static str> {
-    let text = |key: &'static str| text_of(table, key);
+fn parse_table(name: String, table: &Table) -> Result<Mutant, &'static str> {
+    let text = |key: &'static str| string_at(table, key);
     let list = |key: &'static str| {
         let list = table.get(key).and_then(Value::as_array).ok_or(key)?;
         let text = |value: &Value| value.as_str().map(str::to_owned).ok_or(key);
@@ -82,33 +83,33 @@ fn parse(name: String, table: &Table) -> Result<Mutant, &'static str> {
     let edit = |value: &Value| {
         let table = value.as_table().ok_or("edit")?;
         Ok(Edit {
-            file: text_of(table, "file")?,
-            find: text_of(table, "find")?,
-            replace: text_of(table, "replace")?,
+            file: string_at(table, "file")?,
+            find: string_at(table, "find")?,
+            replace: string_at(table, "replace")?,
         })
     };
     let seconds = table.get("seconds").and_then(Value::as_integer);
     Ok(Mutant {
         name,
-        about: text("about")?,
+        description: text("about")?,
         rules: list("rules")?,
         profile: text("profile")?,
         properties: list("properties")?,
-        caught: match text("expect")?.as_str() {
+        must_be_caught: match text("expect")?.as_str() {
             "violation" => true,
             "none" => false,
             _ => return Err("expect"),
         },
-        why: text("why").unwrap_or_default(),
-        seconds: seconds.and_then(|s| u64::try_from(s).ok()).ok_or("seconds")?,
-        heal: table.get("heal").and_then(Value::as_bool).unwrap_or(false),
-        unit: text("unit").ok(),
+        uncaught_reason: text("why").unwrap_or_default(),
+        time_limit_seconds: seconds.and_then(|s| u64::try_from(s).ok()).ok_or("seconds")?,
+        with_second_act: table.get("heal").and_then(Value::as_bool).unwrap_or(false),
+        unit_test: text("unit").ok(),
         transcript: text("transcript").ok(),
         edits: edits.iter().map(edit).collect::<Result<_, &'static str>>()?,
     })
 }
 
-fn text_of(table: &Table, key: &'static str) -> Result<String, &'static str> {
+fn string_at(table: &Table, key: &'static str) -> Result<String, &'static str> {
     let text = table.get(key).and_then(Value::as_str);
     text.map(str::to_owned).ok_or(key)
 }
@@ -116,7 +117,7 @@ fn text_of(table: &Table, key: &'static str) -> Result<String, &'static str> {
 impl Mutant {
     /// Returns the files that the mutant changes: their paths relative to the folder of crates, and
     /// their new contents.
-    pub fn changed(&self, crates: &Path) -> Result<Vec<(String, String)>, String> {
+    pub fn changed_files(&self, crates: &Path) -> Result<Vec<(String, String)>, String> {
         let mut files: Vec<(String, String)> = Vec::new();
         for edit in &self.edits {
             let known = files.iter_mut().find(|(file, _)| *file == edit.file);

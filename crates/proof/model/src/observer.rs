@@ -17,19 +17,19 @@ use quorate_core::{
     value::Value,
 };
 
-use crate::{claims::Claims, seen::Seen};
+use crate::{claims::Claims, seen::SituationCounts};
 
 /// A property that does not hold in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub property: Property,
     /// Observation that contradicts the property.
-    pub seen: String,
+    pub observation: String,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.property.name(), self.seen)
+        write!(f, "{}: {}", self.property.name(), self.observation)
     }
 }
 
@@ -101,14 +101,14 @@ properties! {
 }
 
 impl Property {
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|p| p.name() == name)
     }
 }
 
 /// Members that voted for one value in one ballot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Bin {
+struct BallotVoters {
     ballot: Ballot,
     value: Value,
     voters: Vec<Member>,
@@ -116,7 +116,7 @@ struct Bin {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct SlotView {
-    bins: Vec<Bin>,
+    ballot_voters: Vec<BallotVoters>,
     chosen: Option<Value>,
     /// Value decided in the slot, according to the first node that decided it.
     decided: Option<Value>,
@@ -129,16 +129,16 @@ fn is_change(value: &Value) -> bool {
 
 /// Set of properties to check, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Watched(u32);
+pub struct WatchedProperties(u32);
 
-impl Watched {
+impl WatchedProperties {
     pub const ALL: Self = Self(u32::MAX);
 
     pub fn only(properties: &[Property]) -> Self {
         Self(properties.iter().fold(0, |bits, p| bits | 1 << *p as u32))
     }
 
-    pub fn has(self, property: Property) -> bool {
+    pub fn contains(self, property: Property) -> bool {
         self.0 & (1 << property as u32) != 0
     }
 }
@@ -146,55 +146,55 @@ impl Watched {
 /// History of a run, observed on all nodes at once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Observer {
-    watched: Watched,
+    watched: WatchedProperties,
     slots: Vec<SlotView>,
     /// Every slot below this one has a chosen value. The eras follow from these values.
     chosen_to: Slot,
     eras: Eras,
     /// Configuration of each era, and the first slot to which it applies.
-    begun: Vec<(Slot, Configuration)>,
-    proposed: BTreeMap<(Ballot, Slot), Value>,
-    used: BTreeMap<Ballot, u64>,
+    era_starts: Vec<(Slot, Configuration)>,
+    proposed_values: BTreeMap<(Ballot, Slot), Value>,
+    ballot_processes: BTreeMap<Ballot, u64>,
     /// Highest ballot that each member reported as promised.
-    told: BTreeMap<Member, Ballot>,
+    reported_promises: BTreeMap<Member, Ballot>,
     /// Entries that members released on a ring.
-    released: BTreeSet<(Ballot, RingEntry)>,
+    released_entries: BTreeSet<(Ballot, RingEntry)>,
     /// Slot below which some node knew every slot to be decided.
-    known_to: Slot,
-    seen: Seen,
+    known_decided_to: Slot,
+    situations: SituationCounts,
     /// Proposer of the reconfiguration that began the newest era.
-    changed_by: Option<NodeId>,
+    last_change_proposer: Option<NodeId>,
     /// Notifications to clients about values in memory; `None` if no client requests them.
-    claims: Option<Claims>,
+    memory_claims: Option<Claims>,
 }
 
 impl Observer {
-    pub fn new(founding: &Configuration, watched: Watched) -> Self {
+    pub fn new(founding: &Configuration, watched: WatchedProperties) -> Self {
         Self {
             watched,
             slots: Vec::new(),
             chosen_to: Slot::FIRST,
             eras: Eras::founded(founding.clone()),
-            begun: vec![(Slot::FIRST, founding.clone())],
-            proposed: BTreeMap::new(),
-            used: BTreeMap::new(),
-            told: BTreeMap::new(),
-            released: BTreeSet::new(),
-            known_to: Slot::FIRST,
-            seen: Seen::default(),
-            changed_by: None,
-            claims: None,
+            era_starts: vec![(Slot::FIRST, founding.clone())],
+            proposed_values: BTreeMap::new(),
+            ballot_processes: BTreeMap::new(),
+            reported_promises: BTreeMap::new(),
+            released_entries: BTreeSet::new(),
+            known_decided_to: Slot::FIRST,
+            situations: SituationCounts::default(),
+            last_change_proposer: None,
+            memory_claims: None,
         }
     }
 
     /// Prepares for clients that request notifications about values in memory.
     pub(crate) fn expect_claims(&mut self) {
-        self.claims = Some(Claims::default());
+        self.memory_claims = Some(Claims::default());
     }
 
     /// [less-4] Records that a member lost its memory. `has` returns whether a vote is on its disk.
     pub(crate) fn record_loss(&mut self, member: Member, has: impl Fn(Ballot, Slot) -> bool) {
-        if let Some(claims) = &mut self.claims {
+        if let Some(claims) = &mut self.memory_claims {
             claims.record_loss(member, has);
         }
     }
@@ -202,14 +202,14 @@ impl Observer {
     /// [less-2] Checks a notification to a client that every slot in `from..to` is in memory at a
     /// quorum that voted in this ballot. The client's node has decided everything below `from`,
     /// which led to these eras.
-    pub(crate) fn claims(
+    pub(crate) fn check_memory_claims(
         &mut self,
         ballot: Ballot,
         from: Slot,
         to: Slot,
         mut eras: Eras,
     ) -> Result<(), Violation> {
-        let Some(claims) = &mut self.claims else {
+        let Some(claims) = &mut self.memory_claims else {
             return Ok(());
         };
         for slot in (from.0..to.0).map(Slot) {
@@ -222,42 +222,44 @@ impl Observer {
                     "a client hears that slot {slot} is in memory at a quorum; in ballot {ballot} {} members voted",
                     by.len()
                 );
-                return self.judge(Property::Early, Err(seen));
+                return self.to_violation(Property::Early, Err(seen));
             }
             if let Some((value, _)) = told {
-                eras.decide(slot, &value);
+                eras.apply_decided(slot, &value);
             }
-            self.seen.early += 1;
+            self.situations.memory_notifications += 1;
         }
         let slots = (from.0..to.0.min(self.chosen_to.0)).map(Slot);
-        slots.into_iter().try_for_each(|slot| self.claims_hold(slot))
+        slots.into_iter().try_for_each(|slot| self.check_claims_hold(slot))
     }
 
     /// [less-4] Checks that a chosen slot has the value reported to clients, unless one of the
     /// reported voters lost its vote.
-    fn claims_hold(&self, slot: Slot) -> Result<(), Violation> {
-        let (Some(claims), Some(chosen)) = (&self.claims, self.chosen(slot)) else {
+    fn check_claims_hold(&self, slot: Slot) -> Result<(), Violation> {
+        let (Some(claims), Some(chosen)) = (&self.memory_claims, self.chosen_value(slot)) else {
             return Ok(());
         };
-        let era = self.begun.iter().rposition(|(from, _)| *from <= slot);
+        let era = self.era_starts.iter().rposition(|(from, _)| *from <= slot);
         let era = era.expect("era 0 begins at the first slot");
-        let configuration = &self.begun[era].1;
+        let configuration = &self.era_starts[era].1;
         let era = Era(u32::try_from(era).expect("eras of a model are few"));
-        for (ballot, value, kept) in claims.of(slot) {
+        for (ballot, value, kept) in claims.notifications_for(slot) {
             if value != *chosen && invariants::is_chosen(configuration, era, ballot, &kept) {
                 let seen = format!(
                     "slot {slot}: chosen {chosen}; a quorum has {value} in memory, voted for in ballot {ballot}, and clients know"
                 );
-                return self.judge(Property::Early, Err(seen));
+                return self.to_violation(Property::Early, Err(seen));
             }
         }
         Ok(())
     }
 
     /// Turns a verdict into a violation, if the property is watched.
-    pub fn judge(&self, property: Property, verdict: Verdict) -> Result<(), Violation> {
+    pub fn to_violation(&self, property: Property, verdict: Verdict) -> Result<(), Violation> {
         match verdict {
-            Err(seen) if self.watched.has(property) => Err(Violation { property, seen }),
+            Err(seen) if self.watched.contains(property) => {
+                Err(Violation { property, observation: seen })
+            }
             Ok(()) | Err(_) => Ok(()),
         }
     }
@@ -266,7 +268,7 @@ impl Observer {
         self.chosen_to
     }
 
-    pub fn chosen(&self, slot: Slot) -> Option<&Value> {
+    pub fn chosen_value(&self, slot: Slot) -> Option<&Value> {
         self.view(slot).and_then(|view| view.chosen.as_ref())
     }
 
@@ -284,8 +286,8 @@ impl Observer {
         &self.eras
     }
 
-    pub fn known_to(&self) -> Slot {
-        self.known_to
+    pub fn known_decided_to(&self) -> Slot {
+        self.known_decided_to
     }
 
     fn view(&self, slot: Slot) -> Option<&SlotView> {
@@ -301,7 +303,7 @@ impl Observer {
     }
 
     /// Records a vote that has reached the class required in this group.
-    pub fn voted(
+    pub fn record_vote(
         &mut self,
         member: Member,
         ballot: Ballot,
@@ -309,19 +311,19 @@ impl Observer {
         value: Value,
     ) -> Result<(), Violation> {
         for slot in (range.from.0..range.to.0).map(Slot) {
-            let bins = &mut self.view_mut(slot).bins;
-            let same = |bin: &&mut Bin| bin.ballot == ballot && bin.value == value;
+            let bins = &mut self.view_mut(slot).ballot_voters;
+            let same = |bin: &&mut BallotVoters| bin.ballot == ballot && bin.value == value;
             match bins.iter_mut().find(same) {
                 Some(bin) if bin.voters.contains(&member) => {}
                 Some(bin) => bin.voters.push(member),
-                None => bins.push(Bin { ballot, value, voters: vec![member] }),
+                None => bins.push(BallotVoters { ballot, value, voters: vec![member] }),
             }
         }
-        self.choose(range)
+        self.check_newly_chosen(range)
     }
 
     /// Checks the values that become chosen because of new votes in `range`.
-    fn choose(&mut self, range: SlotRange) -> Result<(), Violation> {
+    fn check_newly_chosen(&mut self, range: SlotRange) -> Result<(), Violation> {
         for slot in (range.from.0..range.to.0.min(self.chosen_to.0)).map(Slot) {
             self.choose_slot(slot)?;
         }
@@ -329,85 +331,89 @@ impl Observer {
         while self.view(self.chosen_to).is_some() {
             let slot = self.chosen_to;
             self.choose_slot(slot)?;
-            let Some(value) = self.chosen(slot).copied() else {
+            let Some(value) = self.chosen_value(slot).copied() else {
                 break;
             };
             self.chosen_to = slot.next();
-            if self.eras.decide(slot, &value) {
-                self.begun.push((slot.next(), self.eras.current().clone()));
-                self.count(slot, &value);
+            if self.eras.apply_decided(slot, &value) {
+                self.era_starts.push((slot.next(), self.eras.current().clone()));
+                self.count_change(slot, &value);
             }
         }
         Ok(())
     }
 
     /// Counts the situations in which a chosen value began an era.
-    fn count(&mut self, slot: Slot, value: &Value) {
+    fn count_change(&mut self, slot: Slot, value: &Value) {
         let Value::Reconfigure { change, .. } = value else {
             return;
         };
         match change {
-            Change::Multiply(_) | Change::Divide(_) => self.seen.scaled += 1,
-            Change::Increment(member) if member.incarnation.0 > 0 => self.seen.readmitted += 1,
+            Change::Multiply(_) | Change::Divide(_) => self.situations.scaled_eras += 1,
+            Change::Increment(member) if member.incarnation.0 > 0 => {
+                self.situations.readmitted_nodes += 1
+            }
             _ => {}
         }
-        let bins = self.view(slot).map_or(&[][..], |view| &view.bins);
+        let bins = self.view(slot).map_or(&[][..], |view| &view.ballot_voters);
         let by = bins.iter().filter(|bin| bin.value == *value);
         let by = by.map(|bin| bin.ballot).max().map(|ballot| ballot.node);
-        let another = self.changed_by.is_some() && by != self.changed_by;
-        self.seen.changes_by_another_leader += u64::from(another);
-        self.changed_by = by;
+        let another = self.last_change_proposer.is_some() && by != self.last_change_proposer;
+        self.situations.changes_by_another_leader += u64::from(another);
+        self.last_change_proposer = by;
     }
 
     /// Returns whether any reconfiguration has votes but is not chosen.
     pub(crate) fn has_open_change(&self) -> bool {
         let open = self.slots.iter().filter(|view| view.chosen.is_none());
-        open.flat_map(|view| &view.bins).any(|bin| is_change(&bin.value))
+        open.flat_map(|view| &view.ballot_voters).any(|bin| is_change(&bin.value))
     }
 
-    pub(crate) fn seen(&self) -> Seen {
-        self.seen
+    pub(crate) fn situations(&self) -> SituationCounts {
+        self.situations
     }
 
     fn choose_slot(&mut self, slot: Slot) -> Result<(), Violation> {
-        let era = self.begun.iter().rposition(|(from, _)| *from <= slot);
+        let era = self.era_starts.iter().rposition(|(from, _)| *from <= slot);
         let era = era.expect("era 0 begins at the first slot");
-        let configuration = &self.begun[era].1;
+        let configuration = &self.era_starts[era].1;
         let era = Era(u32::try_from(era).expect("eras of a model are few"));
         let view = self.view(slot).expect("only slots with votes are judged");
-        let is_chosen =
-            |bin: &&Bin| invariants::is_chosen(configuration, era, bin.ballot, &bin.voters);
-        let chosen: Vec<Value> = view.bins.iter().filter(is_chosen).map(|b| b.value).collect();
+        let is_chosen = |bin: &&BallotVoters| {
+            invariants::is_chosen(configuration, era, bin.ballot, &bin.voters)
+        };
+        let chosen: Vec<Value> =
+            view.ballot_voters.iter().filter(is_chosen).map(|b| b.value).collect();
         for value in chosen {
             let known = self.view_mut(slot).chosen.get_or_insert(value);
             let verdict = invariants::agreement(slot, known, &value);
-            self.judge(Property::Agreement, verdict)?;
+            self.to_violation(Property::Agreement, verdict)?;
         }
-        self.claims_hold(slot)
+        self.check_claims_hold(slot)
     }
 
     /// Checks slots that a node reported as decided.
-    pub fn decided(&mut self, range: SlotRange, value: Value) -> Result<(), Violation> {
+    pub fn check_decided(&mut self, range: SlotRange, value: Value) -> Result<(), Violation> {
         for slot in (range.from.0..range.to.0).map(Slot) {
             let known = self.view_mut(slot).decided.get_or_insert(value);
             let verdict = invariants::agreement(slot, known, &value);
-            self.judge(Property::Agreement, verdict)?;
-            let verdict = invariants::decided_is_chosen(slot, self.chosen(slot), &value);
-            self.judge(Property::DecidedIsChosen, verdict)?;
+            self.to_violation(Property::Agreement, verdict)?;
+            let verdict = invariants::decided_is_chosen(slot, self.chosen_value(slot), &value);
+            self.to_violation(Property::DecidedIsChosen, verdict)?;
         }
-        self.known_to = self.known_to.max(range.to);
+        self.known_decided_to = self.known_decided_to.max(range.to);
         Ok(())
     }
 
     /// Checks a value that a node found in its log as decided.
-    pub fn recovered(&self, slot: Slot, value: &Value) -> Result<(), Violation> {
-        let verdict = invariants::decided_is_chosen(slot, self.chosen(slot), value);
-        self.judge(Property::Recovery, verdict)
+    pub fn check_recovered(&self, slot: Slot, value: &Value) -> Result<(), Violation> {
+        let verdict = invariants::decided_is_chosen(slot, self.chosen_value(slot), value);
+        self.to_violation(Property::Recovery, verdict)
     }
 
     /// Checks a vote that a node casts. `log_promised` is the highest promise among its earlier
     /// records.
-    pub fn casts(
+    pub fn check_cast(
         &mut self,
         member: Member,
         log_promised: Ballot,
@@ -415,34 +421,39 @@ impl Observer {
         range: SlotRange,
         value: Value,
     ) -> Result<(), Violation> {
-        let told = self.told.get(&member).copied().unwrap_or_default();
+        let told = self.reported_promises.get(&member).copied().unwrap_or_default();
         let verdict = invariants::vote_respects_promise(log_promised.max(told), ballot);
-        self.judge(Property::Promise, verdict)?;
-        if let Some(claims) = &mut self.claims {
+        self.to_violation(Property::Promise, verdict)?;
+        if let Some(claims) = &mut self.memory_claims {
             claims.record_vote(member, ballot, range, value);
         }
-        self.binds(ballot, range, value)
+        self.bind_value(ballot, range, value)
     }
 
     /// Returns whether `value` was proposed in `slot`, in any ballot.
     pub(crate) fn was_proposed(&self, slot: Slot, value: &Value) -> bool {
-        let mut all = self.proposed.iter();
+        let mut all = self.proposed_values.iter();
         all.any(|((_, other), known)| *other == slot && known == value)
     }
 
     /// [ballot-2] Binds slots to a value in a ballot, and checks that no other value was bound.
-    fn binds(&mut self, ballot: Ballot, range: SlotRange, value: Value) -> Result<(), Violation> {
+    fn bind_value(
+        &mut self,
+        ballot: Ballot,
+        range: SlotRange,
+        value: Value,
+    ) -> Result<(), Violation> {
         for slot in (range.from.0..range.to.0).map(Slot) {
-            let known = *self.proposed.entry((ballot, slot)).or_insert(value);
+            let known = *self.proposed_values.entry((ballot, slot)).or_insert(value);
             let verdict = invariants::one_value_per_ballot(ballot, slot, &known, &value);
-            self.judge(Property::Ballot, verdict)?;
+            self.to_violation(Property::Ballot, verdict)?;
         }
         Ok(())
     }
 
     /// Checks a message that process number `process` of `member` sends: its ballot, if it is the
     /// member's own, and the era and value of a proposal.
-    pub fn says(
+    pub fn check_message(
         &mut self,
         member: Member,
         process: u64,
@@ -451,62 +462,66 @@ impl Observer {
         let own = match message {
             Message::Phase1a { ballot, .. } => Some(*ballot),
             Message::Phase2a(m) => {
-                let begun = self.begun.get(m.ballot.era.0 as usize).map(|(from, _)| *from);
+                let begun = self.era_starts.get(m.ballot.era.0 as usize).map(|(from, _)| *from);
                 let from = m.range.from;
                 let verdict = invariants::proposal_is_behind_its_era(m.ballot, from, begun);
-                self.judge(Property::Eras, verdict)?;
-                self.binds(m.ballot, m.range, m.value)?;
+                self.to_violation(Property::Eras, verdict)?;
+                self.bind_value(m.ballot, m.range, m.value)?;
                 Some(m.ballot)
             }
             Message::Heartbeat(m) => Some(m.ballot),
             _ => None,
         };
         if let Some(ballot) = own.filter(|ballot| ballot.node == member.node) {
-            let known = *self.used.entry(ballot).or_insert(process);
+            let known = *self.ballot_processes.entry(ballot).or_insert(process);
             let verdict = invariants::ballot_is_not_reused(ballot, known, process);
-            self.judge(Property::Ballot, verdict)?;
+            self.to_violation(Property::Ballot, verdict)?;
         }
         Ok(())
     }
 
     /// Records an entry that a member released on a ring.
-    pub(crate) fn releases(&mut self, ballot: Ballot, entry: RingEntry) {
-        self.released.insert((ballot, entry));
-        self.seen.ring_votes += 1;
+    pub(crate) fn record_release(&mut self, ballot: Ballot, entry: RingEntry) {
+        self.released_entries.insert((ballot, entry));
+        self.situations.ring_votes += 1;
     }
 
     /// Checks a ring entry that a member forwards.
-    pub(crate) fn relays(&mut self, ballot: Ballot, entry: &RingEntry) -> Result<(), Violation> {
-        self.seen.relayed += 1;
-        let known = self.released.contains(&(ballot, *entry));
+    pub(crate) fn check_relay(
+        &mut self,
+        ballot: Ballot,
+        entry: &RingEntry,
+    ) -> Result<(), Violation> {
+        self.situations.relayed_votes += 1;
+        let known = self.released_entries.contains(&(ballot, *entry));
         let verdict = if known {
             Ok(())
         } else {
             Err(format!("no member released {entry:?} in ballot {ballot}"))
         };
-        self.judge(Property::Relayed, verdict)
+        self.to_violation(Property::Relayed, verdict)
     }
 
     /// Checks a promise that is being sent. `cast` holds the member's highest vote in each slot.
-    pub fn promises(
+    pub fn check_promise(
         &mut self,
         member: Member,
         promise: &Phase1b,
         cast: &BTreeMap<Slot, (Ballot, Value)>,
     ) -> Result<(), Violation> {
-        let told = self.told.entry(member).or_default();
+        let told = self.reported_promises.entry(member).or_default();
         *told = (*told).max(promise.ballot);
         for (slot, (ballot, value)) in cast {
             let verdict = invariants::promise_is_complete(promise, *slot, *ballot, value);
-            self.judge(Property::Report, verdict)?;
+            self.to_violation(Property::Report, verdict)?;
         }
         Ok(())
     }
 
     /// Checks that a restarted member still has its promise.
-    pub fn restarted(&self, member: Member, promised: Ballot) -> Result<(), Violation> {
-        let told = self.told.get(&member).copied().unwrap_or_default();
+    pub fn check_restarted(&self, member: Member, promised: Ballot) -> Result<(), Violation> {
+        let told = self.reported_promises.get(&member).copied().unwrap_or_default();
         let verdict = invariants::promise_is_kept(told, promised);
-        self.judge(Property::Promise, verdict)
+        self.to_violation(Property::Promise, verdict)
     }
 }

@@ -3,7 +3,7 @@
 use quorate_core::{
     configuration::{Configuration, Voter},
     laying::Route,
-    lease::Leases,
+    lease::LeaseRules,
     node_id::Member,
     quorum::QuorumRule,
     record::Class,
@@ -11,8 +11,8 @@ use quorate_core::{
 
 use crate::{
     dice::Dice,
-    setup::{Setup, Silent},
-    world::RIGHT_PPM,
+    setup::{LostMessages, WorldSetup},
+    world::EXACT_CLOCK_PPM,
 };
 
 /// A kind of random run. Within a profile, each seed draws its own rates.
@@ -70,14 +70,14 @@ pub struct Rates {
     /// Rate at which a message arrives.
     pub deliver: u64,
     /// Percentage of deliveries that pick one of the most recent messages.
-    pub recent: u64,
+    pub recent_percent: u64,
     pub persist: u64,
     /// Percentage of disk events in which all records reach the disk at once.
-    pub persist_all: u64,
+    pub persist_all_percent: u64,
     /// Rate at which a node tries to become leader.
     pub campaign: u64,
     /// Rate at which some nodes temporarily communicate only with each other.
-    pub burst: u64,
+    pub isolation: u64,
     /// Rate at which time passes for one node.
     pub tick: u64,
     pub propose: u64,
@@ -90,7 +90,7 @@ pub struct Rates {
     /// Rate at which a read is requested.
     pub read: u64,
     /// Rate at which a leader receives a read request followed by replies to old heartbeats.
-    pub late: u64,
+    pub late_confirmation: u64,
     /// Rate at which a fetch of bytes succeeds or fails.
     pub fetch: u64,
     /// Rate at which decided values are sent in response to a request.
@@ -106,7 +106,7 @@ pub struct Rates {
     pub lie: u64,
     pub trim: u64,
     /// Rate at which a node installs the snapshot of another, whether or not it needs one.
-    pub install: u64,
+    pub install_snapshot: u64,
     /// Rate at which the machine of a removed node returns as a new node.
     pub wipe: u64,
     /// Rate at which a leader obtains leases, another leader may be elected, and the first one
@@ -116,39 +116,39 @@ pub struct Rates {
     pub forget: u64,
     /// Rate at which a full replica goes down for some time while a leader continues without it.
     pub absence: u64,
-    pub stream: u64,
+    pub stream_event: u64,
     /// Rate at which the route of a leader's votes changes.
     pub route: u64,
     /// Rate of events that concern one device.
-    pub device: u64,
+    pub device_event: u64,
     /// Rate at which the devices of some nodes carry out all orders and receive all frames, for a
     /// while.
-    pub devices: u64,
+    pub device_isolation: u64,
     /// Rate at which a client waits until everything that its node has decided is on disks.
-    pub last: u64,
+    pub await_durable: u64,
     /// Rate at which a client waits until everything that its node has voted for is in memory at a
     /// quorum.
-    pub early: u64,
+    pub await_in_memory: u64,
     /// Percentage of messages that lose their bytes.
-    pub lose_bytes: u64,
+    pub lose_bytes_percent: u64,
 }
 
 /// Everything that a seed determines before the first event.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    pub setup: Setup,
+    pub setup: WorldSetup,
     pub rates: Rates,
     /// Number of events in the first act.
-    pub events: usize,
+    pub first_act_events: usize,
     /// Maximum number of values that are submitted.
-    pub values: u64,
+    pub values_max: u64,
     /// Maximum number of reconfigurations that are submitted.
-    pub changes: u64,
+    pub changes_max: u64,
     /// Percentage of values that cover more than one slot.
-    pub spans: u64,
+    pub multi_slot_percent: u64,
     /// Probability, in percent, that a node belongs to a group that communicates only within
     /// itself.
-    pub inside: u64,
+    pub isolated_percent: u64,
 }
 
 impl Profile {
@@ -200,7 +200,7 @@ impl Profile {
     }
 
     /// Returns the profile named `name`; `None` if there is no such profile.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.name() == name)
     }
 
@@ -208,7 +208,7 @@ impl Profile {
     pub fn plan(self, seed: u64) -> Plan {
         let mut dice = Dice::new(seed, self as u64 + 1);
         let mut rates = self.rates();
-        swarm(&mut rates, &mut dice);
+        vary_rates(&mut rates, &mut dice);
         let class = match self {
             Self::Volatile | Self::Lasting => Class::Volatile,
             Self::Lifecycle
@@ -217,9 +217,9 @@ impl Profile {
             | Self::Streams
             | Self::Liars
             | Self::Early => Class::Durable,
-            Self::Ring if dice.percent(40) => Class::Volatile,
-            Self::Devices if dice.percent(65) => Class::Volatile,
-            _ if dice.percent(12) => Class::Volatile,
+            Self::Ring if dice.chance_percent(40) => Class::Volatile,
+            Self::Devices if dice.chance_percent(65) => Class::Volatile,
+            _ if dice.chance_percent(12) => Class::Volatile,
             _ => Class::Durable,
         };
         let nodes = match self {
@@ -252,17 +252,17 @@ impl Profile {
             Self::Streams | Self::Devices => 100 + dice.below(400),
             _ => 60 + dice.below(340),
         };
-        let setup = Setup {
-            nodes,
-            founding: self.founding(nodes, class, &mut dice),
+        let setup = WorldSetup {
+            node_count: nodes,
+            founding_configuration: self.founding_configuration(nodes, class, &mut dice),
             heartbeat_ms: 20,
             election_min_ms: 100,
             election_max_ms: 200,
-            inflight_max: dice.pick(&[2, 3, 4, 8]),
-            window_slots: dice.pick(&[4, 8, 64]),
+            inflight_max: dice.pick_from(&[2, 3, 4, 8]),
+            window_slots: dice.pick_from(&[4, 8, 64]),
             seed: dice.next(),
-            sorted: false,
-            silent: Silent {
+            sorts_soup: false,
+            lost_messages: LostMessages {
                 // A leader learns from heartbeats what other nodes hold ([era-12]).
                 heartbeats: !matches!(
                     self,
@@ -274,39 +274,43 @@ impl Profile {
                         | Self::Streams
                         | Self::Ring
                         | Self::Devices
-                ) && dice.percent(50),
-                preempted: dice.percent(50),
-                decided: dice.percent(25),
+                ) && dice.chance_percent(50),
+                preempted: dice.chance_percent(50),
+                decided: dice.chance_percent(25),
                 catchup: false,
             },
-            leases: None,
-            rates_ppm: Vec::new(),
-            holders: matches!(
+            lease_rules: None,
+            clock_rates_ppm: Vec::new(),
+            checks_holders: matches!(
                 self,
                 Self::Lifecycle | Self::Auxiliary | Self::Years | Self::Streams
             ),
-            early: self == Self::Early,
-            thrifty: matches!(self, Self::Auxiliary | Self::Years) && dice.percent(25),
-            lag: self == Self::Streams && dice.percent(40),
-            bare: self == Self::Streams && dice.percent(60),
-            witness: self == Self::Liars,
-            cells: if self == Self::Devices { dice.pick(&[2, 4, 8]) } else { 0 },
-            spine: self == Self::Spine,
-            route: if self == Self::Ring && dice.percent(70) { Route::Ring } else { Route::Star },
+            notifies_in_memory: self == Self::Early,
+            is_thrifty: matches!(self, Self::Auxiliary | Self::Years) && dice.chance_percent(25),
+            delays_apply: self == Self::Streams && dice.chance_percent(40),
+            learns_without_bytes: self == Self::Streams && dice.chance_percent(60),
+            detects_rollback: self == Self::Liars,
+            device_cells: if self == Self::Devices { dice.pick_from(&[2, 4, 8]) } else { 0 },
+            spine_only: self == Self::Spine,
+            route: if self == Self::Ring && dice.chance_percent(70) {
+                Route::Ring
+            } else {
+                Route::Star
+            },
         };
-        let setup = if self == Self::Leases { leased(setup, &mut dice) } else { setup };
+        let setup = if self == Self::Leases { with_leases(setup, &mut dice) } else { setup };
         Plan {
             setup,
             rates,
-            events,
-            values,
-            changes,
-            spans: match self {
+            first_act_events: events,
+            values_max: values,
+            changes_max: changes,
+            multi_slot_percent: match self {
                 // All content comes from the clients of streams.
                 Self::Streams | Self::Spine => 0,
-                _ => dice.pick(&[0, 10, 40]),
+                _ => dice.pick_from(&[0, 10, 40]),
             },
-            inside: match self {
+            isolated_percent: match self {
                 Self::Lifecycle | Self::Auxiliary | Self::Years | Self::Streams => 60,
                 _ => 45,
             },
@@ -316,12 +320,12 @@ impl Profile {
     /// Returns a configuration in which full replicas form a phase-2 quorum, with additional
     /// auxiliaries.
     fn with_auxiliaries(nodes: usize, class: Class, dice: &mut Dice) -> Configuration {
-        let members = if nodes == 5 && dice.percent(50) { 5 } else { 3 };
+        let members = if nodes == 5 && dice.chance_percent(50) { 5 } else { 3 };
         let (rule, full) = match members {
-            3 if dice.percent(25) => {
+            3 if dice.chance_percent(25) => {
                 (QuorumRule::Flexible { phase1: 3, phase2: 1 }, 1 + dice.below(2))
             }
-            5 if dice.percent(40) => {
+            5 if dice.chance_percent(40) => {
                 (QuorumRule::Flexible { phase1: 4, phase2: 2 }, 2 + dice.below(2))
             }
             _ => (QuorumRule::Majority, members / 2 + 1),
@@ -335,7 +339,7 @@ impl Profile {
         Configuration::new(voters, rule, class).expect("quorums meet, of full replicas too")
     }
 
-    fn founding(self, nodes: usize, class: Class, dice: &mut Dice) -> Configuration {
+    fn founding_configuration(self, nodes: usize, class: Class, dice: &mut Dice) -> Configuration {
         if matches!(self, Self::Auxiliary | Self::Years) {
             return Self::with_auxiliaries(nodes, class, dice);
         }
@@ -354,12 +358,12 @@ impl Profile {
             Self::Casting => 80,
             _ => 30,
         };
-        let first = 1 + u32::from(self == Self::Lifecycle && dice.percent(50));
+        let first = 1 + u32::from(self == Self::Lifecycle && dice.chance_percent(50));
         let voter = |node: usize| Voter {
             member: Member::first(u32::try_from(node).expect("few") + 1),
             weight: if self == Self::Lifecycle {
                 if node == 0 { first } else { 1 }
-            } else if dice.percent(heavy) {
+            } else if dice.chance_percent(heavy) {
                 1 + u32::try_from(dice.below(3)).expect("few")
             } else {
                 1
@@ -370,7 +374,9 @@ impl Profile {
         let weight = voters.iter().map(|voter| voter.weight).sum();
         let rule = match self {
             // [read-4] Members that meet every phase-1 quorum need not meet every phase-2 quorum.
-            Self::Leases if dice.percent(30) => QuorumRule::Flexible { phase1: weight, phase2: 1 },
+            Self::Leases if dice.chance_percent(30) => {
+                QuorumRule::Flexible { phase1: weight, phase2: 1 }
+            }
             _ => QuorumRule::Majority,
         };
         Configuration::new(voters, rule, class).expect("weights are 1 to 3")
@@ -379,11 +385,11 @@ impl Profile {
     const fn rates(self) -> Rates {
         let base = Rates {
             deliver: 600,
-            recent: 65,
+            recent_percent: 65,
             persist: 150,
-            persist_all: 60,
+            persist_all_percent: 60,
             campaign: 30,
-            burst: 60,
+            isolation: 60,
             tick: 20,
             propose: 60,
             change: 10,
@@ -391,7 +397,7 @@ impl Profile {
             stop: 2,
             start: 40,
             read: 5,
-            late: 2,
+            late_confirmation: 2,
             fetch: 60,
             serve: 40,
             connect: 8,
@@ -400,18 +406,18 @@ impl Profile {
             rot: 0,
             lie: 0,
             trim: 0,
-            install: 0,
+            install_snapshot: 0,
             wipe: 0,
             lease: 0,
             forget: 0,
             absence: 0,
-            stream: 0,
+            stream_event: 0,
             route: 0,
-            device: 0,
-            devices: 0,
-            last: 0,
-            early: 0,
-            lose_bytes: 10,
+            device_event: 0,
+            device_isolation: 0,
+            await_durable: 0,
+            await_in_memory: 0,
+            lose_bytes_percent: 10,
         };
         match self {
             Self::Mixed => base,
@@ -419,13 +425,15 @@ impl Profile {
             Self::Eras => Rates { change: 60, ..base },
             Self::Casting => Rates { change: 60, campaign: 15, crash: 5, ..base },
             Self::Volatile => Rates { crash: 20, stop: 6, change: 40, ..base },
-            Self::Reads => Rates { read: 60, late: 30, campaign: 40, tick: 80, ..base },
+            Self::Reads => {
+                Rates { read: 60, late_confirmation: 30, campaign: 40, tick: 80, ..base }
+            }
             Self::Lifecycle => Rates {
                 change: 50,
                 trim: 30,
-                install: 15,
+                install_snapshot: 15,
                 wipe: 8,
-                burst: 90,
+                isolation: 90,
                 tick: 40,
                 rot: 2,
                 crash: 15,
@@ -434,8 +442,8 @@ impl Profile {
             Self::Auxiliary => Rates {
                 change: 15,
                 trim: 20,
-                install: 10,
-                burst: 90,
+                install_snapshot: 10,
+                isolation: 90,
                 tick: 40,
                 crash: 12,
                 forget: 40,
@@ -447,9 +455,9 @@ impl Profile {
                 campaign: 40,
                 transfer: 12,
                 trim: 30,
-                install: 15,
+                install_snapshot: 15,
                 wipe: 8,
-                burst: 90,
+                isolation: 90,
                 tick: 40,
                 crash: 15,
                 forget: 40,
@@ -457,16 +465,23 @@ impl Profile {
                 ..base
             },
             Self::Damage => Rates { rot: 15, crash: 20, change: 30, ..base },
-            Self::Liars => Rates { lie: 30, crash: 20, campaign: 45, trim: 6, install: 4, ..base },
+            Self::Liars => {
+                Rates { lie: 30, crash: 20, campaign: 45, trim: 6, install_snapshot: 4, ..base }
+            }
             Self::Leases => {
                 Rates { lease: 120, change: 20, crash: 15, start: 80, transfer: 10, ..base }
             }
-            Self::Streams => {
-                Rates { stream: 300, propose: 15, change: 15, crash: 15, burst: 90, ..base }
-            }
+            Self::Streams => Rates {
+                stream_event: 300,
+                propose: 15,
+                change: 15,
+                crash: 15,
+                isolation: 90,
+                ..base
+            },
             Self::Ring => Rates {
                 route: 60,
-                burst: 120,
+                isolation: 120,
                 tick: 60,
                 campaign: 20,
                 crash: 15,
@@ -474,9 +489,9 @@ impl Profile {
                 ..base
             },
             Self::Devices => Rates {
-                device: 400,
-                devices: 120,
-                burst: 120,
+                device_event: 400,
+                device_isolation: 120,
+                isolation: 120,
                 tick: 60,
                 campaign: 25,
                 crash: 12,
@@ -486,35 +501,35 @@ impl Profile {
                 ..base
             },
             Self::Lasting => Rates {
-                last: 60,
-                burst: 90,
+                await_durable: 60,
+                isolation: 90,
                 campaign: 40,
                 crash: 15,
                 change: 20,
                 trim: 10,
-                install: 8,
+                install_snapshot: 8,
                 ..base
             },
             Self::Early => Rates {
-                early: 120,
+                await_in_memory: 120,
                 persist: 60,
-                burst: 40,
+                isolation: 40,
                 campaign: 40,
                 crash: 15,
                 change: 20,
                 fail: 2,
                 ..base
             },
-            Self::Bytes => Rates { lose_bytes: 60, fetch: 40, crash: 15, ..base },
+            Self::Bytes => Rates { lose_bytes_percent: 60, fetch: 40, crash: 15, ..base },
             // Reads, transfers and failing logs, which hand over, belong to wings.
             Self::Spine => Rates {
                 change: 40,
                 campaign: 40,
                 crash: 15,
                 trim: 10,
-                install: 8,
+                install_snapshot: 8,
                 read: 0,
-                late: 0,
+                late_confirmation: 0,
                 transfer: 0,
                 fail: 0,
                 ..base
@@ -525,16 +540,18 @@ impl Profile {
 
 /// Returns the setup with leases, most of which outlast the election timeout, so that only they
 /// keep other nodes from leading. Clocks run at the limits of the permitted drift.
-fn leased(setup: Setup, dice: &mut Dice) -> Setup {
+fn with_leases(setup: WorldSetup, dice: &mut Dice) -> WorldSetup {
     const DRIFT_PPM: u64 = 100_000;
-    let rate = |_| dice.pick(&[RIGHT_PPM - DRIFT_PPM, RIGHT_PPM, RIGHT_PPM + DRIFT_PPM]);
-    let rates_ppm = (0..setup.nodes).map(rate).collect();
-    Setup {
-        rates_ppm,
-        leases: Some(Leases {
-            duration_us: dice.pick(&[60_000, 150_000, 150_000]),
+    let rate = |_| {
+        dice.pick_from(&[EXACT_CLOCK_PPM - DRIFT_PPM, EXACT_CLOCK_PPM, EXACT_CLOCK_PPM + DRIFT_PPM])
+    };
+    let rates_ppm = (0..setup.node_count).map(rate).collect();
+    WorldSetup {
+        clock_rates_ppm: rates_ppm,
+        lease_rules: Some(LeaseRules {
+            duration_us: dice.pick_from(&[60_000, 150_000, 150_000]),
             drift_ppm: DRIFT_PPM,
-            promises: dice.percent(75),
+            promises: dice.chance_percent(75),
         }),
         election_max_ms: setup.election_min_ms,
         ..setup
@@ -542,7 +559,7 @@ fn leased(setup: Setup, dice: &mut Dice) -> Setup {
 }
 
 /// Varies the rates per seed (swarm testing).
-fn swarm(rates: &mut Rates, dice: &mut Dice) {
+fn vary_rates(rates: &mut Rates, dice: &mut Dice) {
     let mut turn = |rate: &mut u64, may_vanish: bool| match dice.below(8) {
         0 if may_vanish => *rate = 0,
         1 => *rate = (*rate).div_ceil(4),
@@ -551,7 +568,7 @@ fn swarm(rates: &mut Rates, dice: &mut Dice) {
     };
     turn(&mut rates.persist, false);
     turn(&mut rates.campaign, false);
-    turn(&mut rates.burst, true);
+    turn(&mut rates.isolation, true);
     turn(&mut rates.tick, true);
     turn(&mut rates.propose, false);
     turn(&mut rates.change, true);
@@ -559,7 +576,7 @@ fn swarm(rates: &mut Rates, dice: &mut Dice) {
     turn(&mut rates.stop, true);
     turn(&mut rates.start, false);
     turn(&mut rates.read, true);
-    turn(&mut rates.late, true);
+    turn(&mut rates.late_confirmation, true);
     turn(&mut rates.fetch, true);
     turn(&mut rates.serve, true);
     turn(&mut rates.connect, true);
@@ -567,30 +584,30 @@ fn swarm(rates: &mut Rates, dice: &mut Dice) {
     turn(&mut rates.fail, true);
     if rates.trim > 0 {
         turn(&mut rates.trim, false);
-        turn(&mut rates.install, true);
+        turn(&mut rates.install_snapshot, true);
         turn(&mut rates.wipe, true);
         turn(&mut rates.rot, true);
     }
     if rates.lease > 0 {
         turn(&mut rates.lease, false);
     }
-    if rates.stream > 0 {
-        turn(&mut rates.stream, false);
+    if rates.stream_event > 0 {
+        turn(&mut rates.stream_event, false);
     }
     if rates.route > 0 {
         turn(&mut rates.route, false);
     }
-    if rates.device > 0 {
-        turn(&mut rates.device, false);
-        turn(&mut rates.devices, false);
+    if rates.device_event > 0 {
+        turn(&mut rates.device_event, false);
+        turn(&mut rates.device_isolation, false);
     }
-    if rates.last > 0 {
-        turn(&mut rates.last, false);
+    if rates.await_durable > 0 {
+        turn(&mut rates.await_durable, false);
         rates.rot = 0;
         rates.wipe = 0;
     }
-    if rates.early > 0 {
-        turn(&mut rates.early, false);
+    if rates.await_in_memory > 0 {
+        turn(&mut rates.await_in_memory, false);
     }
     if rates.absence > 0 {
         turn(&mut rates.forget, false);
@@ -601,6 +618,6 @@ fn swarm(rates: &mut Rates, dice: &mut Dice) {
         rates.rot = 0;
         rates.wipe = 0;
     }
-    rates.recent = dice.pick(&[30, 65, 85, 95]);
-    rates.persist_all = dice.pick(&[30, 60, 95]);
+    rates.recent_percent = dice.pick_from(&[30, 65, 85, 95]);
+    rates.persist_all_percent = dice.pick_from(&[30, 60, 95]);
 }

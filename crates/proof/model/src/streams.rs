@@ -14,12 +14,12 @@ use quorate_core::{
 
 /// [stream-1] Returns the position in the stream of the byte in `slot`. Slots below the offset wrap
 /// to positions that no stream reaches.
-pub const fn position(offset: u64, slot: Slot) -> u64 {
+pub const fn stream_position(offset: u64, slot: Slot) -> u64 {
     slot.0.wrapping_sub(offset)
 }
 
 /// Returns the bytes of the content in the slots of `range`, as streams and positions.
-pub fn bytes_of(
+pub fn content_bytes(
     value: &Value,
     range: SlotRange,
 ) -> impl Iterator<Item = (StreamName, u64)> + use<> {
@@ -29,7 +29,7 @@ pub fn bytes_of(
     };
     let slots = (range.from.0..range.to.0).map(Slot);
     content.into_iter().flat_map(move |(stream, offset)| {
-        let byte = move |slot| (stream, position(offset, slot));
+        let byte = move |slot| (stream, stream_position(offset, slot));
         slots.clone().map(byte)
     })
 }

@@ -26,113 +26,113 @@ use quorate_core::{
 use crate::{
     device::{Device, Frame},
     event::Event,
-    observer::{Observer, Property, Violation, Watched},
-    seen::Seen,
-    setup::Setup,
+    observer::{Observer, Property, Violation, WatchedProperties},
+    seen::SituationCounts,
+    setup::WorldSetup,
     site::Site,
-    streams::{clients::Clients, judge::Judge},
+    streams::{clients::StreamClients, judge::StreamJudge},
 };
 
 pub const NEVER: Time = Time(u64::MAX);
 
 /// Rate of an exact clock, in parts per million.
-pub const RIGHT_PPM: u64 = 1_000_000;
+pub const EXACT_CLOCK_PPM: u64 = 1_000_000;
 
-fn scaled(time: u64, by: u64, of: u64) -> u64 {
+fn scale_time(time: u64, by: u64, of: u64) -> u64 {
     let scaled = u128::from(time) * u128::from(by) / u128::from(of);
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
 /// A message in the soup, where it remains permanently.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Parcel {
+pub struct SentMessage {
     /// Sender of the message in its incarnation at that time.
     pub from: Member,
-    pub to: NodeId,
+    pub receiver: NodeId,
     pub message: Message,
     /// The bytes of the message's value travel with it.
     pub bytes: bool,
     /// The sending process, and the end of its log when it sent the message ([lie-1]).
-    pub said: Option<(u64, u64)>,
+    pub sender_log_end: Option<(u64, u64)>,
 }
 
 /// Complete state of a model run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
-    pub setup: Setup,
+    pub setup: WorldSetup,
     /// The nodes' machines. Initially, node n is at index n − 1.
     pub sites: Vec<Site>,
     /// All frames that devices ever sent.
     pub frames: Vec<Frame>,
     /// All messages ever sent.
-    pub soup: Vec<Parcel>,
+    pub soup: Vec<SentMessage>,
     pub observer: Observer,
     /// The current time by an exact clock.
     pub now: Time,
     /// Every message is added to the soup, even a repeated one. Used in the second act.
-    pub in_order: bool,
+    pub keeps_duplicates: bool,
     /// Era and end of the chosen slots at the time when holders were last checked.
-    judged: (Era, Slot),
-    processes: u64,
+    holders_checked_at: (Era, Slot),
+    process_count: u64,
     /// Number of reads answered under a lease.
-    pub leased: u64,
+    pub lease_reads: u64,
     /// Commands of clients about streams, and the bytes that clients have handed over.
-    pub clients: Clients,
+    pub clients: StreamClients,
     /// Checker of the bytes that streams deliver.
-    streams: Judge,
+    stream_judge: StreamJudge,
     /// Counters of the situations that occur on machines.
-    pub(crate) seen: Seen,
+    pub(crate) situations: SituationCounts,
 }
 
 /// Distance between the ids of successive nodes on one machine.
-const MACHINES_MAX: u32 = 16;
+const NODE_ID_STRIDE: u32 = 16;
 
 /// Returns the index of the machine on which this node runs, possibly after predecessors.
-pub const fn site_of(node: NodeId) -> usize {
-    ((node.0 - 1) % MACHINES_MAX) as usize
+pub const fn site_index(node: NodeId) -> usize {
+    ((node.0 - 1) % NODE_ID_STRIDE) as usize
 }
 
 impl World {
     /// Creates a world in which all nodes are started and connected.
-    pub fn new(setup: Setup, watched: Watched) -> Result<Self, Violation> {
-        let mut observer = Observer::new(&setup.founding, watched);
-        if setup.early {
+    pub fn new(setup: WorldSetup, watched: WatchedProperties) -> Result<Self, Violation> {
+        let mut observer = Observer::new(&setup.founding_configuration, watched);
+        if setup.notifies_in_memory {
             observer.expect_claims();
         }
         let number = |at: usize| u32::try_from(at).expect("few") + 1;
         let site = |at: usize| Site::new(Member::first(number(at)));
         let mut world = Self {
-            sites: (0..setup.nodes).map(site).collect(),
+            sites: (0..setup.node_count).map(site).collect(),
             setup,
             soup: Vec::new(),
             frames: Vec::new(),
             observer,
             now: Time(1),
-            in_order: false,
-            judged: (Era(0), Slot::FIRST),
-            processes: 0,
-            leased: 0,
-            clients: Clients::default(),
-            streams: Judge::default(),
-            seen: Seen::default(),
+            keeps_duplicates: false,
+            holders_checked_at: (Era(0), Slot::FIRST),
+            process_count: 0,
+            lease_reads: 0,
+            clients: StreamClients::default(),
+            stream_judge: StreamJudge::default(),
+            situations: SituationCounts::default(),
         };
         for at in 0..world.sites.len() {
-            world.sites[at].device = Device::new(world.setup.cells);
+            world.sites[at].device = Device::new(world.setup.device_cells);
             world.start(at, false)?;
         }
         Ok(world)
     }
 
-    pub fn seen(&self) -> Seen {
-        let seen = self.seen.plus(self.observer.seen());
-        seen.plus(self.streams.seen())
+    pub fn situations(&self) -> SituationCounts {
+        let seen = self.situations.sum(self.observer.situations());
+        seen.sum(self.stream_judge.situations())
     }
 
-    pub fn class(&self) -> Class {
-        self.setup.founding.class()
+    pub fn storage_class(&self) -> Class {
+        self.setup.founding_configuration.class()
     }
 
-    fn options(&self, at: usize) -> Options {
+    fn node_options(&self, at: usize) -> Options {
         Options {
             member: self.sites[at].member,
             heartbeat_ms: self.setup.heartbeat_ms,
@@ -140,93 +140,95 @@ impl World {
             election_max_ms: self.setup.election_max_ms,
             inflight_max: self.setup.inflight_max,
             window_slots: self.setup.window_slots,
-            leases: self.setup.leases,
-            silent_us: self.setup.leases.map_or(0, |leases| leases.duration_us),
+            leases: self.setup.lease_rules,
+            earlier_lease_us: self.setup.lease_rules.map_or(0, |leases| leases.duration_us),
             // [lie-6] Reminders arrive first, as every running node connects before another event.
-            alone_us: u64::from(self.setup.witness),
-            thrifty: self.setup.thrifty,
+            lead_alone_wait_us: u64::from(self.setup.detects_rollback),
+            thrifty: self.setup.is_thrifty,
             route: self.setup.route.clone(),
             seed: self
                 .setup
                 .seed
-                .wrapping_add(self.sites[at].process.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+                .wrapping_add(self.sites[at].process_number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         }
     }
 
     /// Applies one event. An event that is impossible in the current state changes nothing.
-    pub fn apply(&mut self, event: &Event) -> Result<(), Violation> {
+    pub fn apply_event(&mut self, event: &Event) -> Result<(), Violation> {
         match *event {
-            Event::Deliver { at, bytes } => self.deliver(at, bytes),
-            Event::Persist { site, count } => self.persist(site, count),
-            Event::Crash { site, kept } => self.crash(site, kept),
+            Event::Deliver { message_index: at, bytes } => self.deliver_message(at, bytes),
+            Event::Persist { site, count } => self.persist_records(site, count),
+            Event::Crash { site, kept_count: kept } => self.crash_process(site, kept),
             Event::Stop { site } => {
-                if self.sites[site].node.is_some() && !self.sites[site].failed {
+                if self.sites[site].node.is_some() && !self.sites[site].storage_failed {
                     // [offload-8] The use of the device ends before the log is marked as cleanly
                     // stopped.
                     self.use_device(site, false)?;
-                    self.obey_all(site)?;
+                    self.carry_out_all_orders(site)?;
                     // A persisted record may cause another record.
-                    while self.sites[site].disk.waiting() > 0 {
-                        self.persist(site, usize::MAX / 2)?;
+                    while self.sites[site].disk.unpersisted_count() > 0 {
+                        self.persist_records(site, usize::MAX / 2)?;
                     }
-                    self.crash(site, 0)?;
+                    self.crash_process(site, 0)?;
                     self.start(site, false)?;
                 }
                 Ok(())
             }
-            Event::Start { site, forget } => {
+            Event::Start { site, forgets_votes: forget } => {
                 if self.sites[site].node.is_none() {
-                    if self.class() == Class::Volatile {
+                    if self.storage_class() == Class::Volatile {
                         let member = self.sites[site].member;
                         let amid = self.observer.has_open_change()
                             && self.observer.configuration().position(member).is_some();
-                        self.seen.forgot_amid_a_change += u64::from(amid && forget);
+                        self.situations.forgot_amid_a_change += u64::from(amid && forget);
                         self.sites[site].member.incarnation.0 += 1;
                     }
-                    self.start(site, forget && self.class() == Class::Volatile)?;
+                    self.start(site, forget && self.storage_class() == Class::Volatile)?;
                 }
                 Ok(())
             }
             Event::Tick { site, at } => {
                 self.now = self.now.max(at);
                 // As in the replica, a node that does not request a new time is never woken again.
-                self.sites[site].wake = NEVER;
-                self.step(site, Input::Tick)?;
-                let asleep = self.sites[site].node.is_some() && self.sites[site].wake == NEVER;
+                self.sites[site].wake_time = NEVER;
+                self.step_node(site, Input::Tick)?;
+                let asleep = self.sites[site].node.is_some() && self.sites[site].wake_time == NEVER;
                 let verdict = if asleep {
                     Err(format!("node {} says no more when to wake it", site + 1))
                 } else {
                     Ok(())
                 };
-                self.observer.judge(Property::Liveness, verdict)
+                self.observer.to_violation(Property::Liveness, verdict)
             }
-            Event::Late { site, us } => self.step(site, Input::Late { us }),
-            Event::Propose { site, value, slots } => self.propose(site, value, slots),
+            Event::DelayTurn { site, delay_us: us } => {
+                self.step_node(site, Input::LateTurn { delay_us: us })
+            }
+            Event::Propose { site, value, slot_count: slots } => self.propose(site, value, slots),
             Event::Read { site, token } => {
-                let known = self.observer.known_to();
+                let known = self.observer.known_decided_to();
                 let token = ReadToken(token);
-                self.sites[site].asks(token, known);
-                self.step(site, Input::Read(token))
+                self.sites[site].record_read(token, known);
+                self.step_node(site, Input::Read(token))
             }
             Event::LeasedRead { site, at } => {
                 self.now = self.now.max(at);
-                self.read_by_lease(site)
+                self.check_lease_read(site)
             }
-            Event::Last { site } => {
+            Event::AwaitDurable { site } => {
                 let to = self.sites[site].decided_to();
-                self.step(site, Input::Last { to })
+                self.step_node(site, Input::AwaitDurable { to })
             }
-            Event::Early { site } => {
+            Event::AwaitInMemory { site } => {
                 let run = self.sites[site].node.as_ref().map(|node| *node.newest_run());
                 let Some(run) = run.filter(|run| run.from < run.to) else {
                     return Ok(());
                 };
                 let (ballot, to) = (run.ballot, run.to);
-                self.step(site, Input::Early { ballot, to })
+                self.step_node(site, Input::AwaitEarlyVotes { ballot, to })
             }
-            Event::Fetch { site, found } => self.fetch(site, found),
-            Event::Look { site } => self.fetch_missing(site),
-            Event::Serve { site } => self.serve(site),
+            Event::Fetch { site, succeeds: found } => self.complete_fetch(site, found),
+            Event::FetchMissing { site } => self.fetch_missing_bytes(site),
+            Event::ServeCatchUp { site } => self.serve_catchup(site),
             Event::Connect { site, peer } => {
                 if self.sites[peer].node.is_none() {
                     return Ok(());
@@ -235,50 +237,70 @@ impl World {
             }
             Event::Disconnect { site, peer } => self.disconnect(site, peer),
             Event::StorageFails { site } => {
-                self.sites[site].failed = self.sites[site].node.is_some();
-                self.forget_memory(site, true);
-                self.step(site, Input::StorageFailed)
+                self.sites[site].storage_failed = self.sites[site].node.is_some();
+                self.mark_votes_forgotten(site, true);
+                self.step_node(site, Input::StorageFailed)
             }
-            Event::Rot { site, from, count } => {
-                self.sites[site].disk.rot(from, count);
+            Event::DamageRecords { site, from, count } => {
+                self.sites[site].disk.damage_entries(from, count);
                 Ok(())
             }
-            Event::Lie { site, lost, book } => self.lie(site, lost, book),
-            Event::Transfer { site, to } => self.step(site, Input::Transfer { to }),
-            Event::Route { site, ref wish } => self.step(site, Input::Route(wish.clone())),
-            Event::Trim { site, to } => self.trim(site, to),
-            Event::Install { site, from } => self.install(site, from),
-            Event::Forget { site } => self.forget(site),
-            Event::Wipe { site } => self.wipe(site),
-            Event::Obey { site, whole } => self.obey(site, whole),
-            Event::Hear { site, frame, whole } => self.receive_frame(site, frame, whole),
-            Event::StepEnds { site } => self.step_ends(site),
-            Event::GiveSlot { site, whole, hole } => self.give_slot(site, whole, hole),
-            Event::Told { site } => self.tell_given(site),
-            Event::Tap { site, which, lost } => self.tap(site, which, lost),
-            Event::Reset { site } => self.reset_device(site),
-            Event::Use { site, yes } => self.use_device(site, yes),
-            Event::Open { site, name, how, writer } => {
+            Event::StartRolledBack { site, lost_count: lost, address_book: book } => {
+                self.start_rolled_back(site, lost, book)
+            }
+            Event::Transfer { site, new_leader: to } => {
+                self.step_node(site, Input::Transfer { to })
+            }
+            Event::SetRoute { site, route: ref wish } => {
+                self.step_node(site, Input::Route(wish.clone()))
+            }
+            Event::Trim { site, log_start: to } => self.trim_log(site, to),
+            Event::Install { site, from } => self.install_snapshot(site, from),
+            Event::ForgetSlots { site } => self.forget_below(site),
+            Event::ReplaceDisk { site } => self.replace_machine(site),
+            Event::CarryOutOrder { site, at_once: whole } => self.carry_out_order(site, whole),
+            Event::DeliverFrame { site, frame_index: frame, at_once: whole } => {
+                self.receive_frame(site, frame, whole)
+            }
+            Event::EndDeviceSteps { site } => self.end_device_steps(site),
+            Event::AssignSlot { site, at_once: whole, leaves_hole: hole } => {
+                self.assign_device_slot(site, whole, hole)
+            }
+            Event::DeliverDeviceReport { site } => self.deliver_device_report(site),
+            Event::DeliverVoteReport { site, report_index: which, is_lost: lost } => {
+                self.deliver_vote_report(site, which, lost)
+            }
+            Event::ResetDevice { site } => self.reset_device(site),
+            Event::UseDevice { site, is_used: yes } => self.use_device(site, yes),
+            Event::OpenStream { site, name, mode: how, writer } => {
                 self.open(site, name, how, writer);
                 Ok(())
             }
-            Event::Close { stream, finish } => {
+            Event::CloseStream { stream, is_finished: finish } => {
                 self.clients.close(stream, finish);
                 Ok(())
             }
-            Event::Give { site, stream, count } => self.give(site, stream, count),
-            Event::Carry { site, stream, from, to } => self.carry(site, stream, from, to),
-            Event::Offer { site, stream, most } => self.offer(site, stream, most),
-            Event::Apply { site } if self.sites[site].node.is_some() => self.apply_decided(site),
-            Event::Apply { .. } => Ok(()),
+            Event::GiveStreamBytes { site, stream, byte_count: count } => {
+                self.give_stream_bytes(site, stream, count)
+            }
+            Event::DeliverStreamBytes { site, stream, from, end: to } => {
+                self.deliver_stream_bytes(site, stream, from, to)
+            }
+            Event::ProposeStreamBytes { site, stream, bytes_max: most } => {
+                self.propose_stream_bytes(site, stream, most)
+            }
+            Event::ApplyDecided { site } if self.sites[site].node.is_some() => {
+                self.apply_decided(site)
+            }
+            Event::ApplyDecided { .. } => Ok(()),
         }?;
         self.judge_streams()?;
         for site in 0..self.sites.len() {
-            if !self.setup.lag && self.sites[site].node.is_some() {
+            if !self.setup.delays_apply && self.sites[site].node.is_some() {
                 self.apply_decided(site)?;
             }
-            if self.setup.bare {
-                self.tell(site)?;
+            if self.setup.learns_without_bytes {
+                self.notify_missing_bytes(site)?;
             }
         }
         self.judge_holders()
@@ -286,46 +308,49 @@ impl World {
 
     /// Trims a log. A snapshot of the node's own covers everything below `to`, which the node must
     /// have decided and must hold.
-    fn trim(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
+    fn trim_log(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
         let site = &mut self.sites[at];
-        let Some(node) = site.node.as_ref().filter(|_| !site.failed) else {
+        let Some(node) = site.node.as_ref().filter(|_| !site.storage_failed) else {
             return Ok(());
         };
         // A node that has forgotten the slots below has no snapshot of them.
         let news = to > node.log_start() && to <= node.decided_to() && !node.is_hollow();
-        let Some(history) = site.history(to).filter(|_| news) else {
+        let Some(history) = site.decided_history(to).filter(|_| news) else {
             return Ok(());
         };
-        let eras = reconfigure::replay(site.disk.base(&self.setup.founding), &history);
-        site.rebase(to, eras);
+        let eras = reconfigure::replay(
+            site.disk.eras_at_start(&self.setup.founding_configuration),
+            &history,
+        );
+        site.move_to_snapshot(to, eras);
         let members = self.observer.configuration();
         let behind =
             |site: &Site| site.decided_to() < to && members.position(site.member).is_some();
-        self.seen.trimmed_beyond_a_member += u64::from(self.sites.iter().any(behind));
-        self.step(at, Input::Trimmed(to))
+        self.situations.trimmed_beyond_a_member += u64::from(self.sites.iter().any(behind));
+        self.step_node(at, Input::Trimmed(to))
     }
 
     /// Installs, at one node, the snapshot that covers the slots below another node's log.
-    fn install(&mut self, at: usize, from: usize) -> Result<(), Violation> {
+    fn install_snapshot(&mut self, at: usize, from: usize) -> Result<(), Violation> {
         let source = &self.sites[from];
-        let snapshot = source.disk.snapshot().filter(|_| source.node.is_some());
+        let snapshot = source.disk.start_snapshot().filter(|_| source.node.is_some());
         let Some((to, eras)) = snapshot.cloned() else {
             return Ok(());
         };
         let site = &mut self.sites[at];
         let usable = |node: &Node| node.may_install(to, &eras);
-        if site.failed || !site.node.as_ref().is_some_and(usable) {
+        if site.storage_failed || !site.node.as_ref().is_some_and(usable) {
             return Ok(());
         }
-        site.rebase(to, eras.clone());
-        self.seen.installed += 1;
-        self.step(at, Input::Installed { to, eras })
+        site.move_to_snapshot(to, eras.clone());
+        self.situations.snapshots_installed += 1;
+        self.step_node(at, Input::Installed { to, eras })
     }
 
     /// [trim-1] Moves the start of an auxiliary's log to the slot that it requested.
-    fn forget(&mut self, at: usize) -> Result<(), Violation> {
+    fn forget_below(&mut self, at: usize) -> Result<(), Violation> {
         let site = &mut self.sites[at];
-        let Some(to) = site.forgets.take().filter(|_| !site.failed) else {
+        let Some(to) = site.forget_request.take().filter(|_| !site.storage_failed) else {
             return Ok(());
         };
         let Some(node) = &site.node else {
@@ -335,29 +360,29 @@ impl World {
             return Ok(());
         }
         let known = node.eras().clone();
-        site.forget(to, known);
+        site.forget_below(to, known);
         // Holders must be checked again.
-        self.judged = (Era(u32::MAX), Slot(0));
-        self.step(at, Input::Forgotten(to))
+        self.holders_checked_at = (Era(u32::MAX), Slot(0));
+        self.step_node(at, Input::Forgotten(to))
     }
 
     /// [join-2] Replaces a removed node on its machine with a new one. The machine is emptied and
     /// joins as a new node, just as a folder without an identity is assigned an unused id.
-    fn wipe(&mut self, at: usize) -> Result<(), Violation> {
+    fn replace_machine(&mut self, at: usize) -> Result<(), Violation> {
         let node = self.sites[at].member.node;
         let eras = self.observer.eras();
         let removed = eras.current().member_of(node).is_none();
         if !removed || !eras.identity(node).is_some_and(|id| id.is_removed) {
             return Ok(());
         }
-        self.crash(at, 0)?;
+        self.crash_process(at, 0)?;
         for peer in 0..self.sites.len() {
-            if self.sites[peer].connected.contains(&at) {
+            if self.sites[peer].connected_sites.contains(&at) {
                 self.disconnect(peer, at)?;
             }
         }
-        self.sites[at].wipe(NodeId(node.0 + MACHINES_MAX));
-        self.seen.replaced += 1;
+        self.sites[at].wipe(NodeId(node.0 + NODE_ID_STRIDE));
+        self.situations.replaced_machines += 1;
         self.start(at, false)
     }
 
@@ -366,64 +391,65 @@ impl World {
     /// that it lost ([disk-8]).
     fn judge_holders(&mut self) -> Result<(), Violation> {
         let now = (self.observer.era(), self.observer.chosen_to());
-        if !self.setup.holders || self.judged == now {
+        if !self.setup.checks_holders || self.holders_checked_at == now {
             return Ok(());
         }
-        self.judged = now;
+        self.holders_checked_at = now;
         let configuration = self.observer.configuration();
         for slot in (Slot::FIRST.0..now.1.0).map(Slot) {
-            let value = self.observer.chosen(slot).expect("below what is chosen");
+            let value = self.observer.chosen_value(slot).expect("below what is chosen");
             // [stream-4] The bytes of a no-op are not needed.
             let content = matches!(value, Value::Content { .. });
-            let bytes = !content || self.streams.appended(slot).is_some();
+            let bytes = !content || self.stream_judge.appended_byte(slot).is_some();
             let lacks =
-                |site: &&Site| !site.disk.is_damaged() && !site.disk.holds(slot, value, bytes);
+                |site: &&Site| !site.disk.is_damaged() && !site.disk.is_durable(slot, value, bytes);
             let without: Vec<Member> =
                 self.sites.iter().filter(lacks).map(|site| site.member).collect();
             let verdict = invariants::quorum_has_holder(configuration, slot, &without);
-            self.observer.judge(Property::Holders, verdict)?;
+            self.observer.to_violation(Property::Holders, verdict)?;
         }
         Ok(())
     }
 
     /// Returns the current time by the clock of node `at`.
-    pub(crate) fn time(&self, at: usize) -> Time {
-        let rate = self.setup.rates_ppm.get(at).copied().unwrap_or(RIGHT_PPM);
-        Time(scaled(self.now.0, rate, RIGHT_PPM))
+    pub(crate) fn clock_time(&self, at: usize) -> Time {
+        let rate = self.setup.clock_rates_ppm.get(at).copied().unwrap_or(EXACT_CLOCK_PPM);
+        Time(scale_time(self.now.0, rate, EXACT_CLOCK_PPM))
     }
 
     /// Returns the time at which this node's clock first shows at least `time`.
-    fn moment(&self, at: usize, time: Time) -> Time {
-        let rate = self.setup.rates_ppm.get(at).copied().unwrap_or(RIGHT_PPM);
+    fn when_clock_shows(&self, at: usize, time: Time) -> Time {
+        let rate = self.setup.clock_rates_ppm.get(at).copied().unwrap_or(EXACT_CLOCK_PPM);
         match (time, rate) {
-            (NEVER, _) | (_, RIGHT_PPM) => time,
-            _ => Time(scaled(time.0, RIGHT_PPM, rate) + 1),
+            (NEVER, _) | (_, EXACT_CLOCK_PPM) => time,
+            _ => Time(scale_time(time.0, EXACT_CLOCK_PPM, rate) + 1),
         }
     }
 
     /// [read-4] Checks that a lease read at this moment sees every slot known to be decided by any
     /// node.
-    fn read_by_lease(&mut self, at: usize) -> Result<(), Violation> {
-        let now = self.time(at);
+    fn check_lease_read(&mut self, at: usize) -> Result<(), Violation> {
+        let now = self.clock_time(at);
         let leased = self.sites[at].node.as_ref().and_then(|node| node.leased_read(now));
         let Some(leased) = leased else { return Ok(()) };
-        self.leased += 1;
-        let verdict = invariants::read_is_fresh(self.observer.known_to(), leased.slot);
-        self.observer.judge(Property::LeasedReads, verdict)
+        self.lease_reads += 1;
+        let verdict = invariants::read_is_fresh(self.observer.known_decided_to(), leased.slot);
+        self.observer.to_violation(Property::LeasedReads, verdict)
     }
 
-    fn deliver(&mut self, at: usize, bytes: bool) -> Result<(), Violation> {
-        let Parcel { from, to, message, bytes: carried, said } = self.soup[at].clone();
-        let site = &mut self.sites[site_of(to)];
+    fn deliver_message(&mut self, at: usize, bytes: bool) -> Result<(), Violation> {
+        let SentMessage { from, receiver: to, message, bytes: carried, sender_log_end: said } =
+            self.soup[at].clone();
+        let site = &mut self.sites[site_index(to)];
         if site.node.is_none() || site.member.node != to {
             return Ok(());
         }
         if let Some(said) = said
-            && !self.accepts_message(site_of(to), from, said)?
+            && !self.accepts_message(site_index(to), from, said)?
         {
             return Ok(());
         }
-        let site = &mut self.sites[site_of(to)];
+        let site = &mut self.sites[site_index(to)];
         let content = match &message {
             Message::Phase2a(m) => Some((m.value, m.range)),
             Message::Learn { range, value } => Some((*value, *range)),
@@ -431,22 +457,22 @@ impl World {
         };
         let held = content.is_none_or(|(value, range)| {
             if carried && bytes {
-                site.hold(&value, range);
+                site.hold_bytes(&value, range);
             }
-            site.holds(&value, range)
+            site.holds_bytes(&value, range)
         });
         let learned = matches!(
             (&message, &content),
             (Message::Learn { .. }, Some((Value::Content { .. }, _)))
         );
-        if learned && !held && self.setup.bare {
-            return self.learn_bare(site_of(to), from, message);
+        if learned && !held && self.setup.learns_without_bytes {
+            return self.learn_without_bytes(site_index(to), from, message);
         }
         let message = match message {
             // The part of a decided run that needs no bytes is learned and recorded separately. The
             // rest is requested again.
             Message::Learn { range, value } if !held => {
-                Message::Learn { range: site.held_of(&value, range), value }
+                Message::Learn { range: site.complete_prefix(&value, range), value }
             }
             message => message,
         };
@@ -454,131 +480,134 @@ impl World {
             Message::Learn { range, .. } => held || !range.is_empty(),
             _ => held,
         };
-        self.step(site_of(to), Input::Message { from, message, held })?;
+        self.step_node(site_index(to), Input::Message { from, message, bytes_held: held })?;
         match content {
-            Some((value, _)) => self.found(site_of(to), &value),
+            Some((value, _)) => self.notify_fetched(site_index(to), &value),
             None => Ok(()),
         }
     }
 
-    fn persist(&mut self, at: usize, count: usize) -> Result<(), Violation> {
+    fn persist_records(&mut self, at: usize, count: usize) -> Result<(), Violation> {
         let site = &mut self.sites[at];
-        if site.node.is_none() || site.failed || site.disk.waiting() == 0 {
+        if site.node.is_none() || site.storage_failed || site.disk.unpersisted_count() == 0 {
             return Ok(());
         }
         let records = site.disk.persist(count);
-        let seq = RecordSeq(site.disk.persisted_seq());
-        self.on_stable(at, &records)?;
-        self.step(at, Input::Persisted(seq))
+        let seq = RecordSeq(site.disk.last_persisted_seq());
+        self.observe_stable_votes(at, &records)?;
+        self.step_node(at, Input::Persisted(seq))
     }
 
     /// Reports the votes among records that are now on stable storage to the observer, if only such
     /// votes count in this group.
-    fn on_stable(&mut self, at: usize, records: &[Record]) -> Result<(), Violation> {
-        if self.class() == Class::Volatile {
+    fn observe_stable_votes(&mut self, at: usize, records: &[Record]) -> Result<(), Violation> {
+        if self.storage_class() == Class::Volatile {
             return Ok(());
         }
         let member = self.sites[at].member;
         for record in records {
             if let Record::Vote { ballot, range, value } = *record {
-                self.observer.voted(member, ballot, range, value)?;
+                self.observer.record_vote(member, ballot, range, value)?;
             }
         }
         Ok(())
     }
 
-    fn crash(&mut self, at: usize, kept: usize) -> Result<(), Violation> {
+    fn crash_process(&mut self, at: usize, kept: usize) -> Result<(), Violation> {
         let site = &mut self.sites[at];
         if site.node.take().is_none() {
             return Ok(());
         }
-        let kept = if site.failed { 0 } else { kept };
-        site.device.orphan();
+        let kept = if site.storage_failed { 0 } else { kept };
+        site.device.end_owner_process();
         let records = site.disk.crash(kept);
-        site.forget_process();
-        self.forget_memory(at, false);
-        self.on_stable(at, &records)
+        site.drop_process();
+        self.mark_votes_forgotten(at, false);
+        self.observe_stable_votes(at, &records)
     }
 
     /// [less-4] Marks this node's votes as forgotten, except those in its log. With `written`, only
     /// votes on stable storage count as being in its log.
-    fn forget_memory(&mut self, at: usize, written: bool) {
+    fn mark_votes_forgotten(&mut self, at: usize, written: bool) {
         let site = &self.sites[at];
         let has = |ballot, slot| site.disk.has_vote(ballot, slot, written);
         self.observer.record_loss(site.member, has);
     }
 
     fn start(&mut self, at: usize, forget: bool) -> Result<(), Violation> {
-        self.start_asking(at, forget, u32::MAX)
+        self.start_and_query(at, forget, u32::MAX)
     }
 
     /// Starts a node that queries only the sites in the address book `book`. Other sites remind it
     /// later.
-    fn start_asking(&mut self, at: usize, forget: bool, book: u32) -> Result<(), Violation> {
-        self.processes += 1;
-        let recalled = self.recalled(at, book);
-        let recalled = Some(recalled).filter(|memory| self.sites[at].memory().fell_behind(*memory));
-        let lied = std::mem::take(&mut self.sites[at].lied) || self.sites[at].owes;
-        self.tell_behind(at, recalled, lied)?;
+    fn start_and_query(&mut self, at: usize, forget: bool, book: u32) -> Result<(), Violation> {
+        self.process_count += 1;
+        let recalled = self.remembered_log_end(at, book);
+        let recalled =
+            Some(recalled).filter(|memory| self.sites[at].log_end().fell_behind(*memory));
+        let lied = std::mem::take(&mut self.sites[at].was_rolled_back)
+            || self.sites[at].needs_new_incarnation;
+        self.notify_rollback(at, recalled, lied)?;
         // [lie-5] Before the node sends a message, a node that was not queried reminds it.
         let reminded = lied
             && recalled.is_none()
-            && self.sites[at].memory().fell_behind(self.recalled(at, u32::MAX));
+            && self.sites[at].log_end().fell_behind(self.remembered_log_end(at, u32::MAX));
         let site = &mut self.sites[at];
-        site.process = self.processes;
-        let found = site.disk.recover(&self.setup.founding);
-        let mut recovered = found.recovered;
+        site.process_number = self.process_count;
+        let found = site.disk.recover(&self.setup.founding_configuration);
+        let mut recovered = found.log_state;
         if forget {
             site.memory_from = site.disk.entries().len();
             recovered.votes.clear();
-            recovered.hard.promised = Ballot::ZERO;
-        } else if found.forgotten || recalled.is_some() || site.owes {
+            recovered.hard_state.promised = Ballot::ZERO;
+        } else if found.may_have_forgotten || recalled.is_some() || site.needs_new_incarnation {
             // [disk-8], [lie-4], [volatile-1] The node acknowledges the loss with a new
             // incarnation.
             let heard = recalled.map_or(0, |memory| memory.log_end.incarnation.0);
-            site.owes = false;
+            site.needs_new_incarnation = false;
             site.memory_from = site.disk.entries().len();
             site.member.incarnation.0 = site.member.incarnation.0.max(heard) + 1;
-            site.disk.own_up();
+            site.disk.acknowledge_losses();
         }
-        site.read_back(found.decided, recovered.decided_to);
-        if let Some(slot) = found.hole {
+        site.rebuild_memory(found.decided_values, recovered.decided_to);
+        if let Some(slot) = found.first_hole {
             let verdict = Err(format!("slot {slot}: decided, and nowhere in the log"));
-            self.observer.judge(Property::Recovery, verdict)?;
+            self.observer.to_violation(Property::Recovery, verdict)?;
         }
-        for (range, value) in self.sites[at].decided() {
-            self.observer.recovered(range.from, value)?;
+        for (range, value) in self.sites[at].decided_values() {
+            self.observer.check_recovered(range.from, value)?;
         }
-        if !self.setup.lag {
+        if !self.setup.delays_apply {
             self.judge_streams()?;
             self.apply_decided(at)?;
         }
-        let node = Node::new(self.options(at), recovered);
+        let node = Node::new(self.node_options(at), recovered);
         let (member, promised) = (self.sites[at].member, node.acceptor().promised());
         if !reminded {
-            self.observer.restarted(member, promised)?;
+            self.observer.check_restarted(member, promised)?;
         }
-        self.sites[at].wake = self.now;
-        self.leave_device(at)?;
-        if self.sites[at].device_of != member {
-            self.sites[at].device_of = member;
-            self.sites[at].device_cast.clear();
+        self.sites[at].wake_time = self.now;
+        self.detach_device(at)?;
+        if self.sites[at].device_member != member {
+            self.sites[at].device_member = member;
+            self.sites[at].device_votes.clear();
         }
         self.sites[at].node = Some(node);
-        self.tell(at)?;
-        self.step(at, Input::Tick)?;
+        self.notify_missing_bytes(at)?;
+        self.step_node(at, Input::Tick)?;
         self.use_device(at, true)?;
         for peer in 0..self.sites.len() {
             if peer != at && self.sites[peer].node.is_some() {
-                let (own, member) = (self.sites[at].memory(), self.sites[at].member);
-                let memory = self.sites[peer].witness.record_connection(member, 0);
+                let (own, member) = (self.sites[at].log_end(), self.sites[at].member);
+                let memory = self.sites[peer].rollback_detector.record_connection(member, 0);
                 let reminded = Some(memory).filter(|memory| own.fell_behind(*memory));
-                self.tell_behind(at, reminded, lied)?;
-                if reminded.is_some() && !self.sites[at].failed {
+                self.notify_rollback(at, reminded, lied)?;
+                if reminded.is_some() && !self.sites[at].storage_failed {
                     // [lie-5] The reminder precedes any other message on this connection.
-                    self.seen.reminded += 1;
-                    (self.sites[at].failed, self.sites[at].owes) = (true, true);
-                    self.step(at, Input::StorageFailed)?;
+                    self.situations.rollback_reminders += 1;
+                    (self.sites[at].storage_failed, self.sites[at].needs_new_incarnation) =
+                        (true, true);
+                    self.step_node(at, Input::StorageFailed)?;
                 }
                 self.connect(at, peer)?;
                 self.disconnect(peer, at)?;
@@ -590,16 +619,16 @@ impl World {
 
     /// [lie-3] Returns the most advanced state of a node's log that running nodes in the address
     /// book `book` remember.
-    fn recalled(&self, at: usize, book: u32) -> Memory {
+    fn remembered_log_end(&self, at: usize, book: u32) -> Memory {
         let node = self.sites[at].member.node;
         let sites = self.sites.iter().enumerate();
         let asked = sites.filter(|(at, site)| book & 1 << at != 0 && site.node.is_some());
-        let asked = asked.map(|(_, site)| site.witness.memory_of(node));
+        let asked = asked.map(|(_, site)| site.rollback_detector.memory_of(node));
         asked.fold(Memory::default(), Memory::max)
     }
 
     /// Checks that a node is notified of a rollback only if it lost records.
-    fn tell_behind(
+    fn notify_rollback(
         &mut self,
         at: usize,
         memory: Option<Memory>,
@@ -609,7 +638,7 @@ impl World {
         let verdict = told.map_or(Ok(()), |memory| {
             Err(format!("node {} lost nothing, and is told {memory:?}", at + 1))
         });
-        self.observer.judge(Property::Durable, verdict)
+        self.observer.to_violation(Property::Durable, verdict)
     }
 
     /// [lie-2], [lie-5] Returns whether a message counts, given the log end of the process that
@@ -620,23 +649,23 @@ impl World {
         from: Member,
         (process, to): (u64, u64),
     ) -> Result<bool, Violation> {
-        let sender = site_of(from.node);
-        if self.sites[sender].process != process || self.sites[sender].member != from {
+        let sender = site_index(from.node);
+        if self.sites[sender].process_number != process || self.sites[sender].member != from {
             return Ok(true);
         }
-        match self.sites[at].witness.record_log_end(from, to) {
+        match self.sites[at].rollback_detector.record_log_end(from, to) {
             Ok(()) => Ok(true),
             Err(remembered) => {
                 // A node whose log is less advanced was notified before it sent a message. A node
                 // that has only been reminded, by this node or another, cannot record the loss. It
                 // responds until its process ends, but its messages do not count.
-                if self.sites[sender].owes {
+                if self.sites[sender].needs_new_incarnation {
                     return Ok(false);
                 }
                 let verdict = Err(format!(
                     "node {from} runs with write {to}, and said {remembered:?} before"
                 ));
-                self.observer.judge(Property::Durable, verdict)?;
+                self.observer.to_violation(Property::Durable, verdict)?;
                 Ok(false)
             }
         }
@@ -644,8 +673,8 @@ impl World {
 
     /// Starts a node that was down. If other nodes remember its log, the disk loses the end of that
     /// log first.
-    fn lie(&mut self, at: usize, lost: u64, book: u32) -> Result<(), Violation> {
-        let remembered = self.recalled(at, u32::MAX).log_end;
+    fn start_rolled_back(&mut self, at: usize, lost: u64, book: u32) -> Result<(), Violation> {
+        let remembered = self.remembered_log_end(at, u32::MAX).log_end;
         let same = remembered.last_write > 0
             && remembered.incarnation == self.sites[at].member.incarnation;
         if self.sites[at].node.is_some() || !same {
@@ -654,47 +683,47 @@ impl World {
         let from = remembered.last_write.saturating_sub(lost.max(1));
         if from < remembered.last_write {
             let from = usize::try_from(from).unwrap_or(usize::MAX);
-            self.sites[at].disk.lose_from(from);
-            self.sites[at].lied = true;
-            self.seen.lies += 1;
+            self.sites[at].disk.lose_entries_from(from);
+            self.sites[at].was_rolled_back = true;
+            self.situations.disk_rollbacks += 1;
         }
-        self.start_asking(at, false, book)
+        self.start_and_query(at, false, book)
     }
 
     fn connect(&mut self, at: usize, peer: usize) -> Result<(), Violation> {
-        self.sites[at].connected.insert(peer);
+        self.sites[at].connected_sites.insert(peer);
         let member = self.sites[peer].member;
-        self.step(at, Input::Connected(member))
+        self.step_node(at, Input::Connected(member))
     }
 
     fn disconnect(&mut self, at: usize, peer: usize) -> Result<(), Violation> {
-        self.sites[at].connected.remove(&peer);
+        self.sites[at].connected_sites.remove(&peer);
         let node = self.sites[peer].member.node;
-        self.step(at, Input::Disconnected(node))
+        self.step_node(at, Input::Disconnected(node))
     }
 
     fn propose(&mut self, at: usize, value: Value, slots: u64) -> Result<(), Violation> {
         // The bytes are present, whatever slots the value is assigned to.
         let site = &mut self.sites[at];
-        if let Some(leading) = site.node.as_ref().and_then(Node::leading) {
+        if let Some(leading) = site.node.as_ref().and_then(Node::phase2) {
             let next = leading.tally.next();
-            site.hold(&value, SlotRange::new(next, next.plus(slots)));
+            site.hold_bytes(&value, SlotRange::new(next, next.plus(slots)));
         }
-        self.step(at, Input::Propose { value, slots })
+        self.step_node(at, Input::Propose { value, slots })
     }
 
-    fn fetch(&mut self, at: usize, found: bool) -> Result<(), Violation> {
-        if self.sites[at].fetches.is_empty() || self.sites[at].node.is_none() {
+    fn complete_fetch(&mut self, at: usize, found: bool) -> Result<(), Violation> {
+        if self.sites[at].queued_fetches.is_empty() || self.sites[at].node.is_none() {
             return Ok(());
         }
-        if let (value @ Value::Content { .. }, range) = self.sites[at].fetches[0] {
-            self.sites[at].fetches.rotate_left(1);
+        if let (value @ Value::Content { .. }, range) = self.sites[at].queued_fetches[0] {
+            self.sites[at].queued_fetches.rotate_left(1);
             if found {
                 self.fetch_content(at, &value, range);
             }
-            return self.found(at, &value);
+            return self.notify_fetched(at, &value);
         }
-        let (value, range) = self.sites[at].fetches.remove(0);
+        let (value, range) = self.sites[at].queued_fetches.remove(0);
         if !found {
             return Ok(());
         }
@@ -705,57 +734,58 @@ impl World {
             .filter(|site| site.node.is_some())
             .flat_map(|site| site.bytes_of(value))
             .collect();
-        self.sites[at].take_bytes(news);
-        let held = self.sites[at].held_of(&value, range);
+        self.sites[at].store_batch_bytes(news);
+        let held = self.sites[at].complete_prefix(&value, range);
         if held.to < range.to {
             // No node has the remaining bytes at the moment.
-            self.sites[at].fetches.push((value, range));
+            self.sites[at].queued_fetches.push((value, range));
         }
         if held.is_empty() {
             return Ok(());
         }
-        self.step(at, Input::Held { value, range: held })
+        self.step_node(at, Input::BytesHeld { value, range: held })
     }
 
-    fn serve(&mut self, at: usize) -> Result<(), Violation> {
-        if self.sites[at].serves.is_empty() || self.sites[at].node.is_none() {
+    fn serve_catchup(&mut self, at: usize) -> Result<(), Violation> {
+        if self.sites[at].queued_catchups.is_empty() || self.sites[at].node.is_none() {
             return Ok(());
         }
-        let (to, wanted) = self.sites[at].serves.remove(0);
+        let (to, wanted) = self.sites[at].queued_catchups.remove(0);
         let site = &self.sites[at];
         // [snap-3] A node that wrongly served slots below the start of its log would find these
         // values there.
         let below = SlotRange::new(Slot::FIRST, site.disk.log_start()).intersect(wanted);
         let stale = (below.from.0..below.to.0).map(Slot);
         let stale =
-            stale.filter_map(|slot| Some((SlotRange::one(slot), site.disk.last_word(slot)?)));
-        let decided = site.decided().iter();
+            stale.filter_map(|slot| Some((SlotRange::one(slot), site.disk.last_value(slot)?)));
+        let decided = site.decided_values().iter();
         let decided = decided.map(|(range, value)| (range.intersect(wanted), *value));
         let parts: Vec<(SlotRange, Value, bool)> = stale
             .chain(decided)
             .filter(|(range, _)| !range.is_empty())
-            .flat_map(|(range, value)| site.parts(range, value))
+            .flat_map(|(range, value)| site.split_by_availability(range, value))
             .collect();
         for (range, value, bytes) in parts {
             let message = Message::Learn { range, value };
             // [snap-5] Bytes outside the log are not sent along.
             let content = matches!(value, Value::Content { .. });
-            let lacks_bytes = self.setup.bare && content && !range.from.0.is_multiple_of(3);
-            self.post(at, to, message, bytes && !lacks_bytes);
+            let lacks_bytes =
+                self.setup.learns_without_bytes && content && !range.from.0.is_multiple_of(3);
+            self.add_to_soup(at, to, message, bytes && !lacks_bytes);
         }
         Ok(())
     }
 
     /// Returns the index of the site that leads in the highest ballot; `None` if no node leads.
-    pub fn leader(&self) -> Option<usize> {
+    pub fn leader_site(&self) -> Option<usize> {
         let ballot = |at: &usize| {
-            let leading = self.sites[*at].node.as_ref().and_then(Node::leading);
-            leading.map(quorate_core::leader::Leading::ballot)
+            let leading = self.sites[*at].node.as_ref().and_then(Node::phase2);
+            leading.map(quorate_core::leader::Phase2::ballot)
         };
         (0..self.sites.len()).filter(|at| ballot(at).is_some()).max_by_key(|at| ballot(at))
     }
 
-    pub fn leads(&self, at: usize) -> bool {
+    pub fn is_leader(&self, at: usize) -> bool {
         let node = self.sites[at].node.as_ref();
         node.is_some_and(|node| node.role() == Role::Leader)
     }
@@ -771,8 +801,8 @@ impl World {
 
     /// Returns the time at which this node requested to be woken, or the current time if that time
     /// has passed or is unknown.
-    pub fn due(&self, at: usize) -> Time {
-        match self.sites[at].wake {
+    pub fn next_wake_time(&self, at: usize) -> Time {
+        match self.sites[at].wake_time {
             NEVER => self.now,
             wake => wake.max(self.now),
         }
@@ -784,7 +814,7 @@ impl World {
     }
 
     /// Returns the batches whose bytes this node has.
-    pub fn batches_at(&self, at: usize) -> Vec<Value> {
-        self.sites[at].batches()
+    pub fn held_batches(&self, at: usize) -> Vec<Value> {
+        self.sites[at].held_batches()
     }
 }

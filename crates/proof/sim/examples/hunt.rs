@@ -1,4 +1,4 @@
-//! Runs seeds one after another: `hunt FROM COUNT STEPS [LINES [STOP]]`.
+//! Runs seeds one after another: `find_detection FROM COUNT STEPS [LINE_QUEUE [STOP]]`.
 //!
 //! With LINES, each trace retains that many lines, including frames. With STOP, the program ends at
 //! the first seed that violates a property. The fingerprint at the end covers all traces. It does
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use quorate_sim::{
     dice::mix,
-    faults::Settings,
+    faults::RunSettings,
     report::{run_world, shrink},
     world::World,
 };
@@ -21,24 +21,25 @@ fn main() -> ExitCode {
     let (lines, stop) = (next(0), next(0) > 0);
     let (mut broken, mut fingerprint) = (0, 0);
     for seed in from..from + count {
-        let mut world = World::new(Settings::draw(seed));
+        let mut world = World::new(RunSettings::draw(seed));
         if let Ok(keep @ 1..) = usize::try_from(lines) {
-            (world.trace.keep, world.trace.frames) = (keep, true);
+            (world.trace.retained_max, world.trace.traces_frames) = (keep, true);
         }
         let report = run_world(world, steps);
         fingerprint = mix(fingerprint ^ report.trace_hash);
-        if count == 1 || !report.holds() {
+        if count == 1 || !report.has_no_violation() {
             println!("{report}\n");
         }
-        if count == 1 && lines == 0 && !report.holds() {
+        if count == 1 && lines == 0 && !report.has_no_violation() {
             let small = shrink(report.clone());
-            let faults: Vec<_> = small.settings.faults.iter().map(|(fault, _)| fault).collect();
+            let faults: Vec<_> =
+                small.settings.fault_intervals.iter().map(|(fault, _)| fault).collect();
             println!(
                 "{} clients, {} steps and {faults:?} are enough\n",
-                small.settings.clients, small.steps
+                small.settings.client_count, small.event_count
             );
         }
-        broken += u64::from(!report.holds());
+        broken += u64::from(!report.has_no_violation());
         if stop && broken > 0 {
             break;
         }

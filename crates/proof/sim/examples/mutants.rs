@@ -1,4 +1,4 @@
-//! Applies each mutant in `mutants/` to a copy of the workspace and tries to detect it: with its
+//! Applies each mutant in `read_mutants/` to a copy of the workspace and tries to detect it: with its
 //! own tests if it names any, otherwise by simulating seeds. Usage: `mutants [--check|--lines]
 //! [NAME…]`. `--check` only checks that each mutant compiles. `--lines` prints one machine-readable
 //! line per mutant: name, seconds and finder, separated by tabs; the finder is empty if the mutant
@@ -19,9 +19,9 @@ struct Mutant {
     file: String,
     find: String,
     replace: String,
-    /// Arguments of the `cargo test` that detects the mutant; empty if simulated clusters detect
+    /// Arguments of the `run_cargo test` that detects the mutant; empty if simulated clusters detect
     /// it.
-    test: String,
+    test_arguments: String,
 }
 
 fn main() -> ExitCode {
@@ -49,11 +49,11 @@ fn run() -> io::Result<bool> {
     if !lines {
         println!("{:<42} {:<11} found by", "mutant", "rule");
     }
-    for mutant in mutants(&home.join("mutants"))? {
+    for mutant in read_mutants(&home.join("mutants"))? {
         if !wanted.is_empty() && !wanted.contains(&mutant.name) {
             continue;
         }
-        copy(&root, &tree)?;
+        copy_tree(&root, &tree)?;
         let file = tree.join(&mutant.file);
         let text = fs::read_to_string(&file)?;
         if text.matches(&mutant.find).count() != 1 {
@@ -63,7 +63,7 @@ fn run() -> io::Result<bool> {
         }
         fs::write(&file, text.replacen(&mutant.find, &mutant.replace, 1))?;
         let target = work.join("target");
-        if let Some(why) = does_not_compile(&tree, &target, &mutant)? {
+        if let Some(why) = compile_errors(&tree, &target, &mutant)? {
             println!("{:<42} {:<11} does not compile", mutant.name, mutant.rule);
             println!("{why}");
             all = false;
@@ -74,10 +74,10 @@ fn run() -> io::Result<bool> {
             continue;
         }
         let mut seconds = 0.0;
-        let found = if mutant.test.is_empty() {
-            hunt(&tree, &target, &mut seconds)?
+        let found = if mutant.test_arguments.is_empty() {
+            find_detection(&tree, &target, &mut seconds)?
         } else {
-            let found = tests(&tree, &target, &mutant.test, &mut seconds)?;
+            let found = failing_test(&tree, &target, &mutant.test_arguments, &mut seconds)?;
             found.map(|name| format!("test {name}"))
         };
         if lines {
@@ -93,7 +93,7 @@ fn run() -> io::Result<bool> {
 }
 
 /// Runs Cargo in the copy.
-fn cargo(tree: &Path, target: &Path, words: &[&str]) -> io::Result<Output> {
+fn run_cargo(tree: &Path, target: &Path, words: &[&str]) -> io::Result<Output> {
     Command::new("cargo").current_dir(tree).env("CARGO_TARGET_DIR", target).args(words).output()
 }
 
@@ -103,20 +103,20 @@ fn cargo(tree: &Path, target: &Path, words: &[&str]) -> io::Result<Output> {
     clippy::disallowed_methods,
     reason = "how long a person waits; no simulated world is in sight"
 )]
-fn timed(
+fn run_timed(
     (tree, target): (&Path, &Path),
     building: &[&str],
     words: &[&str],
     seconds: &mut f64,
 ) -> io::Result<Output> {
-    cargo(tree, target, building)?;
+    run_cargo(tree, target, building)?;
     let begun = Instant::now();
-    let output = cargo(tree, target, words)?;
+    let output = run_cargo(tree, target, words)?;
     *seconds += begun.elapsed().as_secs_f64();
     Ok(output)
 }
 
-fn mutants(folder: &Path) -> io::Result<Vec<Mutant>> {
+fn read_mutants(folder: &Path) -> io::Result<Vec<Mutant>> {
     let mut files: Vec<PathBuf> =
         fs::read_dir(folder)?.map(|entry| entry.map(|e| e.path())).collect::<Result<_, _>>()?;
     files.sort();
@@ -139,7 +139,7 @@ fn mutants(folder: &Path) -> io::Result<Vec<Mutant>> {
             file: line("file"),
             find: block("find"),
             replace: block("replace"),
-            test: line("test"),
+            test_arguments: line("test"),
         });
     }
     Ok(list)
@@ -147,9 +147,9 @@ fn mutants(folder: &Path) -> io::Result<Vec<Mutant>> {
 
 /// Copies the files that a build needs. Does not touch files that are equal, so that little is
 /// recompiled.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
+fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
-    remove_what_is_gone(from, to)?;
+    remove_deleted(from, to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -159,7 +159,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
             continue;
         }
         if entry.file_type()?.is_dir() {
-            copy(&source, &target)?;
+            copy_tree(&source, &target)?;
         } else {
             let bytes = fs::read(&source)?;
             if fs::read(&target).ok().as_deref() != Some(&bytes) {
@@ -172,7 +172,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Removes files that no longer exist in the original, because a module that moved would otherwise
 /// exist twice.
-fn remove_what_is_gone(from: &Path, to: &Path) -> io::Result<()> {
+fn remove_deleted(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(to)? {
         let entry = entry?;
         if from.join(entry.file_name()).exists() {
@@ -189,27 +189,27 @@ fn remove_what_is_gone(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Returns the compiler's errors for the crate of the mutant; `None` if it compiles. A mutant that
 /// does not compile proves nothing.
-fn does_not_compile(tree: &Path, target: &Path, mutant: &Mutant) -> io::Result<Option<String>> {
+fn compile_errors(tree: &Path, target: &Path, mutant: &Mutant) -> io::Result<Option<String>> {
     let manifest = Path::new(&mutant.file)
         .ancestors()
         .map(|folder| folder.join("Cargo.toml"))
         .find(|manifest| tree.join(manifest).exists())
         .ok_or_else(|| io::Error::other(format!("{}: in no crate", mutant.file)))?;
     let manifest = manifest.to_string_lossy();
-    let output = cargo(tree, target, &["check", "--quiet", "--manifest-path", &manifest])?;
+    let output = run_cargo(tree, target, &["check", "--quiet", "--manifest-path", &manifest])?;
     let why = String::from_utf8_lossy(&output.stderr).into_owned();
     Ok((!output.status.success()).then_some(why))
 }
 
 /// Returns the property and seed, or otherwise the scenario, that detect the mutant; `None` if
 /// neither seeds nor scenarios do.
-fn hunt(tree: &Path, target: &Path, seconds: &mut f64) -> io::Result<Option<String>> {
+fn find_detection(tree: &Path, target: &Path, seconds: &mut f64) -> io::Result<Option<String>> {
     let number = |name: &str, default: &str| env::var(name).unwrap_or_else(|_| default.to_owned());
     let (seeds, steps) = (number("MUTANT_SEEDS", "2000"), number("MUTANT_STEPS", "8000"));
     let example = ["--quiet", "-p", "quorate-sim", "--example", "hunt"];
     let building = [&["build"], &example[..]].concat();
     let words = [&["run"], &example[..], &["--", "1", &seeds, &steps, "0", "1"]].concat();
-    let output = timed((tree, target), &building, &words, seconds)?;
+    let output = run_timed((tree, target), &building, &words, seconds)?;
     let text = String::from_utf8_lossy(&output.stdout);
     let violated = text.lines().find_map(|line| line.strip_prefix("violated "));
     let replay = text.lines().find_map(|line| line.strip_prefix("replay: quorate sim "));
@@ -218,14 +218,14 @@ fn hunt(tree: &Path, target: &Path, seconds: &mut f64) -> io::Result<Option<Stri
             let property = violated.split(':').next().unwrap_or_default();
             Ok(Some(format!("{property}, {replay}")))
         }
-        (Some(0), ..) => scenarios(tree, target, seconds),
+        (Some(0), ..) => failing_scenario(tree, target, seconds),
         _ => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned())),
     }
 }
 
 /// Returns the named scenario that detects the mutant, for mutants that no seed detects.
-fn scenarios(tree: &Path, target: &Path, seconds: &mut f64) -> io::Result<Option<String>> {
-    let found = tests(
+fn failing_scenario(tree: &Path, target: &Path, seconds: &mut f64) -> io::Result<Option<String>> {
+    let found = failing_test(
         tree,
         target,
         "-p quorate-sim --no-fail-fast --test suite -- scenarios:: streams::",
@@ -235,14 +235,19 @@ fn scenarios(tree: &Path, target: &Path, seconds: &mut f64) -> io::Result<Option
 }
 
 /// Returns the first of the tests named in `words` that fails; `None` if all pass.
-fn tests(tree: &Path, target: &Path, words: &str, seconds: &mut f64) -> io::Result<Option<String>> {
+fn failing_test(
+    tree: &Path,
+    target: &Path,
+    words: &str,
+    seconds: &mut f64,
+) -> io::Result<Option<String>> {
     let words: Vec<&str> = words.split_whitespace().collect();
     // Arguments after the dashes are for the tests, not for the build.
     let end = words.iter().position(|word| *word == "--");
     let building =
         [&["test", "--quiet", "--no-run"], &words[..end.unwrap_or(words.len())]].concat();
     let words = [&["test", "--quiet"], &words[..]].concat();
-    let output = timed((tree, target), &building, &words, seconds)?;
+    let output = run_timed((tree, target), &building, &words, seconds)?;
     let text = String::from_utf8_lossy(&output.stdout);
     let failed =
         text.lines().find_map(|line| line.strip_prefix("---- ")?.strip_suffix(" stdout ----"));

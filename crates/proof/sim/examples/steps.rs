@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use quorate_sim::{faults::Settings, world::World};
+use quorate_sim::{faults::RunSettings, world::World};
 
 fn main() -> ExitCode {
     let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
@@ -12,10 +12,10 @@ fn main() -> ExitCode {
         println!("steps SEED STEPS");
         return ExitCode::FAILURE;
     };
-    let mut world = World::new(Settings::draw(seed));
-    world.keep_steps();
+    let mut world = World::new(RunSettings::draw(seed));
+    world.record_steps();
     // A violation is ignored, because only the trace up to it is needed.
-    let _ = world.act_one(steps);
-    print!("{}", world.steps());
+    let _ = world.run_act_one(steps);
+    print!("{}", world.recorded_steps());
     ExitCode::SUCCESS
 }

@@ -24,33 +24,33 @@ pub struct DatagramFaults {
     /// Capacity of the receive buffer of a process's socket, in bytes.
     pub socket_bytes: usize,
     /// Datagrams per 1000 that arrive a second time, up to seconds later.
-    pub echoed_of_1000: u64,
+    pub delayed_copies_of_1000: u64,
     /// Datagrams per 1000 in which a bit flips.
     pub flipped_of_1000: u64,
     /// Datagrams per 1000 that arrive in two halves.
     pub cut_of_1000: u64,
     /// Send calls per 1000 that fail because the sender's socket is full.
-    pub refused_of_1000: u64,
+    pub send_refused_of_1000: u64,
     /// Mean interval between losses of multicast reception of a node; `None` if none occur.
-    pub deaf_us: Option<u64>,
+    pub reception_loss_interval_us: Option<u64>,
     /// Mean interval between forced changes of a plane's transport, useful or not ([plane-3]). If
     /// set, planes also choose their transport themselves.
-    pub changes_us: Option<u64>,
+    pub transport_change_interval_us: Option<u64>,
 }
 
 impl DatagramFaults {
     /// Returns settings under which no fault occurs and no window fills.
-    pub const fn calm() -> Self {
+    pub const fn none() -> Self {
         Self {
             keyed: true,
             window_bytes: 512 << 10,
             socket_bytes: 256 << 10,
-            echoed_of_1000: 0,
+            delayed_copies_of_1000: 0,
             flipped_of_1000: 0,
             cut_of_1000: 0,
-            refused_of_1000: 0,
-            deaf_us: None,
-            changes_us: None,
+            send_refused_of_1000: 0,
+            reception_loss_interval_us: None,
+            transport_change_interval_us: None,
         }
     }
 
@@ -65,45 +65,46 @@ impl DatagramFaults {
             keyed: dice.chance(1, 2),
             window_bytes: dice.pick(&[4 << 10, 16 << 10, 512 << 10]),
             socket_bytes: dice.pick(&[16 << 10, 256 << 10]),
-            echoed_of_1000: dice.pick(&[0, 5, 50]),
+            delayed_copies_of_1000: dice.pick(&[0, 5, 50]),
             flipped_of_1000: dice.pick(&[0, 5, 50]),
             cut_of_1000: dice.pick(&[0, 2, 20]),
-            refused_of_1000: dice.pick(&[0, 0, 20]),
-            deaf_us: dice.pick(&[None, Some(300_000), Some(1_500_000)]),
-            changes_us: None,
+            send_refused_of_1000: dice.pick(&[0, 0, 20]),
+            reception_loss_interval_us: dice.pick(&[None, Some(300_000), Some(1_500_000)]),
+            transport_change_interval_us: None,
         };
         let reach = match (group, dice.chance(1, 3)) {
             (_, true) => GroupPath::Chain,
-            (true, false) => GroupPath::Group,
-            (false, false) => GroupPath::Each,
+            (true, false) => GroupPath::Multicast,
+            (false, false) => GroupPath::Unicast,
         };
-        if reach != GroupPath::Each {
-            air.changes_us = dice.pick(&[None, None, Some(50_000), Some(500_000)]);
+        if reach != GroupPath::Unicast {
+            air.transport_change_interval_us =
+                dice.pick(&[None, None, Some(50_000), Some(500_000)]);
         }
-        let carrier = if packets { Carrier::Packets { reach } } else { carrier };
+        let carrier = if packets { Carrier::Packets { broadcast_path: reach } } else { carrier };
         (carrier, air)
     }
 
-    pub const fn calm_down(&mut self) {
+    pub const fn stop(&mut self) {
         *self = Self {
             keyed: self.keyed,
             window_bytes: self.window_bytes,
             socket_bytes: self.socket_bytes,
-            changes_us: self.changes_us,
-            ..Self::calm()
+            transport_change_interval_us: self.transport_change_interval_us,
+            ..Self::none()
         };
     }
 
     /// Draws the faults of one datagram sent to one node. Returns the datagrams that arrive, each
     /// with its delay in microseconds.
-    pub fn fly(
+    pub fn draw_deliveries(
         &self,
         weather: &NetworkConditions,
         dice: &mut Dice,
         datagram: &[u8],
-        counts: &mut Counts,
+        counts: &mut DatagramCounts,
     ) -> Vec<(u64, Vec<u8>)> {
-        counts.flown += 1;
+        counts.sent += 1;
         let mut arrivals = Vec::new();
         let delay = |dice: &mut Dice| {
             let delay = dice.between(weather.delay_min_us, weather.delay_max_us);
@@ -115,11 +116,11 @@ impl DatagramFaults {
             arrivals.push((delay(dice), datagram.to_vec()));
         }
         if dice.chance(weather.repeated_of_1000, 1000) {
-            counts.repeated += 1;
+            counts.duplicated += 1;
             arrivals.push((delay(dice), datagram.to_vec()));
         }
-        if dice.chance(self.echoed_of_1000, 1000) {
-            counts.echoed += 1;
+        if dice.chance(self.delayed_copies_of_1000, 1000) {
+            counts.delayed_copies += 1;
             let most = dice.pick(&[10_000, 300_000, 4_000_000]);
             arrivals.push((dice.below(most), datagram.to_vec()));
         }
@@ -133,7 +134,7 @@ impl DatagramFaults {
                 bytes[bit / 8] ^= 1 << (bit % 8);
             }
             if dice.chance(self.cut_of_1000, 1000) {
-                counts.cut += 1;
+                counts.split += 1;
                 let rest = bytes.split_off(1 + dice.index(bytes.len() - 1));
                 let us = *us;
                 arrivals.push((us, rest));
@@ -145,85 +146,85 @@ impl DatagramFaults {
 
 /// Number of occurrences of each datagram event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct DatagramCounts {
     /// Datagrams sent. A multicast datagram counts once per possible receiver.
-    pub flown: u64,
+    pub sent: u64,
     pub lost: u64,
     /// Datagrams blocked by a partition or by a loss of multicast reception.
     pub blocked: u64,
     /// Datagrams that found a full socket or no running process.
-    pub unheard: u64,
+    pub undelivered: u64,
     /// Datagrams that were duplicated.
-    pub repeated: u64,
+    pub duplicated: u64,
     /// Datagrams whose copy arrived much later.
-    pub echoed: u64,
+    pub delayed_copies: u64,
     /// Datagrams in which a bit was flipped.
     pub flipped: u64,
     /// Datagrams that arrived in two halves.
-    pub cut: u64,
+    pub split: u64,
     /// Datagrams that the sender's full socket refused.
-    pub own_drops: u64,
+    pub send_refused: u64,
     /// Datagrams that planes refused, by reason ([`Refusal::ALL`]).
-    pub refused: [u64; Refusal::ALL.len()],
+    pub refused_by_planes: [u64; Refusal::ALL.len()],
     /// Sum of the counters of all planes.
-    pub planes: quorate_packets::plane::Counters,
+    pub plane_counters: quorate_packets::plane::Counters,
     pub introduced: u64,
     /// Introductions rejected because they were outdated or belonged to another process start.
-    pub not_introduced: u64,
+    pub stale_introductions: u64,
     /// Complete frames that name a sender other than that of their datagram, or that cannot be
     /// decoded.
-    pub frames_wrong: u64,
+    pub invalid_frames: u64,
     /// Number of times that a node became reachable by packets.
-    pub up: u64,
+    pub peer_up: u64,
     /// Number of times that a node became unreachable by packets.
-    pub down: u64,
+    pub peer_down: u64,
     /// Number of times that a node became reachable by multicast.
-    pub group_up: u64,
+    pub multicast_up: u64,
     /// Number of times that a node became unreachable by multicast.
-    pub group_down: u64,
+    pub multicast_down: u64,
     /// Number of times that a node lost multicast reception.
-    pub deaf: u64,
+    pub reception_losses: u64,
 }
 
-impl Counts {
+impl DatagramCounts {
     pub fn add(&mut self, other: &Self) {
-        let (a, b) = (&mut self.planes, &other.planes);
+        let (a, b) = (&mut self.plane_counters, &other.plane_counters);
         for (sum, more) in [
-            (&mut self.flown, other.flown),
+            (&mut self.sent, other.sent),
             (&mut self.lost, other.lost),
             (&mut self.blocked, other.blocked),
-            (&mut self.unheard, other.unheard),
-            (&mut self.repeated, other.repeated),
-            (&mut self.echoed, other.echoed),
+            (&mut self.undelivered, other.undelivered),
+            (&mut self.duplicated, other.duplicated),
+            (&mut self.delayed_copies, other.delayed_copies),
             (&mut self.flipped, other.flipped),
-            (&mut self.cut, other.cut),
-            (&mut self.own_drops, other.own_drops),
+            (&mut self.split, other.split),
+            (&mut self.send_refused, other.send_refused),
             (&mut self.introduced, other.introduced),
-            (&mut self.not_introduced, other.not_introduced),
-            (&mut self.frames_wrong, other.frames_wrong),
-            (&mut self.up, other.up),
-            (&mut self.down, other.down),
-            (&mut self.group_up, other.group_up),
-            (&mut self.group_down, other.group_down),
-            (&mut self.deaf, other.deaf),
+            (&mut self.stale_introductions, other.stale_introductions),
+            (&mut self.invalid_frames, other.invalid_frames),
+            (&mut self.peer_up, other.peer_up),
+            (&mut self.peer_down, other.peer_down),
+            (&mut self.multicast_up, other.multicast_up),
+            (&mut self.multicast_down, other.multicast_down),
+            (&mut self.reception_losses, other.reception_losses),
             (&mut a.frames_to_group, b.frames_to_group),
-            (&mut a.relayed, b.relayed),
-            (&mut a.changes, b.changes),
+            (&mut a.datagrams_forwarded, b.datagrams_forwarded),
+            (&mut a.path_changes, b.path_changes),
             (&mut a.frames_to_one, b.frames_to_one),
-            (&mut a.frames_refused, b.frames_refused),
+            (&mut a.frames_without_space, b.frames_without_space),
             (&mut a.frames_received, b.frames_received),
-            (&mut a.given_up, b.given_up),
+            (&mut a.datagrams_given_up, b.datagrams_given_up),
         ] {
             *sum += more;
         }
-        let refused = self.refused.iter_mut().zip(other.refused);
+        let refused = self.refused_by_planes.iter_mut().zip(other.refused_by_planes);
         refused.for_each(|(sum, more)| *sum += more);
     }
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for DatagramCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { planes, .. } = self;
+        let Self { plane_counters: planes, .. } = self;
         write!(
             f,
             "packets: {} frames to one, {} to the group, {} datagrams handed on, {} frames refused, {} received, {} wrong; {} introductions, {} not taken; \
@@ -231,28 +232,28 @@ impl fmt::Display for Counts {
              {} repeated, {} much later, {} flipped, {} cut, {} dropped by their sender; not taken:",
             planes.frames_to_one,
             planes.frames_to_group,
-            planes.relayed,
-            planes.frames_refused,
+            planes.datagrams_forwarded,
+            planes.frames_without_space,
             planes.frames_received,
-            self.frames_wrong,
+            self.invalid_frames,
             self.introduced,
-            self.not_introduced,
-            self.up,
-            self.down,
-            self.group_up,
-            self.group_down,
-            planes.given_up,
-            self.flown,
+            self.stale_introductions,
+            self.peer_up,
+            self.peer_down,
+            self.multicast_up,
+            self.multicast_down,
+            planes.datagrams_given_up,
+            self.sent,
             self.lost,
             self.blocked,
-            self.unheard,
-            self.repeated,
-            self.echoed,
+            self.undelivered,
+            self.duplicated,
+            self.delayed_copies,
             self.flipped,
-            self.cut,
-            self.own_drops,
+            self.split,
+            self.send_refused,
         )?;
-        let reasons = Refusal::ALL.into_iter().zip(self.refused);
+        let reasons = Refusal::ALL.into_iter().zip(self.refused_by_planes);
         reasons
             .filter(|(_, count)| *count > 0)
             .try_for_each(|(reason, count)| write!(f, " {} {count}", reason.name()))
@@ -262,35 +263,42 @@ impl fmt::Display for Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faults::calm_weather;
+    use crate::faults::calm_network;
 
     /// An arriving datagram is the one sent, a part of it, or a copy with a single flipped bit.
     #[test]
     fn fates_of_a_datagram_are_counted() {
         let air = DatagramFaults {
-            echoed_of_1000: 100,
+            delayed_copies_of_1000: 100,
             flipped_of_1000: 100,
             cut_of_1000: 100,
-            ..DatagramFaults::calm()
+            ..DatagramFaults::none()
         };
         let weather =
-            NetworkConditions { lost_of_1000: 100, repeated_of_1000: 100, ..calm_weather() };
-        let (mut dice, mut counts, datagram) = (Dice::new(1), Counts::default(), [7_u8; 100]);
+            NetworkConditions { lost_of_1000: 100, repeated_of_1000: 100, ..calm_network() };
+        let (mut dice, mut counts, datagram) =
+            (Dice::new(1), DatagramCounts::default(), [7_u8; 100]);
         let mut whole = 0;
         for _ in 0..1000 {
-            for (_, bytes) in air.fly(&weather, &mut dice, &datagram, &mut counts) {
+            for (_, bytes) in air.draw_deliveries(&weather, &mut dice, &datagram, &mut counts) {
                 whole += u64::from(bytes == datagram);
                 let changed = bytes.iter().map(|byte| (byte ^ 7).count_ones());
                 assert!(bytes.len() <= 100 && changed.sum::<u32>() <= 1);
             }
         }
-        let arrived = counts.flown - counts.lost + counts.repeated + counts.echoed;
-        assert!(whole >= arrived - counts.flipped - counts.cut && whole < arrived);
-        for count in [counts.lost, counts.repeated, counts.echoed, counts.flipped, counts.cut] {
+        let arrived = counts.sent - counts.lost + counts.duplicated + counts.delayed_copies;
+        assert!(whole >= arrived - counts.flipped - counts.split && whole < arrived);
+        for count in
+            [counts.lost, counts.duplicated, counts.delayed_copies, counts.flipped, counts.split]
+        {
             assert!((50..200).contains(&count), "{counts:?}");
         }
-        let nothing =
-            DatagramFaults::calm().fly(&calm_weather(), &mut dice, &datagram, &mut counts);
+        let nothing = DatagramFaults::none().draw_deliveries(
+            &calm_network(),
+            &mut dice,
+            &datagram,
+            &mut counts,
+        );
         assert_eq!(nothing, [(100, datagram.to_vec())]);
     }
 }

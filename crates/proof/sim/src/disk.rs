@@ -21,19 +21,19 @@ pub struct LogWrite {
 }
 
 /// Reads the log write at `at`; `None` if no complete log write begins there.
-pub fn read(disk: &MemoryDisk, at: Position) -> Option<LogWrite> {
+pub fn read_log_write(disk: &MemoryDisk, at: Position) -> Option<LogWrite> {
     let segment = disk.bytes(at.file)?;
     let from = usize::try_from(at.offset).ok()?;
-    parse(at, segment.get(from..)?)
+    parse_log_write(at, segment.get(from..)?)
 }
 
 /// Parses a log write of the segment's current epoch. Remains of earlier epochs are ignored.
-fn parse(at: Position, bytes: &[u8]) -> Option<LogWrite> {
+fn parse_log_write(at: Position, bytes: &[u8]) -> Option<LogWrite> {
     let header = Header::decode(bytes.get(..BLOCK)?).ok()?;
     if Position::from(header.place) != at {
         return None;
     }
-    let mut whole = bytes.get(..usize::try_from(header.length).ok()?)?.to_vec();
+    let mut whole = bytes.get(..usize::try_from(header.length_bytes).ok()?)?.to_vec();
     log_write::open(&header, &mut whole).ok()?;
     let records = Records::new(header.body_of(&whole));
     let records =
@@ -43,7 +43,7 @@ fn parse(at: Position, bytes: &[u8]) -> Option<LogWrite> {
 
 /// Reads all complete log writes with numbers in `seqs`. If two have the same number, the later
 /// segment wins, because the earlier write was cut off ([disk-4]).
-pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<LogWrite> {
+pub fn scan_log_writes(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<LogWrite> {
     let mut found = BTreeMap::new();
     let mut segment = None;
     for place in disk.written_blocks() {
@@ -52,7 +52,8 @@ pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<LogWrite> {
             _ => &mut segment.insert((place.file, disk.bytes(place.file).unwrap_or_default())).1,
         };
         let from = usize::try_from(place.offset).expect("a disk in memory fits in memory");
-        if let Some(write) = parse(place, &bytes[from..]).filter(|write| seqs.contains(&write.seq))
+        if let Some(write) =
+            parse_log_write(place, &bytes[from..]).filter(|write| seqs.contains(&write.seq))
         {
             found.insert(write.seq, write);
         }
@@ -74,7 +75,7 @@ pub fn log_writes_since(disk: &MemoryDisk, from: u64) -> Vec<(Position, usize)> 
         let header = bytes.get(at..).and_then(|bytes| Header::decode(bytes.get(..BLOCK)?).ok());
         let header =
             header.filter(|header| Position::from(header.place) == place && header.seq >= from);
-        found.extend(header.map(|header| (place, header.length as usize)));
+        found.extend(header.map(|header| (place, header.length_bytes as usize)));
     }
     found
 }
@@ -82,7 +83,7 @@ pub fn log_writes_since(disk: &MemoryDisk, from: u64) -> Vec<(Position, usize)> 
 /// Returns the blocks that may rot ([model-3]): blocks of the log older than the `newest` latest
 /// writes, and all blocks of other files. Blocks after the latest write belong to an earlier use of
 /// the segment, or to none. Empty if the log has fewer writes than that.
-pub fn old_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {
+pub fn rottable_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {
     let blocks = disk.written_blocks();
     let mut segment = None;
     let mut writes = Vec::new();
@@ -104,29 +105,29 @@ pub fn old_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {
 }
 
 /// Returns the positions and lengths of the log writes that consist of blocks that may rot.
-pub fn old_writes(disk: &MemoryDisk, newest: usize) -> Vec<(Position, u64)> {
-    let old = old_blocks(disk, newest);
+pub fn rottable_writes(disk: &MemoryDisk, newest: usize) -> Vec<(Position, u64)> {
+    let old = rottable_blocks(disk, newest);
     let heads = old.into_iter().filter(|place| place.file.family == Family::Log);
     let whole = heads.filter_map(|place| {
         let bytes = disk.bytes(place.file)?;
         let from = usize::try_from(place.offset).ok()?;
         let header = Header::decode(bytes.get(from..from + BLOCK)?).ok()?;
-        (Position::from(header.place) == place).then_some((place, u64::from(header.length)))
+        (Position::from(header.place) == place).then_some((place, u64::from(header.length_bytes)))
     });
     whole.collect()
 }
 
 /// Durable and released prefix of a node's log, in write order ([disk-2]).
 #[derive(Debug, Default)]
-pub struct Released {
+pub struct ReleasedWrites {
     next_write: u64,
-    early_writes: BTreeMap<u64, LogWrite>,
+    waiting_writes: BTreeMap<u64, LogWrite>,
 }
 
-impl Released {
+impl ReleasedWrites {
     /// Returns a prefix that ends before write `next`.
     pub fn new(next: u64) -> Self {
-        Self { next_write: next, early_writes: BTreeMap::new() }
+        Self { next_write: next, waiting_writes: BTreeMap::new() }
     }
 
     /// Returns the number of the first log write after the prefix.
@@ -137,9 +138,9 @@ impl Released {
     /// Records a log write that reached the disk. Returns the writes that are released as a result,
     /// in order.
     pub fn record_write(&mut self, write: LogWrite) -> Vec<LogWrite> {
-        self.early_writes.insert(write.seq, write);
+        self.waiting_writes.insert(write.seq, write);
         let mut out = Vec::new();
-        while let Some(write) = self.early_writes.remove(&self.next_write) {
+        while let Some(write) = self.waiting_writes.remove(&self.next_write) {
             self.next_write += 1;
             out.push(write);
         }

@@ -7,62 +7,62 @@ use quorate_replica::{front::ConnectionId, stream_front::StreamTag, testing::Del
 
 use crate::{
     front::StreamRequest,
-    network::Link,
-    workload::frame_client::{Answer as DeskAnswer, FrameRequest as DeskAsk},
+    network::LaneLink,
+    workload::frame_client::{FrameRequest as DeskAsk, NodeAnswer as DeskAnswer},
 };
 
 /// Event that happens at a scheduled time.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// A node runs a turn.
-    Turn {
+    RunTurn {
         node: usize,
         life: u64,
     },
     /// A fragment of a byte stream between two nodes may have arrived.
-    Piece(Link),
+    FragmentArrives(LaneLink),
     /// A datagram arrives at a node, addressed to the node or to the multicast group.
-    Datagram {
+    DatagramArrives {
         from: usize,
         to: usize,
-        by_group: bool,
+        is_multicast: bool,
         bytes: Vec<u8>,
     },
     /// Two nodes try to connect.
     Dial(usize, usize),
     /// A node disconnects a removed peer.
-    Part {
+    DisconnectRemoved {
         node: usize,
-        peer: usize,
+        removed_peer: usize,
     },
     /// A node notices a broken connection.
-    Down {
+    ConnectionDown {
         node: usize,
         life: u64,
         peer: usize,
         connection: u64,
     },
     /// A disk operation is complete.
-    Disk {
+    DiskOperationDone {
         node: usize,
         life: u64,
         operation: u64,
     },
-    Start(usize),
+    StartProcess(usize),
     /// A paused process resumes.
-    Resume {
+    ResumeProcess {
         node: usize,
         life: u64,
     },
     /// Bytes from a client reach a node.
-    ToNode {
+    BytesToNode {
         node: usize,
         life: u64,
         connection: ConnectionId,
         bytes: Vec<u8>,
     },
     /// Bytes from a node reach a client.
-    ToClient {
+    BytesToClient {
         client: usize,
         connection: ConnectionId,
         bytes: Vec<u8>,
@@ -73,84 +73,84 @@ pub(crate) enum Event {
         connection: ConnectionId,
     },
     /// A client sends its next request, or times out.
-    Client(usize),
+    ClientActs(usize),
     /// A stream client's request reaches a node.
-    ToStreams {
+    RequestToStreams {
         node: usize,
         life: u64,
         connection: ConnectionId,
         tag: StreamTag,
-        ask: StreamRequest,
+        request: StreamRequest,
     },
     /// A device client takes its next step.
-    FrameClient(usize),
+    FrameClientActs(usize),
     /// A request from a device client reaches a node.
-    ToDesk {
+    RequestToDesk {
         node: usize,
         life: u64,
         client: usize,
-        ask: DeskAsk,
+        request: DeskAsk,
     },
     /// A node's answer reaches a device client.
-    FromDesk {
+    AnswerFromDesk {
         client: usize,
         desk: (usize, u64),
         answer: DeskAnswer,
     },
     /// A reply reaches a stream client.
-    ToStreamer {
+    ReplyToStreamClient {
         client: usize,
         connection: ConnectionId,
-        heard: DeliveredEvent,
+        reply: DeliveredEvent,
     },
     /// A stream client notices that its connection is broken.
-    StreamerDown {
+    StreamClientDown {
         client: usize,
         connection: ConnectionId,
     },
     /// A stream client sends its next request, or times out.
-    Streamer(usize),
+    StreamClientActs(usize),
     /// The fault at this index in the settings happens.
-    Fault(usize),
+    InjectFault(usize),
     /// An operator sends a request about the group.
-    Operator,
+    OperatorActs,
     /// A link between two nodes is blocked or unblocked.
-    Block {
+    BlockLink {
         from: usize,
         to: usize,
-        blocked: bool,
+        is_blocked: bool,
     },
     /// An operator repairs a node whose disk failed.
-    Repair {
+    RepairNode {
         node: usize,
         life: u64,
     },
     /// An operator checks all nodes; only in act two.
-    Rounds,
+    CheckAllNodes,
     /// A slow disk returns to normal speed.
-    DiskCalm(usize),
+    DiskSpeedRestored(usize),
     /// A full disk has free space again.
-    DiskRoom(usize),
+    DiskSpaceRestored(usize),
     /// File descriptors are available again.
-    Descriptors(usize),
+    DescriptorsRestored(usize),
     /// An operator installs another release.
-    Release,
+    InstallRelease,
     /// The disk of a service fails.
     StoreFault,
     /// The disk of a service recovers.
-    StoreCalm(usize),
+    StoreRecovers(usize),
     /// A process stalls within a turn.
-    Stall,
+    StallProcess,
     /// An operator requests a scrub.
-    Scrub,
+    RequestScrub,
     /// A disk writes to the wrong position, or a small file is damaged.
-    Stray,
+    StrayWrite,
     /// A disk loses acknowledged data.
-    Lie,
+    DataLoss,
     /// A client requests a class other than the group's.
-    Class,
+    ClassRequest,
     /// A frame arrives at the station of a device or of a device client.
-    Frame {
+    FrameArrives {
         from: usize,
         to: usize,
         bytes: Vec<u8>,
@@ -158,35 +158,35 @@ pub(crate) enum Event {
     /// A device loses power.
     DeviceReset,
     /// A device is removed from the network.
-    DeviceTaken,
+    DeviceRemoved,
     /// A device stalls for a while.
     DeviceStall,
     /// A stalled device resumes.
     DeviceResume(usize),
     /// A sender that is not a device sends a frame to a station.
-    DeviceStranger,
+    StrangerFrame,
     /// A node loses multicast reception.
-    Deaf,
+    LoseReception,
     /// A plane changes its transport.
-    Way,
+    ChangeTransport,
     /// A node regains multicast reception.
-    Hears(usize),
+    RestoreReception(usize),
 }
 
 /// Future events by time. Events at the same time run in the order in which they were scheduled.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     events: BTreeMap<(Time, u64), Event>,
-    planned: u64,
+    scheduled_count: u64,
 }
 
 impl Schedule {
-    pub(crate) fn plan(&mut self, at: Time, event: Event) {
-        self.planned += 1;
-        self.events.insert((at, self.planned), event);
+    pub(crate) fn schedule_event(&mut self, at: Time, event: Event) {
+        self.scheduled_count += 1;
+        self.events.insert((at, self.scheduled_count), event);
     }
 
-    pub(crate) fn next_at(&self) -> Option<Time> {
+    pub(crate) fn next_time(&self) -> Option<Time> {
         let (&(at, _), _) = self.events.first_key_value()?;
         Some(at)
     }
@@ -198,7 +198,7 @@ impl Schedule {
     }
 
     /// Removes all events that match.
-    pub(crate) fn cancel(&mut self, wanted: impl Fn(&Event) -> bool) {
+    pub(crate) fn cancel_matching(&mut self, wanted: impl Fn(&Event) -> bool) {
         self.events.retain(|_, event| !wanted(event));
     }
 }

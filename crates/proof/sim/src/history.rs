@@ -2,7 +2,7 @@
 
 /// Operation of a client on one key. Values are unique within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
+pub enum KeyAction {
     /// SET without an expiry.
     Set(i64),
     /// SET with an expiry. The key may disappear at any time after it.
@@ -19,7 +19,7 @@ pub enum Act {
 
 /// Reply to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Answer {
+pub enum OperationReply {
     Ok,
     /// Value of the key, or `None` if the key does not exist.
     Value(Option<i64>),
@@ -36,38 +36,53 @@ pub enum Answer {
 pub struct Operation {
     pub key: String,
     pub client: usize,
-    pub act: Act,
-    /// Moment of the request, from [`History::moment`]. Moments are unique.
-    pub called: u64,
+    pub action: KeyAction,
+    /// Moment of the request, from [`ClientHistory::moment`]. Moments are unique.
+    pub called_at: u64,
     /// Moment of the reply; `u64::MAX` if there was none.
-    pub returned: u64,
-    pub answer: Answer,
+    pub returned_at: u64,
+    pub reply: OperationReply,
 }
 
 /// Operations of all clients. Leaves out those that were certainly not executed, and reads without
 /// a reply.
 #[derive(Debug, Default)]
-pub struct History {
-    moment: u64,
+pub struct ClientHistory {
+    last_moment: u64,
     operations: Vec<Operation>,
 }
 
-impl History {
+impl ClientHistory {
     /// Returns the next moment. Moments order requests and replies.
-    pub fn moment(&mut self) -> u64 {
-        self.moment += 1;
-        self.moment
+    pub fn next_moment(&mut self) -> u64 {
+        self.last_moment += 1;
+        self.last_moment
     }
 
     /// Records an operation that was called at `called` and ends now. The caller must not record
     /// operations that were certainly not executed. A read without a reply is dropped.
-    pub fn ended(&mut self, client: usize, key: &str, act: Act, called: u64, answer: Answer) {
-        let returned = if answer == Answer::Unknown { u64::MAX } else { self.moment() };
-        if answer == Answer::Unknown && act == Act::Get {
+    pub fn record_operation(
+        &mut self,
+        client: usize,
+        key: &str,
+        act: KeyAction,
+        called: u64,
+        answer: OperationReply,
+    ) {
+        let returned =
+            if answer == OperationReply::Unknown { u64::MAX } else { self.next_moment() };
+        if answer == OperationReply::Unknown && act == KeyAction::Get {
             return;
         }
         let key = key.to_owned();
-        self.operations.push(Operation { key, client, act, called, returned, answer });
+        self.operations.push(Operation {
+            key,
+            client,
+            action: act,
+            called_at: called,
+            returned_at: returned,
+            reply: answer,
+        });
     }
 
     pub fn operations(&self) -> &[Operation] {

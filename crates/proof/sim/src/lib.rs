@@ -32,4 +32,4 @@ pub mod words;
 pub mod workload;
 pub mod world;
 
-pub use report::{Report, run, run_with};
+pub use report::{RunReport, run, run_settings};

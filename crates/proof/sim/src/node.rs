@@ -29,26 +29,29 @@ use quorate_log::disk::MemoryDisk;
 use quorate_log::{LogOptions, Recovery};
 use quorate_node::{
     Identity, NodeHost,
-    boot::{BootError, BootStep, Parts, Question, Starter, boot},
-    founding::{FoundingSettings, Joined, Joining, JoiningError, Newcomer, Role, found_cluster},
-    host::{Founded, Host as _, Refused, TurnTimes},
-    identity::{Expected, IdentityError},
-    listener::Listener,
+    boot::{BootError, BootStep, MemoryRequest, NodeParts, Starter, boot},
+    founding::{
+        FirstStartRole, FoundingSettings, Joined, JoiningError, JoiningNode, Newcomer,
+        found_cluster,
+    },
+    host::{Founded, Host as _, JoinRefusal, TurnTimes},
+    identity::{ExpectedIdentity, IdentityError},
+    listener::EventListener,
 };
 use quorate_replica::{
     Clock as ReplicaClock,
     counters::Counters,
     events::Event,
     front::ConnectionId,
-    group::{As, asking::Ask},
+    group::{MemberRole, asking::GroupRequest},
     limits::Limits,
     open::{ReplicaOptions, Timeouts},
     replica::Replica,
-    rising::Raising,
+    rising::RaisePolicy,
     scrubbing::{ScrubOptions, report::ScrubStatus},
     service::{CommandId, Health, Imaged, LoadError, MetaChange, Scrubbed, StateMachine},
     stream_front::StreamTag,
-    tuner::Change,
+    tuner::SettingChange,
 };
 use quorate_stream::store::Layout;
 use quorate_wire::{Join, RefusalCode};
@@ -56,24 +59,25 @@ use quorate_wire::{Join, RefusalCode};
 use crate::ids::hash;
 pub use crate::ids::id;
 use crate::{
-    clock::Clock,
+    clock::NodeClock,
     device::Device,
     dice::Dice,
-    faults::Settings,
+    faults::RunSettings,
     front::{Fronts, StreamRequest as StreamAsk},
     side::PacketEndpoint,
-    workload::frame_client::{Answer as DeskAnswer, FrameRequest as DeskAsk},
+    workload::frame_client::{FrameRequest as DeskAsk, NodeAnswer as DeskAnswer},
 };
 
 /// Time for which a starting node waits for connections from peers before it leads alone. It
 /// exceeds any pause between attempts to connect, plus a handshake.
-const DIALLED_US: u64 = 150_000;
+const LEAD_ALONE_AFTER_US: u64 = 150_000;
 
 /// Maximum length of a command in the simulator. It is so small that clients exceed it.
 pub const COMMAND_BYTES_MAX: usize = 2048;
 
 /// Layout of streams on disk. Chunks and files are so small that they fill up.
-const STREAM_LAYOUT: Layout = Layout { unit_bytes: 4 << 10, chunk_bytes: 16 << 10, file_chunks: 8 };
+const STREAM_LAYOUT: Layout =
+    Layout { unit_bytes: 4 << 10, chunk_bytes: 16 << 10, chunks_per_file: 8 };
 
 /// Event of a service, recorded for the checkers.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +92,7 @@ pub enum ServiceEvent {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreDisk {
     /// Set if the disk has no space for writes.
-    pub full: bool,
+    pub is_full: bool,
     /// Set if the disk cannot be opened.
     pub is_missing: bool,
     /// Number of commands that the service executes before the disk becomes unreadable; `None` if
@@ -102,15 +106,15 @@ pub struct RecordingService {
     service: Service,
     service_events: Rc<RefCell<Vec<ServiceEvent>>>,
     disk: Rc<Cell<StoreDisk>>,
-    logged_to: Slot,
+    log_end: Slot,
     /// End of the slots that the disk of a persistent service may already contain.
-    kept_to: Rc<Cell<Slot>>,
+    disk_kept_to: Rc<Cell<Slot>>,
     /// Set if the service lost its state, so that its last reply is void and it must start over.
     has_lost_state: bool,
     /// Set if a file of the service is damaged in a part that has not been read since.
-    rotten: Rc<Cell<bool>>,
+    has_unread_damage: Rc<Cell<bool>>,
     /// Set if a scrub is currently reading the files of the service.
-    scrubbed: bool,
+    is_scrubbing: bool,
 }
 
 impl StateMachine for RecordingService {
@@ -149,7 +153,7 @@ impl StateMachine for RecordingService {
         if disk.is_missing {
             self.has_lost_state = true;
         }
-        match (self.has_lost_state, disk.is_missing, disk.full) {
+        match (self.has_lost_state, disk.is_missing, disk.is_full) {
             (true, true, _) => Health::Down("its disk is gone".to_owned()),
             (true, false, _) => {
                 self.has_lost_state = false;
@@ -168,15 +172,15 @@ impl StateMachine for RecordingService {
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
         assert!(!self.has_lost_state, "what counts for nothing is not committed");
         self.service.commit(applied_to, meta);
-        if applied_to <= self.logged_to {
-            self.kept_to.set(applied_to.max(self.kept_to.get()));
+        if applied_to <= self.log_end {
+            self.disk_kept_to.set(applied_to.max(self.disk_kept_to.get()));
         }
         let digest = applied_to.0.is_multiple_of(4).then(|| self.service.digest());
         self.service_events.borrow_mut().push(ServiceEvent::Applied(applied_to, digest));
     }
 
     fn logged(&mut self, to: Slot) {
-        self.logged_to = to;
+        self.log_end = to;
     }
 
     fn recovered(&mut self) -> (Slot, Vec<(Vec<u8>, Vec<u8>)>) {
@@ -200,11 +204,11 @@ impl StateMachine for RecordingService {
     }
 
     fn begin_image(&mut self) -> bool {
-        !self.has_lost_state && !self.rotten.get() && self.service.begin_image()
+        !self.has_lost_state && !self.has_unread_damage.get() && self.service.begin_image()
     }
 
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
-        if self.has_lost_state || self.rotten.get() {
+        if self.has_lost_state || self.has_unread_damage.get() {
             return Imaged::Failed;
         }
         self.service.next_image(bytes, each)
@@ -215,17 +219,17 @@ impl StateMachine for RecordingService {
     }
 
     fn begin_load(&mut self) -> Result<(), LoadError> {
-        self.may_load()?;
+        self.check_loadable()?;
         self.service.begin_load()
     }
 
     fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
-        self.may_load()?;
+        self.check_loadable()?;
         self.service.load(item)
     }
 
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
-        self.may_load()?;
+        self.check_loadable()?;
         self.service.finish_load(at, meta)?;
         let digest = Some(self.service.digest());
         self.service_events.borrow_mut().push(ServiceEvent::Applied(at, digest));
@@ -242,21 +246,21 @@ impl StateMachine for RecordingService {
 
     fn start_scrub(&mut self, bytes_per_second: u64) {
         self.service.start_scrub(bytes_per_second);
-        self.scrubbed = true;
+        self.is_scrubbing = true;
     }
 
     fn take_scrubbed(&mut self) -> Scrubbed {
         let mut scrubbed = self.service.take_scrubbed();
-        if std::mem::take(&mut self.scrubbed) && self.rotten.get() {
+        if std::mem::take(&mut self.is_scrubbing) && self.has_unread_damage.get() {
             scrubbed.damaged.push("a file of the store".to_owned());
         }
         scrubbed
     }
 
     fn renew(&mut self) -> Result<(), String> {
-        self.may_load().map_err(|error| error.to_string())?;
+        self.check_loadable().map_err(|error| error.to_string())?;
         self.has_lost_state = true;
-        self.rotten.set(false);
+        self.has_unread_damage.set(false);
         Ok(())
     }
 
@@ -266,14 +270,14 @@ impl StateMachine for RecordingService {
 }
 
 impl RecordingService {
-    fn may_load(&self) -> Result<(), LoadError> {
+    fn check_loadable(&self) -> Result<(), LoadError> {
         if self.has_lost_state {
             return Err(LoadError::Storage("its disk is gone".to_owned()));
         }
         Ok(())
     }
 
-    pub fn digest(&self) -> u128 {
+    pub fn state_digest(&self) -> u128 {
         self.service.digest()
     }
 }
@@ -297,42 +301,42 @@ pub enum Arrival {
         connection: u64,
     },
     /// A client opened a connection.
-    Opened(ConnectionId),
+    ClientOpened(ConnectionId),
     /// Bytes arrived from a client.
-    Bytes(ConnectionId, Vec<u8>),
+    ClientBytes(ConnectionId, Vec<u8>),
     /// A client closed its connection.
-    Closed(ConnectionId),
+    ClientClosed(ConnectionId),
     /// Operator request to hand over the leadership to a node, or to any node if `None`.
-    Transfer(Option<NodeId>),
-    Stop,
+    TransferRequest(Option<NodeId>),
+    StopRequest,
     /// Operator request to scrub with a rate limit, or with the node's own limit if `None`.
-    Scrub(Option<u64>),
+    ScrubRequest(Option<u64>),
     /// Request from a stream client.
-    Stream(ConnectionId, StreamTag, StreamAsk),
+    StreamRequest(ConnectionId, StreamTag, StreamAsk),
     /// Request about the group from an operator or a joining node.
-    Ask(u64, Ask),
+    GroupRequest(u64, GroupRequest),
     /// Request to execute the command with this number under a class other than the group's.
-    Class {
+    ClassRequest {
         number: u64,
         /// If true, the command is acknowledged once a quorum has it in memory, otherwise once a
         /// quorum has it on disk.
-        early: bool,
+        acknowledge_in_memory: bool,
     },
     /// Request from the device client with this index.
-    Desk(usize, DeskAsk),
+    DeskRequest(usize, DeskAsk),
 }
 
-pub struct Running {
+pub struct RunningProcess {
     /// Node host, which the reactor runs in production.
     pub host: Host,
     /// Arrivals that the process has not handled yet.
     pub inbox: VecDeque<Arrival>,
     /// Numbers of the connections known to the process, by peer index.
-    pub up: BTreeMap<usize, u64>,
+    pub peer_connections: BTreeMap<usize, u64>,
     /// Bytes of incomplete frames, by peer index and lane.
-    pub partial: BTreeMap<(usize, usize), Vec<u8>>,
+    pub partial_frames: BTreeMap<(usize, usize), Vec<u8>>,
     /// Requests that the front has not accepted yet.
-    pub requests: BTreeMap<ConnectionId, Vec<u8>>,
+    pub unaccepted_requests: BTreeMap<ConnectionId, Vec<u8>>,
     /// Service events that were not checked yet.
     pub service_events: Rc<RefCell<Vec<ServiceEvent>>>,
     /// Answers to device clients from the current turn.
@@ -346,14 +350,14 @@ pub struct Running {
 /// The node host used in production, on a simulated disk.
 pub type Host = NodeHost<MemoryDisk, RecordingService, Fronts>;
 
-impl Running {
+impl RunningProcess {
     fn new(host: Host, told: Rc<RefCell<Vec<ServiceEvent>>>) -> Self {
         Self {
             host,
             inbox: VecDeque::new(),
-            up: BTreeMap::new(),
-            partial: BTreeMap::new(),
-            requests: BTreeMap::new(),
+            peer_connections: BTreeMap::new(),
+            partial_frames: BTreeMap::new(),
+            unaccepted_requests: BTreeMap::new(),
             service_events: told,
             desk_answers: Vec::new(),
             packets: None,
@@ -374,15 +378,15 @@ pub struct TracedState {
     pub ballot: Ballot,
     pub decided_to: Slot,
     /// Position up to which the stream table was checked.
-    pub streams_to: Slot,
+    pub streams_checked_to: Slot,
     /// Counters of the node's device: slots assigned, decisions counted, withdrawals of slot
     /// assignment, values too long for the device, and values offered to other nodes' devices.
-    pub device: [u64; 5],
+    pub device_counters: [u64; 5],
     pub counters: Counters,
     /// Reason why the replica does not serve; `None` if it serves.
     pub error: Option<String>,
     /// A scrub is in progress, and the number of damaged places that all scrubs found.
-    pub scrubs: (bool, u64),
+    pub scrub_state: (bool, u64),
 }
 
 /// A node. Most of its state outlives its processes.
@@ -390,66 +394,66 @@ pub struct Node {
     pub index: usize,
     /// Disk with the node's data folder. Handles opened before a crash no longer work.
     pub disk: MemoryDisk,
-    pub clock: Clock,
+    pub clock: NodeClock,
     /// Number of process starts. Events meant for an earlier process are ignored.
-    pub life: u64,
+    pub start_count: u64,
     /// Device of the node, which outlives the process; `None` in runs without devices.
     pub device: Option<Device>,
     /// Running process; `None` while the node is down.
-    pub running: Option<Running>,
+    pub running: Option<RunningProcess>,
     /// Set if the node joined after the cluster was founded.
-    pub joined: bool,
+    pub joined_later: bool,
     /// Set if the node was removed from the group and switched off permanently.
-    pub retired: bool,
-    pub paused: bool,
+    pub is_retired: bool,
+    pub is_paused: bool,
     /// Time that the host reads from its clock within a turn.
-    pub reading: Arc<AtomicU64>,
+    pub clock_reading: Arc<AtomicU64>,
     /// Clock readings at the beginning of the current turn, while the process is stalled within the
     /// turn.
-    pub stalled: Option<TurnTimes>,
+    pub stalled_turn: Option<TurnTimes>,
     /// World time of the node's next turn.
-    pub turn_at: Option<Time>,
+    pub next_turn_at: Option<Time>,
     /// Numbers of the disk operations whose completion is scheduled.
-    pub planned: BTreeSet<u64>,
+    pub scheduled_operations: BTreeSet<u64>,
     /// Factor by which the node's disk is currently slowed down.
-    pub disk_factor: u64,
+    pub disk_slowdown: u64,
     /// Set if the next write to the disk fails.
-    pub disk_error: bool,
+    pub next_write_fails: bool,
     /// Set if a bit on the node's disk was flipped in this run.
     pub has_rotted: bool,
     /// Set if the disk loses acknowledged data at the next start.
-    pub disk_lies: bool,
+    pub loses_data_at_start: bool,
     /// Copies of identity and address book from earlier starts of the current incarnation.
-    pub(crate) copies: Vec<FolderCopy>,
+    pub(crate) folder_copies: Vec<FolderCopy>,
     /// Set if a test replaced the node's folder with an old copy, which peers cannot detect when
     /// the node starts.
-    pub set_back: bool,
+    pub was_set_back: bool,
     /// Small file that was most recently damaged.
     pub(crate) damaged_file: Option<DamagedFile>,
     /// Number of scrubs that were completed.
-    pub scrubs: u64,
-    pub scrubbed: ScrubStatus,
+    pub completed_scrubs: u64,
+    pub last_scrub_status: ScrubStatus,
     /// Number of disk changes after which the next process is killed.
-    pub dies_after: Option<u64>,
-    pub store: Rc<Cell<StoreDisk>>,
+    pub dies_after_changes: Option<u64>,
+    pub store_disk: Rc<Cell<StoreDisk>>,
     /// Set if a file of the node's service is damaged in a part that has not been read since. A
     /// starting process rebuilds every file.
-    pub store_rotten: Rc<Cell<bool>>,
+    pub store_has_unread_damage: Rc<Cell<bool>>,
     /// End of the slots that the disk of a persistent service may already contain.
-    pub kept_to: Rc<Cell<Slot>>,
+    pub disk_kept_to: Rc<Cell<Slot>>,
     /// Highest feature level that the installed release supports.
-    pub release: Level,
+    pub installed_release: Level,
     /// Highest feature level that the release of the current or last process supports.
-    pub release_running: Level,
+    pub running_release: Level,
     /// Set if a process of the newest release has run on this node.
-    pub ran_newest: bool,
+    pub ran_newest_release: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct DamagedFile {
     pub(crate) name: &'static str,
-    pub(crate) sound: Vec<u8>,
-    pub(crate) damaged: Vec<u8>,
+    pub(crate) sound_contents: Vec<u8>,
+    pub(crate) damaged_contents: Vec<u8>,
 }
 
 /// Copy of the small files in a folder.
@@ -461,14 +465,14 @@ pub(crate) struct FolderCopy {
 }
 
 /// Outcome of a process start.
-pub enum Start {
-    Runs(Box<StartDetails>),
+pub enum StartOutcome {
+    Started(Box<StartDetails>),
     /// The start cannot complete yet, for the reason given. Repeating the start is safe.
-    Waits(&'static str),
+    NotYet(&'static str),
     /// The release is too old for the data folder.
     TooOld,
     /// The process was killed during the start.
-    Died,
+    Killed,
 }
 
 /// Details of a successful start.
@@ -480,39 +484,39 @@ pub struct StartDetails {
 }
 
 impl Node {
-    pub fn new(index: usize, clock: Clock) -> Self {
+    pub fn new(index: usize, clock: NodeClock) -> Self {
         let disk = MemoryDisk::new();
-        disk.set_manual(true);
+        disk.set_manual_completion(true);
         Self {
             index,
             disk,
             clock,
-            life: 0,
+            start_count: 0,
             device: None,
             running: None,
-            joined: false,
-            retired: false,
-            paused: false,
-            reading: Arc::default(),
-            stalled: None,
-            turn_at: None,
-            planned: BTreeSet::new(),
-            disk_factor: 1,
-            disk_error: false,
+            joined_later: false,
+            is_retired: false,
+            is_paused: false,
+            clock_reading: Arc::default(),
+            stalled_turn: None,
+            next_turn_at: None,
+            scheduled_operations: BTreeSet::new(),
+            disk_slowdown: 1,
+            next_write_fails: false,
             has_rotted: false,
-            disk_lies: false,
-            copies: Vec::new(),
-            set_back: false,
+            loses_data_at_start: false,
+            folder_copies: Vec::new(),
+            was_set_back: false,
             damaged_file: None,
-            scrubs: 0,
-            scrubbed: ScrubStatus::default(),
-            dies_after: None,
-            store: Rc::default(),
-            store_rotten: Rc::default(),
-            kept_to: Rc::default(),
-            release: Level::NEWEST,
-            release_running: Level::NEWEST,
-            ran_newest: false,
+            completed_scrubs: 0,
+            last_scrub_status: ScrubStatus::default(),
+            dies_after_changes: None,
+            store_disk: Rc::default(),
+            store_has_unread_damage: Rc::default(),
+            disk_kept_to: Rc::default(),
+            installed_release: Level::NEWEST,
+            running_release: Level::NEWEST,
+            ran_newest_release: false,
         }
     }
 
@@ -523,20 +527,23 @@ impl Node {
     /// Returns the identity on the node's disk, even if no process is running; `None` before the
     /// first start is complete.
     pub fn identity(&self) -> Option<Identity<MemoryDisk>> {
-        Identity::open(self.disk.attach(), &Expected::default()).ok()
+        Identity::open(self.disk.reopen_after_crash(), &ExpectedIdentity::default()).ok()
     }
 
     /// Returns whether the node's disk records that the node was removed from the group.
     pub fn is_removed(&self) -> bool {
-        let opened = Identity::open(self.disk.attach(), &Expected::default());
+        let opened = Identity::open(self.disk.reopen_after_crash(), &ExpectedIdentity::default());
         matches!(opened, Err(IdentityError::Removed { .. }))
     }
 
     /// Returns whether the node's folder requires a newer release than the installed one.
     fn is_too_old(&self) -> bool {
-        let expected = Expected { supports: Some(self.release), ..Expected::default() };
+        let expected = ExpectedIdentity {
+            supported_level: Some(self.installed_release),
+            ..ExpectedIdentity::default()
+        };
         let opened = Identity::open(self.disk.clone(), &expected);
-        matches!(opened, Err(IdentityError::Level { .. }))
+        matches!(opened, Err(IdentityError::LevelUnsupported { .. }))
     }
 
     pub fn member(&self) -> Member {
@@ -548,16 +555,21 @@ impl Node {
     }
 
     /// Records the assigned id of a joining node on its disk.
-    pub fn join(&mut self, nonce: u64, role: As, joined: Joined) -> Result<(), JoiningError> {
-        let newcomer = Newcomer::prepare(self.disk.attach(), nonce)?;
+    pub fn record_join(
+        &mut self,
+        nonce: u64,
+        role: MemberRole,
+        joined: Joined,
+    ) -> Result<(), JoiningError> {
+        let newcomer = Newcomer::prepare(self.disk.reopen_after_crash(), nonce)?;
         newcomer.finish(&FoundingSettings::default(), role, joined)?;
-        self.joined = true;
+        self.joined_later = true;
         Ok(())
     }
 
     /// Returns the reading of the node's monotonic clock.
-    pub fn time(&self, world: Time) -> Time {
-        self.clock.time(world)
+    pub fn monotonic_time(&self, world: Time) -> Time {
+        self.clock.monotonic_time(world)
     }
 
     /// Starts a process as in production: at its first start the node obtains an identity from the
@@ -566,88 +578,88 @@ impl Node {
     pub fn start(
         &mut self,
         world: Time,
-        settings: &Settings,
+        settings: &RunSettings,
         dice: &mut Dice,
-        ask: &mut dyn FnMut(Join) -> Option<Result<Founded, Refused>>,
+        ask: &mut dyn FnMut(Join) -> Option<Result<Founded, JoinRefusal>>,
         recalled: Vec<(NodeId, Memory)>,
-    ) -> Result<Start, String> {
-        self.life += 1;
+    ) -> Result<StartOutcome, String> {
+        self.start_count += 1;
         self.clock.restart(world);
-        self.disk = self.disk.attach();
+        self.disk = self.disk.reopen_after_crash();
         self.disk.set_out_of_descriptors(false);
-        self.store_rotten.set(false);
-        let dies_after = self.dies_after.take();
+        self.store_has_unread_damage.set(false);
+        let dies_after = self.dies_after_changes.take();
         if let Some(steps) = dies_after {
-            self.disk.die_after(steps);
+            self.disk.die_after_changes(steps);
         }
-        self.planned.clear();
-        self.paused = false;
+        self.scheduled_operations.clear();
+        self.is_paused = false;
         let outcome = self.start_as(settings, dice, ask, recalled);
         if self.disk.is_alive() {
-            if matches!(outcome, Ok(Start::Waits(_))) {
+            if matches!(outcome, Ok(StartOutcome::NotYet(_))) {
                 // The next start repeats these disk changes, and dies at the same one.
-                self.dies_after = dies_after;
+                self.dies_after_changes = dies_after;
             }
             return outcome;
         }
         // The process was killed, so the result of its start is dropped.
         self.running = None;
-        Ok(Start::Died)
+        Ok(StartOutcome::Killed)
     }
 
     fn start_as(
         &mut self,
-        settings: &Settings,
+        settings: &RunSettings,
         dice: &mut Dice,
-        ask: &mut dyn FnMut(Join) -> Option<Result<Founded, Refused>>,
+        ask: &mut dyn FnMut(Join) -> Option<Result<Founded, JoinRefusal>>,
         recalled: Vec<(NodeId, Memory)>,
-    ) -> Result<Start, String> {
+    ) -> Result<StartOutcome, String> {
         if self.is_too_old() {
-            return Ok(Start::TooOld);
+            return Ok(StartOutcome::TooOld);
         }
         let Some(identity) = self.obtain_identity(settings, dice, ask)? else {
-            return Ok(Start::Waits("the founder"));
+            return Ok(StartOutcome::NotYet("the founder"));
         };
         let told = Rc::new(RefCell::new(Vec::new()));
         let service = RecordingService {
             service: Service::new(Box::new(MemoryStore::default())),
             service_events: Rc::clone(&told),
-            disk: Rc::clone(&self.store),
-            logged_to: Slot(0),
-            kept_to: Rc::clone(&self.kept_to),
+            disk: Rc::clone(&self.store_disk),
+            log_end: Slot(0),
+            disk_kept_to: Rc::clone(&self.disk_kept_to),
             has_lost_state: false,
-            rotten: Rc::clone(&self.store_rotten),
-            scrubbed: false,
+            has_unread_damage: Rc::clone(&self.store_has_unread_damage),
+            is_scrubbing: false,
         };
-        let parts = Parts {
+        let parts = NodeParts {
             service,
-            stored_to: |tap: &mut RecordingService| tap.kept_to.get(),
+            stored_to: |tap: &mut RecordingService| tap.disk_kept_to.get(),
             front: Fronts::new(RespFront::new(FrontSettings {
                 version: "sim".into(),
                 store: "memory".into(),
-                client_bytes_max: settings.client_memory,
+                client_bytes_max: settings.client_memory_bytes,
                 ..FrontSettings::default()
             })),
             listener: Box::new(NullListener),
         };
-        let mut starter = Simulated {
+        let mut starter = SimulatedEnvironment {
             settings,
-            release: self.release,
-            recalled,
+            release: self.installed_release,
+            remembered_logs: recalled,
             recovery: None,
             lost_reasons: Vec::new(),
         };
         let host = match boot(identity, parts, &mut starter) {
             Ok(host) => host,
-            Err(BootError::NoRoom) => return Ok(Start::Waits("room")),
+            Err(BootError::NoRoom) => return Ok(StartOutcome::NotYet("room")),
             Err(error) => return Err(error.to_string()),
         };
-        let (reading, mut host) = (Arc::clone(&self.reading), host);
-        host.lend_clock(ReplicaClock::new(move || Time(reading.load(Ordering::Relaxed))));
-        self.running = Some(Running::new(host, told));
-        self.release_running = self.release;
-        self.ran_newest |= self.release == Level::NEWEST;
-        Ok(Start::Runs(Box::new(StartDetails {
+        let (reading, mut host) = (Arc::clone(&self.clock_reading), host);
+        host.set_clock(ReplicaClock::new(move || Time(reading.load(Ordering::Relaxed))));
+        self.running = Some(RunningProcess::new(host, told));
+        self.running_release = self.installed_release;
+        self.ran_newest_release |= self.installed_release == Level::NEWEST;
+        Ok(StartOutcome::Started(Box::new(StartDetails {
             recovery: starter.recovery.ok_or("the boot recovered nothing")?,
             lost_reasons: starter.lost_reasons,
         })))
@@ -657,9 +669,9 @@ impl Node {
     /// not answer, or fails to admit the node.
     fn obtain_identity(
         &self,
-        settings: &Settings,
+        settings: &RunSettings,
         dice: &mut Dice,
-        ask: &mut dyn FnMut(Join) -> Option<Result<Founded, Refused>>,
+        ask: &mut dyn FnMut(Join) -> Option<Result<Founded, JoinRefusal>>,
     ) -> Result<Option<Identity<MemoryDisk>>, String> {
         let wanted = start_parameters(settings, self.id());
         let home = self.disk.clone();
@@ -669,11 +681,13 @@ impl Node {
         }
         let (word, nonce) = (u128::from(dice.word()), dice.word());
         let settled = match wanted.role() {
-            Some(Role::Founder { node }) => found_cluster(home, &wanted, node, "", word, nonce)
-                .map_err(|error| error.to_string())?,
-            Some(Role::Joiner { node, .. }) => {
+            Some(FirstStartRole::Founder { node }) => {
+                found_cluster(home, &wanted, node, "", word, nonce)
+                    .map_err(|error| error.to_string())?
+            }
+            Some(FirstStartRole::Joiner { node, .. }) => {
                 let joining =
-                    Joining::prepare(home, node, nonce).map_err(|error| error.to_string())?;
+                    JoiningNode::prepare(home, node, nonce).map_err(|error| error.to_string())?;
                 match ask(joining.request(&wanted)) {
                     Some(Ok(founded)) => {
                         joining.finish(&wanted, founded).map_err(|error| error.to_string())?
@@ -693,31 +707,31 @@ impl Node {
     /// Kills the process. Its memory is lost, and the disk retains only what it guarantees.
     pub fn kill(&mut self, dice: &mut Dice) {
         self.running = None;
-        self.stalled = None;
-        self.life += 1;
-        self.turn_at = None;
-        self.paused = false;
+        self.stalled_turn = None;
+        self.start_count += 1;
+        self.next_turn_at = None;
+        self.is_paused = false;
         self.disk.crash(dice.word());
-        self.planned.clear();
+        self.scheduled_operations.clear();
     }
 }
 
 /// Environment for starting a node with the settings for the run.
-struct Simulated<'a> {
-    settings: &'a Settings,
+struct SimulatedEnvironment<'a> {
+    settings: &'a RunSettings,
     release: Level,
     /// Records of this node's log on other nodes.
-    recalled: Vec<(NodeId, Memory)>,
+    remembered_logs: Vec<(NodeId, Memory)>,
     recovery: Option<Recovery>,
     lost_reasons: Vec<String>,
 }
 
-impl Starter for Simulated<'_> {
+impl Starter for SimulatedEnvironment<'_> {
     fn choose_log(&self, options: &mut LogOptions, class: Class) {
         options.segment_bytes = self.settings.segment_bytes;
         options.write_bytes_max = 16 << 10;
-        options.depth = self.settings.depth;
-        options.spare_segments = self.settings.spare_segments();
+        options.writes_in_flight_max = self.settings.inflight_writes_max;
+        options.spare_segments = self.settings.spare_segment_count();
         if class == Class::Volatile {
             options.linger_bytes = 2 << 10;
         }
@@ -725,32 +739,33 @@ impl Starter for Simulated<'_> {
 
     fn choose_replica(&self, options: &mut ReplicaOptions) {
         let settings = self.settings;
-        options.supports = self.release;
-        options.raising = settings
-            .releases
-            .map(|releases| releases.raise_ms)
-            .or(settings.classes_us.or(settings.leases.map(|_| 0)).map(|_| 0))
-            .map_or(Raising::Hold, Raising::After);
+        options.supported_level = self.release;
+        options.raise_policy = settings
+            .release_changes
+            .map(|releases| releases.raise_delay_ms)
+            .or(settings.class_request_interval_us.or(settings.leases.map(|_| 0)).map(|_| 0))
+            .map_or(RaisePolicy::OnRequest, RaisePolicy::AfterDelay);
         options.timeouts = Timeouts::default();
         options.command_bytes_max = COMMAND_BYTES_MAX;
         options.client_timeout_ms = settings.client_timeout_ms;
         options.inflight_max = settings.inflight_max;
-        options.thrifty = settings.thrifty;
-        options.votes = quorate_replica::routing::Votes::Set(settings.votes.clone());
+        options.is_thrifty = settings.is_thrifty;
+        options.vote_route =
+            quorate_replica::routing::VoteRoute::Fixed(settings.vote_route.clone());
         options.window_slots = settings.window_slots;
-        options.limits = limits(settings);
-        options.tuning = settings.tuning;
-        options.snapshots = settings.snapshots;
+        options.limits = queue_limits(settings);
+        options.tuning = settings.batch_tuning;
+        options.snapshots = settings.snapshot_options;
         options.leases = settings.leases;
-        options.alone_us = DIALLED_US;
-        if let Some(scrubs) = &settings.scrubs {
+        options.lead_alone_after_us = LEAD_ALONE_AFTER_US;
+        if let Some(scrubs) = &settings.scrub_settings {
             options.scrub = ScrubOptions {
-                every_ms: scrubs.every_ms,
+                interval_ms: scrubs.interval_ms,
                 bytes_per_second: scrubs.bytes_per_second,
             };
         }
-        options.clock_drift_ppm = settings.drift_ppm.max(options.clock_drift_ppm);
-        if let Some(streams) = &settings.streams {
+        options.clock_drift_ppm = settings.clock_drift_ppm.max(options.clock_drift_ppm);
+        if let Some(streams) = &settings.stream_load {
             options.stream_layout = STREAM_LAYOUT;
             options.stream_limits.dirty_bytes_max = streams.dirty_bytes_max;
             options.stream_limits.gathered_bytes_max = streams.dirty_bytes_max / 2;
@@ -760,17 +775,17 @@ impl Starter for Simulated<'_> {
 
     fn report_step(&mut self, step: BootStep<'_>) {
         match step {
-            BootStep::Lost(places) => self.lost_reasons = places.to_vec(),
-            BootStep::Recovered(recovery) => self.recovery = Some(recovery.clone()),
-            BootStep::Disk(_)
-            | BootStep::Reading(_)
-            | BootStep::Forgot(_)
-            | BootStep::Replaced(_) => {}
+            BootStep::LostVotes(places) => self.lost_reasons = places.to_vec(),
+            BootStep::LogRecovered(recovery) => self.recovery = Some(recovery.clone()),
+            BootStep::DiskOpened(_)
+            | BootStep::ReadingLog(_)
+            | BootStep::MayHaveForgotten(_)
+            | BootStep::NewIncarnation(_) => {}
         }
     }
 
-    fn request_memories(&mut self, _: &Question<'_>) -> Vec<(NodeId, Memory)> {
-        self.recalled.clone()
+    fn request_memories(&mut self, _: &MemoryRequest<'_>) -> Vec<(NodeId, Memory)> {
+        self.remembered_logs.clone()
     }
 
     /// Never waits, because the world repeats the whole start later.
@@ -782,35 +797,35 @@ impl Starter for Simulated<'_> {
 /// Listener that ignores all events, because the trace inspects the replica directly.
 struct NullListener;
 
-impl Listener for NullListener {
-    fn notice(&mut self, _: &str) {}
+impl EventListener for NullListener {
+    fn on_notice(&mut self, _: &str) {}
 
-    fn change(&mut self, _: &Change) {}
+    fn on_tuning_change(&mut self, _: &SettingChange) {}
 
-    fn event(&mut self, _: Time, _: &Event, _: Option<&str>) {}
+    fn on_event(&mut self, _: Time, _: &Event, _: Option<&str>) {}
 
     fn end_turn(&mut self, _: Time) {}
 }
 
 /// Returns the start parameters of a node, including the full member list.
-pub fn start_parameters(settings: &Settings, node: NodeId) -> FoundingSettings {
+pub fn start_parameters(settings: &RunSettings, node: NodeId) -> FoundingSettings {
     let member = |index| (id(index), format!("n{}:1", index + 1));
     FoundingSettings {
-        expected: Expected {
+        expected: ExpectedIdentity {
             node: Some(node),
             class: Some(settings.class),
             store: Some("memory".to_owned()),
-            supports: None,
+            supported_level: None,
         },
-        cluster: (0..settings.nodes).map(member).collect(),
+        cluster: (0..settings.founding_member_count).map(member).collect(),
         store_default: "memory".to_owned(),
-        terms: settings.terms.clone(),
+        terms: settings.founding_terms.clone(),
     }
 }
 
 /// Returns the capacities of a replica's queues.
-pub fn limits(settings: &Settings) -> Limits {
-    if !settings.tiny_queues {
+pub fn queue_limits(settings: &RunSettings) -> Limits {
+    if !settings.has_tiny_queues {
         return Limits::default();
     }
     Limits {

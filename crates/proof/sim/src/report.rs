@@ -7,55 +7,55 @@ use std::{
 
 use crate::{
     check::Violation,
-    faults::Settings,
+    faults::RunSettings,
     network::Carrier,
-    world::{Counts, World},
+    world::{EventCounts, World},
 };
 
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct RunReport {
     pub seed: u64,
-    pub steps: u64,
-    pub settings: Settings,
+    pub event_count: u64,
+    pub settings: RunSettings,
     /// First violation; `None` if all properties held.
     pub violation: Option<Violation>,
-    pub lines: Vec<String>,
+    pub trace_lines: Vec<String>,
     /// Hash of the trace. Identical runs have identical hashes.
     pub trace_hash: u64,
-    pub counts: Counts,
+    pub event_counts: EventCounts,
     /// Numbers of requests answered, requests refused, and requests with an unknown outcome.
-    pub requests: [u64; 3],
+    pub request_outcomes: [u64; 3],
     /// Virtual time that elapsed, in milliseconds.
     pub virtual_ms: u64,
 }
 
-impl Report {
+impl RunReport {
     /// Returns the command that repeats this run. Valid only for a run that was not shrunk.
-    pub fn replay(&self) -> String {
-        format!("quorate sim --seed {} --steps {}", self.seed, self.steps)
+    pub fn replay_command(&self) -> String {
+        format!("quorate sim --seed {} --steps {}", self.seed, self.event_count)
     }
 
-    pub fn holds(&self) -> bool {
+    pub fn has_no_violation(&self) -> bool {
         self.violation.is_none()
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for RunReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let settings = &self.settings;
         writeln!(
             f,
             "seed {}: {} nodes, {:?}, {:?}, depth {}, {:?}",
             self.seed,
-            settings.nodes,
+            settings.founding_member_count,
             settings.class,
-            settings.losses,
-            settings.depth,
-            settings.weather.carrier
+            settings.loss_scope,
+            settings.inflight_writes_max,
+            settings.network_conditions.carrier
         )?;
         let Some(violation) = &self.violation else {
-            let [answered, refused, unknown] = self.requests;
-            let counts = &self.counts;
+            let [answered, refused, unknown] = self.request_outcomes;
+            let counts = &self.event_counts;
             write!(
                 f,
                 "all properties held: {} events, {} ms, {answered} requests answered, {refused} refused, \
@@ -65,51 +65,51 @@ impl fmt::Display for Report {
                 self.virtual_ms,
                 counts.elections,
                 counts.kills,
-                counts.stops,
-                counts.resets,
+                counts.clean_stops,
+                counts.connection_resets,
                 counts.disk_errors,
-                counts.shed,
-                counts.snapshots,
-                counts.installs,
-                counts.trims,
+                counts.clients_shed,
+                counts.snapshots_taken,
+                counts.snapshots_installed,
+                counts.log_trims,
                 counts.joins,
-                counts.plans,
-                counts.retired
+                counts.plans_accepted,
+                counts.nodes_retired
             )?;
-            return match settings.weather.carrier {
-                Carrier::Packets { .. } => write!(f, "\n{}", counts.packets),
+            return match settings.network_conditions.carrier {
+                Carrier::Packets { .. } => write!(f, "\n{}", counts.datagram_counts),
                 Carrier::Streams | Carrier::Datagrams => Ok(()),
             };
         };
         let names: Vec<String> = settings
-            .faults
+            .fault_intervals
             .iter()
             .map(|(fault, mean)| format!("{fault:?}/{}ms", mean / 1000))
             .collect();
         writeln!(f, "faults: {}", names.join(" "))?;
-        for line in &self.lines {
+        for line in &self.trace_lines {
             writeln!(f, "{line}")?;
         }
         writeln!(f, "violated {violation}")?;
-        write!(f, "replay: {}", self.replay())
+        write!(f, "replay: {}", self.replay_command())
     }
 }
 
 /// Runs a seed with `steps` events in act one, followed by act two.
-pub fn run(seed: u64, steps: u64) -> Report {
-    run_with(Settings::draw(seed), steps)
+pub fn run(seed: u64, steps: u64) -> RunReport {
+    run_settings(RunSettings::draw(seed), steps)
 }
 
 /// Runs the given settings. A panic of production code counts as a violation.
-pub fn run_with(settings: Settings, steps: u64) -> Report {
+pub fn run_settings(settings: RunSettings, steps: u64) -> RunReport {
     run_world(World::new(settings), steps)
 }
 
 /// Runs a prepared world, for example one that retains more trace lines.
-pub fn run_world(mut world: World, steps: u64) -> Report {
+pub fn run_world(mut world: World, steps: u64) -> RunReport {
     let acts = AssertUnwindSafe(|| {
-        world.act_one(steps)?;
-        world.act_two()
+        world.run_act_one(steps)?;
+        world.run_act_two()
     });
     let violation = match catch_unwind(acts) {
         Ok(verdict) => verdict.err(),
@@ -121,15 +121,19 @@ pub fn run_world(mut world: World, steps: u64) -> Report {
             Some(Violation::new("panic", text.unwrap_or_else(|| "of an unknown kind".into())))
         }
     };
-    Report {
+    RunReport {
         seed: world.settings.seed,
-        steps,
+        event_count: steps,
         settings: world.settings.clone(),
         violation,
-        lines: world.trace.lines().map(str::to_owned).collect(),
-        trace_hash: world.trace.hash(),
-        counts: world.counts,
-        requests: [world.books.answered, world.books.refused, world.books.unknown],
+        trace_lines: world.trace.lines().map(str::to_owned).collect(),
+        trace_hash: world.trace.final_hash(),
+        event_counts: world.counts,
+        request_outcomes: [
+            world.client_records.answered_requests,
+            world.client_records.refused_requests,
+            world.client_records.unknown_requests,
+        ],
         virtual_ms: world.now.0 / 1000,
     }
 }
@@ -137,30 +141,30 @@ pub fn run_world(mut world: World, steps: u64) -> Report {
 /// Searches for a smaller run that violates the same property: fewer events, then fewer faults,
 /// then fewer clients. Makes at most a few dozen runs, and returns the original report if none of
 /// them violates the property.
-pub fn shrink(report: Report) -> Report {
+pub fn shrink(report: RunReport) -> RunReport {
     let Some(property) = report.violation.as_ref().map(|violation| violation.property) else {
         return report;
     };
-    let breaks = |settings: Settings, steps| {
-        let smaller = run_with(settings, steps);
+    let breaks = |settings: RunSettings, steps| {
+        let smaller = run_settings(settings, steps);
         let same = smaller.violation.as_ref().is_some_and(|found| found.property == property);
         same.then_some(smaller)
     };
     let mut best = report;
-    while best.steps > 1
-        && let Some(smaller) = breaks(best.settings.clone(), best.steps / 2)
+    while best.event_count > 1
+        && let Some(smaller) = breaks(best.settings.clone(), best.event_count / 2)
     {
         best = smaller;
     }
-    for index in (0..best.settings.faults.len()).rev() {
+    for index in (0..best.settings.fault_intervals.len()).rev() {
         let mut settings = best.settings.clone();
-        settings.faults.remove(index);
-        best = breaks(settings, best.steps).unwrap_or(best);
+        settings.fault_intervals.remove(index);
+        best = breaks(settings, best.event_count).unwrap_or(best);
     }
-    while best.settings.clients > 1 {
+    while best.settings.client_count > 1 {
         let mut settings = best.settings.clone();
-        settings.clients /= 2;
-        match breaks(settings, best.steps) {
+        settings.client_count /= 2;
+        match breaks(settings, best.event_count) {
             Some(smaller) => best = smaller,
             None => break,
         }

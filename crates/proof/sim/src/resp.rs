@@ -15,7 +15,7 @@ pub enum Reply {
 }
 
 /// Appends an encoded request.
-pub fn request(words: &[&[u8]], out: &mut Vec<u8>) {
+pub fn encode_request(words: &[&[u8]], out: &mut Vec<u8>) {
     out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     for word in words {
         out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
@@ -25,7 +25,7 @@ pub fn request(words: &[&[u8]], out: &mut Vec<u8>) {
 }
 
 /// Decodes the first reply in `bytes` and returns it with its length; `None` if it is incomplete.
-pub fn parse(bytes: &[u8]) -> Result<Option<(Reply, usize)>, String> {
+pub fn decode_reply(bytes: &[u8]) -> Result<Option<(Reply, usize)>, String> {
     let Some(end) = bytes.windows(2).position(|two| two == b"\r\n") else {
         return Ok(None);
     };
@@ -54,7 +54,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Reply, usize)>, String> {
             };
             let (mut list, mut used) = (Vec::new(), used);
             for _ in 0..count {
-                let Some((one, more)) = parse(&bytes[used..])? else {
+                let Some((one, more)) = decode_reply(&bytes[used..])? else {
                     return Ok(None);
                 };
                 list.push(one);

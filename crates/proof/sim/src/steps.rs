@@ -2,7 +2,7 @@
 //! xtask tla --trace`.
 //!
 //! Some lines record state on stable storage (`round`, `promise`, `vote`, `learned`), others
-//! messages (`asks`, `answers`, `proposes`, `votes`) or knowledge (`decides`). Each message appears
+//! messages (`asks`, `answers`, `proposes`, `votes`) or knowledge (`record_decided`). Each message appears
 //! once, however often it is resent. The manual is `docs/spec/tla/README.md`.
 
 use std::{
@@ -23,28 +23,29 @@ use quorate_core::{
 
 /// Recorder of the steps in a run.
 #[derive(Debug)]
-pub(crate) struct Steps {
+pub(crate) struct StepRecorder {
     text: String,
-    explained: BTreeSet<String>,
+    explained_steps: BTreeSet<String>,
     decided: BTreeMap<usize, Slot>,
 }
 
-impl Steps {
+impl StepRecorder {
     /// Returns the initial state of a group with founding configuration `founding`.
     pub(crate) fn new(founding: &Configuration) -> Self {
         let mut members = String::new();
         for voter in founding.members() {
             let comma = if members.is_empty() { "" } else { "," };
-            let (who, weight, auxiliary) = (member(voter.member), voter.weight, voter.auxiliary);
+            let (who, weight, auxiliary) =
+                (member_json(voter.member), voter.weight, voter.auxiliary);
             let _ = write!(members, "{comma}[{who},{weight},{auxiliary}]");
         }
         let durable = founding.class() == Class::Durable;
-        let rule = rule(founding.rule());
+        let rule = rule_json(founding.rule());
         Self {
             text: format!(
                 "{{\"do\":\"founds\",\"durable\":{durable},\"rule\":{rule},\"members\":[{members}]}}\n"
             ),
-            explained: BTreeSet::new(),
+            explained_steps: BTreeSet::new(),
             decided: BTreeMap::new(),
         }
     }
@@ -54,97 +55,101 @@ impl Steps {
     }
 
     /// Records that a log record of a member, and all records before it, are on stable storage.
-    pub(crate) fn wrote(&mut self, by: Member, record: &Record) {
+    pub(crate) fn record_write(&mut self, by: Member, record: &Record) {
         let rest = match record {
-            Record::Round { ballot } => format!("\"round\",{},{}", of(by), in_ballot(*ballot)),
-            Record::Promise { ballot } => format!("\"promise\",{},{}", of(by), in_ballot(*ballot)),
+            Record::Round { ballot } => {
+                format!("\"round\",{},{}", by_member_json(by), ballot_json(*ballot))
+            }
+            Record::Promise { ballot } => {
+                format!("\"promise\",{},{}", by_member_json(by), ballot_json(*ballot))
+            }
             Record::Vote { ballot, range, value } => {
-                let what = over_slots(*range, value);
-                format!("\"vote\",{},{},{what}", of(by), in_ballot(*ballot))
+                let what = range_value_json(*range, value);
+                format!("\"vote\",{},{},{what}", by_member_json(by), ballot_json(*ballot))
             }
             Record::Decided { range, value } => {
-                format!("\"learned\",{},{}", of(by), over_slots(*range, value))
+                format!("\"learned\",{},{}", by_member_json(by), range_value_json(*range, value))
             }
         };
-        self.line(&rest);
+        self.push_step(&rest);
     }
 
     /// Records a message sent by a member.
-    pub(crate) fn sent(&mut self, by: Member, message: &Message) {
+    pub(crate) fn record_sent(&mut self, by: Member, message: &Message) {
         let rest = match message {
             Message::Phase1a { ballot, from } => {
-                format!("\"asks\",{},{},\"from\":{from}", of(by), in_ballot(*ballot))
+                format!("\"asks\",{},{},\"from\":{from}", by_member_json(by), ballot_json(*ballot))
             }
-            Message::Phase1b(promise) => answers(by, promise),
+            Message::Phase1b(promise) => promise_json(by, promise),
             Message::Phase2a(proposal) => format!(
                 "\"proposes\",{},{},{}",
-                of(by),
-                in_ballot(proposal.ballot),
-                over_slots(proposal.range, &proposal.value)
+                by_member_json(by),
+                ballot_json(proposal.ballot),
+                range_value_json(proposal.range, &proposal.value)
             ),
             Message::Phase2b(vote) if vote.from < vote.durable_to => format!(
                 "\"votes\",{},{},\"from\":{},\"to\":{}",
-                of(by),
-                in_ballot(vote.ballot),
+                by_member_json(by),
+                ballot_json(vote.ballot),
                 vote.from,
                 vote.durable_to
             ),
             _ => return,
         };
-        if self.explained.insert(rest.clone()) {
-            self.line(&rest);
+        if self.explained_steps.insert(rest.clone()) {
+            self.push_step(&rest);
         }
     }
 
     /// Records that a node knows that all slots below `to` are decided.
-    pub(crate) fn decides(&mut self, node: usize, to: Slot) {
+    pub(crate) fn record_decided(&mut self, node: usize, to: Slot) {
         let known = self.decided.entry(node).or_insert(Slot::FIRST);
         if *known < to {
             *known = to;
-            self.line(&format!("\"decides\",\"node\":{},\"to\":{to}", node + 1));
+            self.push_step(&format!("\"decides\",\"node\":{},\"to\":{to}", node + 1));
         }
     }
 
-    fn line(&mut self, rest: &str) {
+    fn push_step(&mut self, rest: &str) {
         let _ = writeln!(self.text, "{{\"do\":{rest}}}");
     }
 }
 
-fn answers(by: Member, promise: &Phase1b) -> String {
+fn promise_json(by: Member, promise: &Phase1b) -> String {
     let mut extents = String::new();
     for extent in &promise.extents {
         let comma = if extents.is_empty() { "" } else { "," };
-        let what = over_slots(extent.range, &extent.value);
-        let _ = write!(extents, "{comma}{{{},{what}}}", in_ballot(extent.ballot));
+        let what = range_value_json(extent.range, &extent.value);
+        let _ = write!(extents, "{comma}{{{},{what}}}", ballot_json(extent.ballot));
     }
     format!(
         "\"answers\",{},{},\"from\":{},\"floor\":{},\"extents\":[{extents}]",
-        of(by),
-        in_ballot(promise.ballot),
+        by_member_json(by),
+        ballot_json(promise.ballot),
         promise.from,
         promise.floor
     )
 }
 
-fn member(member: Member) -> String {
+fn member_json(member: Member) -> String {
     format!("{},{}", member.node, member.incarnation.0)
 }
 
-fn of(by: Member) -> String {
-    format!("\"by\":[{}]", member(by))
+fn by_member_json(by: Member) -> String {
+    format!("\"by\":[{}]", member_json(by))
 }
 
-fn in_ballot(ballot: Ballot) -> String {
+fn ballot_json(ballot: Ballot) -> String {
     let Ballot { era, round, node } = ballot;
     format!("\"ballot\":[{},{},{node}]", era.0, round)
 }
 
-fn over_slots(range: SlotRange, what: &Value) -> String {
+fn range_value_json(range: SlotRange, what: &Value) -> String {
     let value = value(what);
     format!("\"from\":{},\"to\":{},\"value\":{value}", range.from, range.to)
 }
 
-fn rule(rule: QuorumRule) -> String {
+fn rule_json(rule: QuorumRule) -> String {
     match rule {
         QuorumRule::Flexible { phase1, phase2 } => format!("[{phase1},{phase2}]"),
         QuorumRule::Majority | QuorumRule::Grid { .. } => format!("\"{rule}\""),
@@ -161,15 +166,15 @@ fn value(value: &Value) -> String {
         };
     };
     let what = match change {
-        Change::Increment(who) => format!("\"up\",\"who\":[{}]", member(*who)),
-        Change::Decrement(who) => format!("\"down\",\"who\":[{}]", member(*who)),
+        Change::Increment(who) => format!("\"up\",\"who\":[{}]", member_json(*who)),
+        Change::Decrement(who) => format!("\"down\",\"who\":[{}]", member_json(*who)),
         Change::Multiply(factor) => format!("\"times\",\"factor\":{factor}"),
         Change::Divide(factor) => format!("\"by\",\"factor\":{factor}"),
         Change::Remove(node) => format!("\"remove\",\"node\":{node}"),
         Change::Role { member: who, auxiliary } => {
-            format!("\"role\",\"who\":[{}],\"auxiliary\":{auxiliary}", member(*who))
+            format!("\"role\",\"who\":[{}],\"auxiliary\":{auxiliary}", member_json(*who))
         }
-        Change::Rule(to) => format!("\"rule\",\"rule\":{}", rule(*to)),
+        Change::Rule(to) => format!("\"rule\",\"rule\":{}", rule_json(*to)),
     };
     format!("{{\"era\":{},\"change\":{what}}}", era.0)
 }

@@ -11,22 +11,28 @@ pub const LINES_KEPT: usize = 50;
 
 /// Trace of a run, consisting of its last lines and a hash over all lines.
 #[derive(Debug)]
-pub struct Trace {
+pub struct RunTrace {
     lines: VecDeque<String>,
     /// Maximum number of retained lines.
-    pub keep: usize,
-    hash: u64,
-    count: u64,
+    pub retained_max: usize,
+    running_hash: u64,
+    line_count: u64,
     /// Set if every frame is traced with its contents.
-    pub frames: bool,
+    pub traces_frames: bool,
 }
 
-impl Trace {
+impl RunTrace {
     pub fn new(keep: usize) -> Self {
-        Self { lines: VecDeque::new(), keep, hash: 0, count: 0, frames: false }
+        Self {
+            lines: VecDeque::new(),
+            retained_max: keep,
+            running_hash: 0,
+            line_count: 0,
+            traces_frames: false,
+        }
     }
 
-    pub fn line(&mut self, now: Time, who: &str, what: &str, detail: fmt::Arguments<'_>) {
+    pub fn add_line(&mut self, now: Time, who: &str, what: &str, detail: fmt::Arguments<'_>) {
         let line = format!(
             "{:>4}.{:06} {who:<5} {what:<8} {detail}",
             now.0 / 1_000_000,
@@ -35,10 +41,10 @@ impl Trace {
         for chunk in line.as_bytes().chunks(8) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            self.hash = mix(self.hash ^ u64::from_le_bytes(word)).wrapping_add(1);
+            self.running_hash = mix(self.running_hash ^ u64::from_le_bytes(word)).wrapping_add(1);
         }
-        self.count += 1;
-        if self.lines.len() >= self.keep {
+        self.line_count += 1;
+        if self.lines.len() >= self.retained_max {
             self.lines.pop_front();
         }
         self.lines.push_back(line.trim_end().to_owned());
@@ -50,7 +56,7 @@ impl Trace {
     }
 
     /// Returns the hash over all lines. Identical runs have identical hashes.
-    pub fn hash(&self) -> u64 {
-        mix(self.hash ^ self.count)
+    pub fn final_hash(&self) -> u64 {
+        mix(self.running_hash ^ self.line_count)
     }
 }

@@ -8,20 +8,20 @@ use quorate_replica::front::ConnectionId;
 /// Connections that clients have opened.
 #[derive(Debug, Default)]
 pub(crate) struct ClientConnections {
-    last: u64,
+    last_connection: u64,
     last_arrival: BTreeMap<ConnectionId, Time>,
 }
 
 impl ClientConnections {
     /// Opens a connection and returns its id.
     pub(crate) fn open(&mut self) -> ConnectionId {
-        self.last += 1;
-        ConnectionId(self.last)
+        self.last_connection += 1;
+        ConnectionId(self.last_connection)
     }
 
     /// Returns the arrival time of data that is due at `at`. The data is delayed if necessary, so
     /// that bytes on one connection remain in order.
-    pub(crate) fn arrival(&mut self, connection: ConnectionId, at: Time) -> Time {
+    pub(crate) fn schedule_arrival(&mut self, connection: ConnectionId, at: Time) -> Time {
         let last = self.last_arrival.entry(connection).or_default();
         *last = at.max(last.plus_us(1));
         *last

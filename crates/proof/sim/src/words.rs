@@ -8,11 +8,11 @@ use quorate_core::{
 use quorate_wire::Frame;
 
 /// Formats the contents of a frame.
-pub fn frame(frame: &Frame<'_>) -> String {
+pub fn describe_frame(frame: &Frame<'_>) -> String {
     match frame {
         Frame::Protocol { message, bytes } => {
             let with = bytes.map(|bytes| format!(", with {} bytes", bytes.len()));
-            message_words(message) + &with.unwrap_or_default()
+            describe_message(message) + &with.unwrap_or_default()
         }
         Frame::Forward { value, bytes } => {
             format!("please propose {value}, with {} bytes", bytes.len())
@@ -36,7 +36,7 @@ pub fn frame(frame: &Frame<'_>) -> String {
                 "from slot {from} on no node needs bytes of stream {owner}/{boot}/{number} below {below}"
             )
         }
-        Frame::Applied { to, digest } => {
+        Frame::Applied { to, state_digest: digest } => {
             format!("everything applied below {to} has digest {digest:016x}")
         }
         Frame::SnapshotAsk { at, .. } if *at == Slot(0) => "which snapshot is there?".to_owned(),
@@ -54,12 +54,12 @@ pub fn frame(frame: &Frame<'_>) -> String {
     }
 }
 
-fn message_words(message: &Message) -> String {
+fn describe_message(message: &Message) -> String {
     match message {
         Message::Phase1a { ballot, from } => format!("1a ballot {ballot} from slot {from}"),
         Message::Phase1b(m) => {
             let votes: Vec<String> =
-                m.extents.iter().map(|vote| at(vote.range, &vote.value)).collect();
+                m.extents.iter().map(|vote| describe_value_at(vote.range, &vote.value)).collect();
             let votes = if votes.is_empty() { "no votes".to_owned() } else { votes.join(", ") };
             format!("1b ballot {}, floor {}, {votes}", m.ballot, m.floor)
         }
@@ -70,7 +70,7 @@ fn message_words(message: &Message) -> String {
             format!(
                 "2a ballot {}, {}, decided below {}",
                 m.ballot,
-                at(m.range, &m.value),
+                describe_value_at(m.range, &m.value),
                 m.decided_to
             )
         }
@@ -111,7 +111,7 @@ fn message_words(message: &Message) -> String {
         }
         Message::Transfer { ballot } => format!("lead instead of {ballot}"),
         Message::CatchupRequest { range } => format!("please teach slots {range}"),
-        Message::Learn { range, value } => format!("learn {}", at(*range, value)),
+        Message::Learn { range, value } => format!("learn {}", describe_value_at(*range, value)),
         Message::BelowStart { log_start } => format!("the log starts at slot {log_start} here"),
         Message::ReadRequest { id } => format!("read {id}: up to where?"),
         Message::ReadReply { id, slot } => format!("read {id}: below slot {slot}"),
@@ -127,7 +127,7 @@ fn message_words(message: &Message) -> String {
     }
 }
 
-fn at(range: SlotRange, value: &Value) -> String {
+fn describe_value_at(range: SlotRange, value: &Value) -> String {
     let many = if range.len() == 1 { "slot" } else { "slots" };
     format!("{many} {range} = {value}")
 }

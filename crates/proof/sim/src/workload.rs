@@ -13,12 +13,12 @@ use std::collections::VecDeque;
 use quorate_core::time::Time;
 use quorate_replica::front::ConnectionId;
 
-pub use self::books::Books;
+pub use self::books::ClientRecords;
 use crate::{
     check::{Verdict, Violation},
     dice::Dice,
-    history::{Act, Answer},
-    resp::{Reply, request},
+    history::{KeyAction, OperationReply},
+    resp::{Reply, encode_request},
 };
 
 /// Number of outstanding requests at which a pipelining client stops sending.
@@ -37,17 +37,17 @@ pub enum Kind {
     Swap,
     /// Pipelined SET and GET on the client's own key and on shared keys. A read of the client's own
     /// key must return exactly the last write before it.
-    Own,
+    OwnKey,
     /// SET with and without an expiry.
     Expiring,
     /// SET of two keys that always change together.
-    Pair,
+    KeyPair,
     /// GET of the final value of each key; only in act two.
-    Auditor,
+    FinalReader,
     /// A single write on one node, which must accept it; only in act two.
-    Visitor,
+    OneWriter,
     /// Requests chosen by a scenario.
-    Script,
+    Scripted,
 }
 
 impl Kind {
@@ -56,14 +56,14 @@ impl Kind {
         Self::Counter,
         Self::Session,
         Self::Swap,
-        Self::Own,
+        Self::OwnKey,
         Self::Expiring,
-        Self::Pair,
+        Self::KeyPair,
     ];
 
     /// Returns the kind of a client. Kinds alternate by index, starting with one chosen by the
     /// seed.
-    pub fn of(index: usize, seed: u64) -> Self {
+    pub fn for_client(index: usize, seed: u64) -> Self {
         let count = Self::ALL.len();
         let first = usize::try_from(seed % count as u64).unwrap_or_default();
         Self::ALL[(index + first) % count]
@@ -74,15 +74,15 @@ impl Kind {
 #[derive(Clone, Debug)]
 enum PendingRequest {
     /// An operation on one key.
-    Key { key: String, act: Act, called: u64 },
+    KeyRequest { key: String, action: KeyAction, called_at: u64 },
     /// A command whose reply contains no information.
-    Word,
+    Ignored,
     /// The command that prepares the connection by attaching the session or setting READONLY.
-    Ready,
+    PrepareConnection,
     /// EXEC at the end of a swap.
-    Exec { key: String, seen: Option<i64>, new: i64, called: u64 },
+    Exec { key: String, seen_value: Option<i64>, new: i64, called_at: u64 },
     /// GET within a swap.
-    Look { key: String, called: u64 },
+    SwapRead { key: String, called_at: u64 },
     /// SET of the client's own key.
     OwnSet(i64),
     /// GET of the client's own key.
@@ -92,15 +92,15 @@ enum PendingRequest {
     /// GET of both keys of the pair, answered by one reply.
     PairGet,
     /// Registration of a new session.
-    Session,
+    RegisterSession,
     /// An INCR numbered within a session.
-    Sequence(i64),
+    SessionIncrement(i64),
     /// A command that exceeds the size limit.
-    TooBig,
+    TooLarge,
     /// GET of the final value of a key.
-    Audit(String),
+    FinalRead(String),
     /// A request chosen by a scenario.
-    Script,
+    Scripted,
 }
 
 /// A simulated client with its workload.
@@ -117,26 +117,26 @@ pub struct Client {
     /// Set if the client sends no new requests.
     pub is_done: bool,
     dice: Dice,
-    input: Vec<u8>,
-    pending: VecDeque<PendingRequest>,
+    unparsed_replies: Vec<u8>,
+    pending_requests: VecDeque<PendingRequest>,
     /// Key and value from the GET of the current swap.
     swap_read: Option<(String, Option<i64>)>,
     /// Key watched by the current swap, until it is read.
-    watched: Option<String>,
+    watched_key: Option<String>,
     own_generation: u64,
     own_value: Option<i64>,
     /// Set if the client uses READONLY connections and reads only its own key.
-    stale: bool,
-    session: Option<String>,
+    reads_stale: bool,
+    session_id: Option<String>,
     /// Set once the command that prepares the connection was sent, ahead of all later requests.
     /// Cleared if that command is refused.
-    ready: bool,
-    sequence: i64,
-    audits: VecDeque<String>,
+    is_prepared: bool,
+    next_sequence: i64,
+    keys_to_audit: VecDeque<String>,
     /// Index of the only node to which the client connects; `None` for any node.
-    pub(crate) home: Option<usize>,
+    pub(crate) only_node: Option<usize>,
     /// Set if the write of a visitor has succeeded.
-    welcomed: bool,
+    has_written: bool,
     /// Replies to a scenario's requests; `None` marks a broken connection.
     pub replies: VecDeque<Option<Reply>>,
     /// Set if the client does not read its replies.
@@ -145,7 +145,7 @@ pub struct Client {
 
 impl Client {
     pub fn new(index: usize, kind: Kind, mut dice: Dice) -> Self {
-        let stale = kind == Kind::Own && dice.chance(1, 4);
+        let stale = kind == Kind::OwnKey && dice.chance(1, 4);
         Self {
             index,
             kind,
@@ -154,109 +154,131 @@ impl Client {
             next_request_at: None,
             is_done: false,
             dice,
-            stale,
-            input: Vec::new(),
-            pending: VecDeque::new(),
+            reads_stale: stale,
+            unparsed_replies: Vec::new(),
+            pending_requests: VecDeque::new(),
             swap_read: None,
-            watched: None,
+            watched_key: None,
             own_generation: 0,
             own_value: None,
-            session: None,
-            ready: false,
-            sequence: 1,
-            audits: VecDeque::new(),
-            home: None,
-            welcomed: false,
+            session_id: None,
+            is_prepared: false,
+            next_sequence: 1,
+            keys_to_audit: VecDeque::new(),
+            only_node: None,
+            has_written: false,
             replies: VecDeque::new(),
             ignores_replies: false,
         }
     }
 
     /// Returns a client that reads `keys` and then stops.
-    pub fn audit(index: usize, dice: Dice, keys: Vec<String>) -> Self {
-        Self { audits: keys.into(), ..Self::new(index, Kind::Auditor, dice) }
+    pub fn new_final_reader(index: usize, dice: Dice, keys: Vec<String>) -> Self {
+        Self { keys_to_audit: keys.into(), ..Self::new(index, Kind::FinalReader, dice) }
     }
 
     /// Returns a client that writes once on this node and then stops.
-    pub fn visit(index: usize, dice: Dice, node: usize) -> Self {
-        Self { home: Some(node), ..Self::new(index, Kind::Visitor, dice) }
+    pub fn new_one_writer(index: usize, dice: Dice, node: usize) -> Self {
+        Self { only_node: Some(node), ..Self::new(index, Kind::OneWriter, dice) }
     }
 
     /// Returns whether the client may send another request before the last one is answered.
     pub fn may_pipeline(&self) -> bool {
-        self.kind == Kind::Own && !self.is_done && self.pending.len() < PIPELINE_MAX
+        self.kind == Kind::OwnKey && !self.is_done && self.pending_requests.len() < PIPELINE_MAX
     }
 
     pub fn is_waiting(&self) -> bool {
-        !self.pending.is_empty()
+        !self.pending_requests.is_empty()
     }
 
     /// Returns whether the client still has work for which it needs a reply.
     pub fn is_busy(&self) -> bool {
-        let visiting = self.kind == Kind::Visitor && !self.welcomed;
-        self.is_waiting() || !self.audits.is_empty() || visiting
+        let visiting = self.kind == Kind::OneWriter && !self.has_written;
+        self.is_waiting() || !self.keys_to_audit.is_empty() || visiting
     }
 
     /// Handles bytes from the node. Fails if a reply contradicts a guarantee of the cluster.
-    pub fn receive_bytes(&mut self, bytes: &[u8], books: &mut Books) -> Verdict {
-        self.input.extend_from_slice(bytes);
+    pub fn receive_bytes(&mut self, bytes: &[u8], books: &mut ClientRecords) -> Verdict {
+        self.unparsed_replies.extend_from_slice(bytes);
         loop {
-            let parsed = crate::resp::parse(&self.input)
+            let parsed = crate::resp::decode_reply(&self.unparsed_replies)
                 .map_err(|why| Violation::new("client", format!("client {}: {why}", self.index)))?;
             let Some((reply, used)) = parsed else {
                 return Ok(());
             };
-            self.input.drain(..used);
-            let Some(waiting) = self.pending.pop_front() else {
-                if self.kind == Kind::Script {
+            self.unparsed_replies.drain(..used);
+            let Some(waiting) = self.pending_requests.pop_front() else {
+                if self.kind == Kind::Scripted {
                     // The reply is a message on a channel.
                     self.replies.push_back(Some(reply));
                     continue;
                 }
-                return Err(self.surprised("a reply to nothing", &reply));
+                return Err(self.unexpected_reply("a reply to nothing", &reply));
             };
-            self.replied(waiting, reply, books)?;
+            self.handle_reply(waiting, reply, books)?;
         }
     }
 
-    fn surprised(&self, what: &str, reply: &Reply) -> Violation {
+    fn unexpected_reply(&self, what: &str, reply: &Reply) -> Violation {
         let detail = format!("client {} ({:?}) got {reply:?} for {what}", self.index, self.kind);
         Violation::new("client", detail)
     }
 
-    fn replied(&mut self, waiting: PendingRequest, reply: Reply, books: &mut Books) -> Verdict {
-        if matches!(waiting, PendingRequest::Script) {
+    fn handle_reply(
+        &mut self,
+        waiting: PendingRequest,
+        reply: Reply,
+        books: &mut ClientRecords,
+    ) -> Verdict {
+        if matches!(waiting, PendingRequest::Scripted) {
             self.replies.push_back(Some(reply));
             return Ok(());
         }
         if let Reply::Error(text) = &reply {
-            return self.failed(waiting, text.clone(), books);
+            return self.handle_error(waiting, text.clone(), books);
         }
-        books.answered += 1;
+        books.answered_requests += 1;
         match (waiting, reply) {
-            (PendingRequest::Key { key, act, called }, reply) => {
-                let Some(answer) = answer_of(act, &reply) else {
-                    return Err(self.surprised(&format!("{act:?} of {key}"), &reply));
+            (PendingRequest::KeyRequest { key, action: act, called_at: called }, reply) => {
+                let Some(answer) = reply_of(act, &reply) else {
+                    return Err(self.unexpected_reply(&format!("{act:?} of {key}"), &reply));
                 };
-                books.history.ended(self.index, &key, act, called, answer);
-                self.welcomed = true;
+                books.history.record_operation(self.index, &key, act, called, answer);
+                self.has_written = true;
                 match answer {
-                    Answer::Number(number) => books.exactly_once.acknowledged(&key, number),
+                    OperationReply::Number(number) => {
+                        books.exactly_once.record_acknowledged(&key, number)
+                    }
                     _ => Ok(()),
                 }
             }
-            (PendingRequest::Look { key, called }, Reply::Bulk(value)) => {
-                let value = number(value.as_deref());
-                books.history.ended(self.index, &key, Act::Get, called, Answer::Value(value));
+            (PendingRequest::SwapRead { key, called_at: called }, Reply::Bulk(value)) => {
+                let value = parse_number(value.as_deref());
+                books.history.record_operation(
+                    self.index,
+                    &key,
+                    KeyAction::Get,
+                    called,
+                    OperationReply::Value(value),
+                );
                 self.swap_read = Some((key, value));
                 Ok(())
             }
             (PendingRequest::Exec { .. }, Reply::Array(None)) => Ok(()),
-            (PendingRequest::Exec { key, seen, new, called }, Reply::Array(Some(replies))) => {
+            (
+                PendingRequest::Exec { key, seen_value: seen, new, called_at: called },
+                Reply::Array(Some(replies)),
+            ) => {
                 if replies != [Reply::Simple("OK".into())] {
-                    return Err(self.surprised("EXEC", &Reply::Array(Some(replies))));
+                    return Err(self.unexpected_reply("EXEC", &Reply::Array(Some(replies))));
                 }
-                books.history.ended(self.index, &key, Act::Swap { seen, new }, called, Answer::Ok);
+                books.history.record_operation(
+                    self.index,
+                    &key,
+                    KeyAction::Swap { seen, new },
+                    called,
+                    OperationReply::Ok,
+                );
                 Ok(())
             }
             (PendingRequest::OwnSet(value), Reply::Simple(_)) => {
@@ -264,7 +286,7 @@ impl Client {
                 Ok(())
             }
             (PendingRequest::OwnGet, Reply::Bulk(value)) => {
-                let got = number(value.as_deref());
+                let got = parse_number(value.as_deref());
                 if got == self.own_value {
                     return Ok(());
                 }
@@ -282,114 +304,139 @@ impl Client {
                 }
                 Err(Violation::new("atomicity", format!("the pair is torn apart: {both:?}")))
             }
-            (PendingRequest::Session, Reply::Simple(id)) => {
-                (self.session, self.ready) = (Some(id), true);
+            (PendingRequest::RegisterSession, Reply::Simple(id)) => {
+                (self.session_id, self.is_prepared) = (Some(id), true);
                 Ok(())
             }
-            (PendingRequest::Session, Reply::Bulk(Some(id))) => {
-                self.session = Some(String::from_utf8_lossy(&id).into_owned());
-                self.ready = true;
+            (PendingRequest::RegisterSession, Reply::Bulk(Some(id))) => {
+                self.session_id = Some(String::from_utf8_lossy(&id).into_owned());
+                self.is_prepared = true;
                 Ok(())
             }
             // Numbered commands are executed only within a session.
-            (PendingRequest::Sequence(sequence), Reply::Integer(number)) if self.ready => {
-                if sequence == self.sequence {
-                    self.sequence += 1;
+            (PendingRequest::SessionIncrement(sequence), Reply::Integer(number))
+                if self.is_prepared =>
+            {
+                if sequence == self.next_sequence {
+                    self.next_sequence += 1;
                 }
-                books.exactly_once.sequence(&self.session_key(), sequence, number)
+                books.exactly_once.check_sequence(&self.session_key(), sequence, number)
             }
-            (PendingRequest::Audit(key), Reply::Bulk(value)) => {
-                self.audits.pop_front();
-                let called = books.history.moment();
-                let value = number(value.as_deref());
+            (PendingRequest::FinalRead(key), Reply::Bulk(value)) => {
+                self.keys_to_audit.pop_front();
+                let called = books.history.next_moment();
+                let value = parse_number(value.as_deref());
                 // Operations of sessions and of clients of devices are not part of the history,
                 // because their sequence numbers prove more than times do.
                 if !key.starts_with(['s', 'f']) {
-                    books.history.ended(self.index, &key, Act::Get, called, Answer::Value(value));
+                    books.history.record_operation(
+                        self.index,
+                        &key,
+                        KeyAction::Get,
+                        called,
+                        OperationReply::Value(value),
+                    );
                 }
-                books.exactly_once.ended(&key, value.unwrap_or(0))
+                books.exactly_once.check_final_value(&key, value.unwrap_or(0))
             }
-            (PendingRequest::Word | PendingRequest::Ready, Reply::Simple(_))
+            (PendingRequest::Ignored | PendingRequest::PrepareConnection, Reply::Simple(_))
             | (PendingRequest::PairSet, _) => Ok(()),
-            (waiting, reply) => Err(self.surprised(&format!("{waiting:?}"), &reply)),
+            (waiting, reply) => Err(self.unexpected_reply(&format!("{waiting:?}"), &reply)),
         }
     }
 
-    fn failed(&mut self, waiting: PendingRequest, text: String, books: &mut Books) -> Verdict {
+    fn handle_error(
+        &mut self,
+        waiting: PendingRequest,
+        text: String,
+        books: &mut ClientRecords,
+    ) -> Verdict {
         let code = text.split(' ').next().unwrap_or_default();
         match code {
             "UNKNOWN" => {
-                books.unknown += 1;
+                books.unknown_requests += 1;
                 self.record_unknown(waiting, books);
                 Ok(())
             }
             "BUSY" | "NOQUORUM" | "DISKFULL" | "EXECABORT" => {
-                books.refused += 1;
+                books.refused_requests += 1;
                 // The client prepares the connection again before it sends further commands.
-                self.ready &= !matches!(waiting, PendingRequest::Ready);
+                self.is_prepared &= !matches!(waiting, PendingRequest::PrepareConnection);
                 Ok(())
             }
             // The command that should have attached the session was refused before.
             "NOSESSION"
-                if matches!(waiting, PendingRequest::Sequence(_))
-                    && !self.ready
+                if matches!(waiting, PendingRequest::SessionIncrement(_))
+                    && !self.is_prepared
                     && text.contains(": this connection has no session;") =>
             {
-                books.refused += 1;
+                books.refused_requests += 1;
                 Ok(())
             }
             "ERR" if text.contains(": scripts need feature level ") => {
-                books.refused += 1;
+                books.refused_requests += 1;
                 Ok(())
             }
-            "TOOBIG" if matches!(waiting, PendingRequest::TooBig) => Ok(()),
+            "TOOBIG" if matches!(waiting, PendingRequest::TooLarge) => Ok(()),
             // Errors include a session that no node remembers, because the group's quorum forgot
             // it.
-            _ => Err(self.surprised(&format!("{waiting:?}"), &Reply::Error(text))),
+            _ => Err(self.unexpected_reply(&format!("{waiting:?}"), &Reply::Error(text))),
         }
     }
 
     /// Records that a request may have been executed, or may still be executed later.
-    fn record_unknown(&mut self, waiting: PendingRequest, books: &mut Books) {
+    fn record_unknown(&mut self, waiting: PendingRequest, books: &mut ClientRecords) {
         match waiting {
-            PendingRequest::Key { key, act, called } => {
-                if act == Act::Increment {
-                    books.exactly_once.unknown(&key);
+            PendingRequest::KeyRequest { key, action: act, called_at: called } => {
+                if act == KeyAction::Increment {
+                    books.exactly_once.record_unknown(&key);
                 }
-                books.history.ended(self.index, &key, act, called, Answer::Unknown);
+                books.history.record_operation(
+                    self.index,
+                    &key,
+                    act,
+                    called,
+                    OperationReply::Unknown,
+                );
             }
-            PendingRequest::Exec { key, seen, new, called } => {
-                let act = Act::Swap { seen, new };
-                books.history.ended(self.index, &key, act, called, Answer::Unknown);
+            PendingRequest::Exec { key, seen_value: seen, new, called_at: called } => {
+                let act = KeyAction::Swap { seen, new };
+                books.history.record_operation(
+                    self.index,
+                    &key,
+                    act,
+                    called,
+                    OperationReply::Unknown,
+                );
             }
-            PendingRequest::OwnSet(_) => self.forsake_own_key(),
-            PendingRequest::Word
-            | PendingRequest::Ready
-            | PendingRequest::Look { .. }
+            PendingRequest::OwnSet(_) => self.forget_own_value(),
+            PendingRequest::Ignored
+            | PendingRequest::PrepareConnection
+            | PendingRequest::SwapRead { .. }
             | PendingRequest::OwnGet
             | PendingRequest::PairSet
             | PendingRequest::PairGet
-            | PendingRequest::Session
-            | PendingRequest::Sequence(_)
-            | PendingRequest::TooBig
-            | PendingRequest::Audit(_) => {}
-            PendingRequest::Script => self.replies.push_back(None),
+            | PendingRequest::RegisterSession
+            | PendingRequest::SessionIncrement(_)
+            | PendingRequest::TooLarge
+            | PendingRequest::FinalRead(_) => {}
+            PendingRequest::Scripted => self.replies.push_back(None),
         }
     }
 
     /// Handles a broken connection. No more replies will arrive on it.
-    pub fn disconnected(&mut self, books: &mut Books) {
+    pub fn handle_disconnect(&mut self, books: &mut ClientRecords) {
         self.connection = None;
         (self.reply_deadline, self.next_request_at) = (None, None);
-        self.ready = false;
-        (self.swap_read, self.watched) = (None, None);
-        if self.stale {
+        self.is_prepared = false;
+        (self.swap_read, self.watched_key) = (None, None);
+        if self.reads_stale {
             // The next node may lag behind the replies of this one.
-            self.forsake_own_key();
+            self.forget_own_value();
         }
-        self.input.clear();
-        while let Some(waiting) = self.pending.pop_front() {
-            books.unknown += 1;
+        self.unparsed_replies.clear();
+        while let Some(waiting) = self.pending_requests.pop_front() {
+            books.unknown_requests += 1;
             self.record_unknown(waiting, books);
         }
     }
@@ -397,14 +444,14 @@ impl Client {
     /// Encodes a request chosen by a scenario.
     pub fn encode_request(&mut self, words: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();
-        request(words, &mut out);
-        self.pending.push_back(PendingRequest::Script);
+        encode_request(words, &mut out);
+        self.pending_requests.push_back(PendingRequest::Scripted);
         out
     }
 
     /// Chooses one of `nodes` nodes, or the client's home if it has one.
-    pub fn choose(&mut self, nodes: usize) -> usize {
-        self.home.unwrap_or_else(|| self.dice.index(nodes))
+    pub fn choose_node(&mut self, nodes: usize) -> usize {
+        self.only_node.unwrap_or_else(|| self.dice.index(nodes))
     }
 
     /// Draws the pause before the client's next request.
@@ -413,7 +460,7 @@ impl Client {
     }
 }
 
-fn number(bytes: Option<&[u8]>) -> Option<i64> {
+fn parse_number(bytes: Option<&[u8]>) -> Option<i64> {
     // -1 stands for bytes that no client wrote. No operation explains it, so the checker reports
     // it.
     bytes.map(|bytes| {
@@ -421,12 +468,18 @@ fn number(bytes: Option<&[u8]>) -> Option<i64> {
     })
 }
 
-fn answer_of(act: Act, reply: &Reply) -> Option<Answer> {
+fn reply_of(act: KeyAction, reply: &Reply) -> Option<OperationReply> {
     match (act, reply) {
-        (Act::Set(_) | Act::SetExpiring(_), Reply::Simple(_)) => Some(Answer::Ok),
-        (Act::Delete, Reply::Integer(count @ 0..=1)) => Some(Answer::Removed(*count == 1)),
-        (Act::Get, Reply::Bulk(value)) => Some(Answer::Value(number(value.as_deref()))),
-        (Act::Increment, Reply::Integer(number)) => Some(Answer::Number(*number)),
+        (KeyAction::Set(_) | KeyAction::SetExpiring(_), Reply::Simple(_)) => {
+            Some(OperationReply::Ok)
+        }
+        (KeyAction::Delete, Reply::Integer(count @ 0..=1)) => {
+            Some(OperationReply::Removed(*count == 1))
+        }
+        (KeyAction::Get, Reply::Bulk(value)) => {
+            Some(OperationReply::Value(parse_number(value.as_deref())))
+        }
+        (KeyAction::Increment, Reply::Integer(number)) => Some(OperationReply::Number(*number)),
         _ => None,
     }
 }
@@ -444,10 +497,10 @@ mod tests {
 
     /// Returns a session client on a new connection. It has sent the command that attaches its
     /// session, followed by one or two numbered commands.
-    fn reconnected(seed: u64) -> (Client, Books) {
-        let mut books = Books::default();
+    fn reconnected(seed: u64) -> (Client, ClientRecords) {
+        let mut books = ClientRecords::default();
         let mut client = Client::new(0, Kind::Session, Dice::new(seed));
-        client.session = Some("5.0".into());
+        client.session_id = Some("5.0".into());
         let asked = client.next_requests(&mut books);
         assert!(asked.starts_with(b"*3\r\n$7\r\nQUORATE\r\n$7\r\nSESSION\r\n"));
         (client, books)

@@ -10,11 +10,11 @@ use std::{env, path::Path};
 
 use clap::Subcommand;
 use quorate_bench::{
-    emulated::Emulated,
-    report::Document,
+    emulated::EmulatedNetwork,
+    report::BenchReport,
     run::{
         network, probe,
-        series::{Load, Series},
+        series::{LoadOptions, LoadSeries},
         wan,
     },
 };
@@ -27,7 +27,7 @@ use quorate_cli::{
 };
 
 /// Environment variable that makes skipped steps count as failures.
-const NO_SKIPS: &str = "QUORATE_NO_SKIPS";
+const NO_SKIPS_VARIABLE: &str = "QUORATE_NO_SKIPS";
 
 /// A benchmark.
 #[derive(Clone, Debug, Subcommand)]
@@ -58,38 +58,43 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
     match command {
         BenchCommand::Kv(args) => {
             let store = args.store.map(args::KvStore::name);
-            let series = Series::kv(args.load.plain()?, args.time.plain(), store, args.reads)?;
+            let series = LoadSeries::new_kv(
+                args.load.to_load()?,
+                args.time.to_run_time(),
+                store,
+                args.reads,
+            )?;
             measure_here(series.network(), &args.files, |document| series.run(document))
         }
         BenchCommand::Log(args) => {
-            let load = Load {
-                hops: args.trace.is_some(),
-                frames: args.frames.clone(),
-                ..args.load.plain()?
+            let load = LoadOptions {
+                records_hops: args.trace.is_some(),
+                frame_interface: args.frames.clone(),
+                ..args.load.to_load()?
             };
-            let series = Series::log(load, args.time.plain())?;
+            let series = LoadSeries::new_log(load, args.time.to_run_time())?;
             if let Some(picture) = &args.trace {
-                return trace(&series, picture, &args.files);
+                return run_trace(&series, picture, &args.files);
             }
             measure_here(series.network(), &args.files, |document| series.run(document))
         }
         BenchCommand::Stream(args) => {
-            let wish = args.plain();
-            wish.check()?;
+            let wish = args.to_options();
+            wish.check_options()?;
             measure_here(None, &args.files, |document| wish.run(document))
         }
         BenchCommand::Probe(args) => measure_here(None, &args.files, |document| {
             if args.stream {
-                args.of_streams().run(document)
+                args.to_stream_probe().run(document)
             } else {
-                probe::run(&args.plain(), document)
+                probe::run(&args.to_probe_options(), document)
             }
         }),
-        BenchCommand::Paper(args) => Ok(moved(args)),
+        BenchCommand::Paper(args) => Ok(report_moved(args)),
         BenchCommand::Compare(args) => compare::run(args),
         BenchCommand::Wan(args) => {
-            let profile = args.profile.profile();
-            measure_here(Some(Emulated::Wan(profile)), &args.files, |document| {
+            let profile = args.profile.link_profile();
+            measure_here(Some(EmulatedNetwork::Wan(profile)), &args.files, |document| {
                 wan::run(profile, document)
             })
         }
@@ -98,19 +103,19 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
 }
 
 /// Reports that the command has become `cargo xtask papers`.
-fn moved(args: &args::MovedArgs) -> Exit {
+fn report_moved(args: &args::MovedArgs) -> Exit {
     let what = "the papers' experiments are no command of quorate any more";
     let command = format!("cargo xtask papers {}", args.words.join(" "));
     let hint = format!("in a checkout of Quorate: {}", command.trim_end());
     let json = args.words.iter().any(|word| word == "--json");
-    Output { json }.problem(&Problem::new(Exit::Usage, "moved", what).hint(hint))
+    Output { json }.print_problem(&Problem::new(Exit::Usage, "moved", what).with_hint(hint))
 }
 
 /// Runs a measurement as a command of `quorate`.
 fn measure_here(
-    network: Option<Emulated>,
+    network: Option<EmulatedNetwork>,
     files: &FileArgs,
-    run: impl FnOnce(&mut Document) -> Result<(), quorate_bench::problem::Problem>,
+    run: impl FnOnce(&mut BenchReport) -> Result<(), quorate_bench::problem::Problem>,
 ) -> Result<Exit, Problem> {
     measure("quorate", network, files, run)
 }
@@ -119,31 +124,31 @@ fn measure_here(
 /// results. `program` begins the command line that the report names.
 pub fn measure(
     program: &str,
-    network: Option<Emulated>,
+    network: Option<EmulatedNetwork>,
     files: &FileArgs,
-    run: impl FnOnce(&mut Document) -> Result<(), quorate_bench::problem::Problem>,
+    run: impl FnOnce(&mut BenchReport) -> Result<(), quorate_bench::problem::Problem>,
 ) -> Result<Exit, Problem> {
     if network.is_some() {
-        let no_skips = env::var(NO_SKIPS).is_ok_and(|value| is_switched_on(&value));
-        if let Some(why) = network::enter(no_skips)? {
-            return publish::skip(program, &why, files);
+        let no_skips = env::var(NO_SKIPS_VARIABLE).is_ok_and(|value| is_switched_on(&value));
+        if let Some(why) = network::enter_namespaces(no_skips)? {
+            return publish::report_skipped(program, &why, files);
         }
     }
-    publish::check(files)?;
+    publish::check_outputs_writable(files)?;
     signals::end_at_first_signal(interrupt::clean_up)?;
-    let mut document = publish::document(program);
+    let mut document = publish::empty_document(program);
     let measured = run(&mut document);
-    finish::finish(document, files, measured.map_err(Problem::from))
+    finish::publish_and_report(document, files, measured.map_err(Problem::from))
 }
 
 /// Runs `quorate bench log --trace FILE`: shows the life of a command as a picture and as a table.
-fn trace(series: &Series, picture: &Path, files: &FileArgs) -> Result<Exit, Problem> {
-    publish::check_file(picture)?;
+fn run_trace(series: &LoadSeries, picture: &Path, files: &FileArgs) -> Result<Exit, Problem> {
+    publish::check_file_writable(picture)?;
     let mut drawn = Ok(());
     let exit = measure_here(series.network(), files, |document| {
-        let traced = series.trace(document);
+        let traced = series.trace_commands(document);
         if !document.lives.is_empty() {
-            drawn = publish::write_file(picture, &document.svg());
+            drawn = publish::write_file(picture, &document.to_svg());
         }
         traced
     })?;

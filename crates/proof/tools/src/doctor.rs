@@ -9,24 +9,24 @@ use std::{
 };
 
 use clap::Args;
-use quorate_admin::{look::query_cluster, reaching::COUNT_MAX};
+use quorate_admin::{look::query_cluster, reaching::DATAGRAMS_MAX};
 use quorate_bench::doctor::{
     bundle,
     examination::{ExaminationOptions, Report, examine},
-    finding::{Finding, State},
+    finding::{Finding, FindingState},
     monitoring,
-    system::System,
+    system::SystemFiles,
 };
-use quorate_bench::run::launcher;
+use quorate_bench::run::part_launcher;
 
 use quorate_cli::values::{Number, Unit, must_be};
 use quorate_cli::{
     address_argument,
-    output::{Exit, Output, Problem, print},
+    output::{Exit, Output, Problem, print_line},
 };
 
 /// Multicast group that is tested by default.
-const GROUP: &str = "239.81.84.69:7460";
+const DEFAULT_MULTICAST_GROUP: &str = "239.81.84.69:7460";
 
 /// Arguments of `quorate doctor`.
 #[derive(Args, Clone, Debug)]
@@ -55,7 +55,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "NAME", value_parser = interface_argument)]
     interface: Option<String>,
     /// Number of datagrams that each member sends
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = Number::between(1, COUNT_MAX as u64, Unit::Count).argument::<u32>())]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = Number::between(1, DATAGRAMS_MAX as u64, Unit::Count).argument::<u32>())]
     count: u32,
     /// Measure the predicted rates on this machine and compare; takes some seconds
     #[arg(long)]
@@ -77,7 +77,7 @@ pub(crate) struct DoctorArgs {
 }
 
 fn group_argument(text: &str) -> Result<SocketAddrV4, String> {
-    quorate_packets::socket::reach::group(text).map_err(|why| why.to_string())
+    quorate_packets::socket::reach::parse_group(text).map_err(|why| why.to_string())
 }
 
 fn interface_argument(text: &str) -> Result<String, String> {
@@ -90,7 +90,7 @@ fn interface_argument(text: &str) -> Result<String, String> {
 
 impl DoctorArgs {
     /// Returns whether the arguments request an examination of a cluster.
-    fn asks_nodes(&self) -> bool {
+    fn examines_cluster(&self) -> bool {
         !self.admin.is_empty()
     }
 }
@@ -98,16 +98,16 @@ impl DoctorArgs {
 /// Runs `quorate doctor`. `tls` is the folder of the certificates to examine, if any.
 pub(crate) fn run(args: &DoctorArgs, tls: Option<&Path>, output: Output) -> Result<Exit, Problem> {
     if let Some(to) = &args.bundle {
-        bundle::is_free(to).map_err(|error| not_made(to, &error))?;
+        bundle::check_target_free(to).map_err(|error| bundle_problem(to, &error))?;
     }
-    match report(args, tls) {
+    match make_report(args, tls) {
         Ok(report) if args.check => {
             let told = monitoring::summarize(&report, &args.ignore);
-            output.result(&report, || told.line.clone());
-            Ok(told_exit(told.state))
+            output.print_result(&report, || told.line.clone());
+            Ok(monitoring_exit(told.state))
         }
         Ok(report) => {
-            output.result(&report, || shown::human(&report));
+            output.print_result(&report, || shown::format_report(&report));
             Ok(match report.healthy {
                 true => Exit::Done,
                 false => Exit::Failed,
@@ -116,14 +116,14 @@ pub(crate) fn run(args: &DoctorArgs, tls: Option<&Path>, output: Output) -> Resu
         // A monitoring system reads a single line, even if the cluster does not respond.
         Err(problem) if args.check => {
             let state = match problem.exit {
-                Exit::Unreachable => State::Failing,
-                _ => State::Unknown,
+                Exit::Unreachable => FindingState::Failing,
+                _ => FindingState::Unknown,
             };
             match output.json {
-                true => drop(output.problem(&problem)),
-                false => print(&monitoring::line(state, &problem.message).line),
+                true => drop(output.print_problem(&problem)),
+                false => print_line(&monitoring::without_report(state, &problem.message).line),
             }
-            Ok(told_exit(state))
+            Ok(monitoring_exit(state))
         }
         Err(problem) => Err(problem),
     }
@@ -131,26 +131,26 @@ pub(crate) fn run(args: &DoctorArgs, tls: Option<&Path>, output: Output) -> Resu
 
 /// Returns the exit code for a monitoring state. Other commands use the same numbers with other
 /// meanings.
-fn told_exit(state: State) -> Exit {
-    let code = monitoring::code(state);
+fn monitoring_exit(state: FindingState) -> Exit {
+    let code = monitoring::nagios_exit_code(state);
     let all = [Exit::Done, Exit::Failed, Exit::Usage, Exit::Unreachable];
     all[usize::from(code)]
 }
 
-fn not_made(to: &Path, error: &io::Error) -> Problem {
+fn bundle_problem(to: &Path, error: &io::Error) -> Problem {
     let shown = to.display();
     match error.kind() {
         io::ErrorKind::AlreadyExists => {
             let what = format_args!("{shown} already exists and is not overwritten");
             Problem::new(Exit::Failed, "exists", what)
-                .hint("give another --bundle FILE, or remove this one")
+                .with_hint("give another --bundle FILE, or remove this one")
         }
-        _ => Problem::io(format_args!("create the bundle {shown}"), error)
-            .hint("check that the folder exists and is writable, and that the disk has space"),
+        _ => Problem::io_error(format_args!("create the bundle {shown}"), error)
+            .with_hint("check that the folder exists and is writable, and that the disk has space"),
     }
 }
 
-fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
+fn make_report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
     let cluster = match &args.admin[..] {
         [] => Err("give --admin".to_owned()),
         admin => {
@@ -163,37 +163,38 @@ fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
             }
         }
     };
-    let group = GROUP.parse().expect("the usual group is one");
-    let launcher = launcher()?;
+    let group = DEFAULT_MULTICAST_GROUP.parse().expect("the usual group is one");
+    let launcher = part_launcher()?;
     let wish = ExaminationOptions {
-        data: args.data.as_deref(),
-        tls,
+        data_folder: args.data.as_deref(),
+        tls_folder: tls,
         peers: &args.peer,
         cluster: cluster.as_ref().ok().map(|cluster| (cluster, &args.admin[..])),
-        group: args.plane_group.unwrap_or(group),
-        group_wanted: args.plane_group.is_some(),
+        multicast_group: args.plane_group.unwrap_or(group),
+        group_was_named: args.plane_group.is_some(),
         interface: args.interface.as_deref(),
-        count: args.count,
-        measure: args.measure,
-        quick: args.check,
+        datagram_count: args.count,
+        measures_commits: args.measure,
+        skips_slow_steps: args.check,
         launcher: Some(&launcher),
     };
-    let system = System::this_machine();
+    let system = SystemFiles::this_machine();
     let mut report = examine(&system, &wish);
-    if let (Err(why), true) = (&cluster, args.asks_nodes()) {
+    if let (Err(why), true) = (&cluster, args.examines_cluster()) {
         let hint = "check that a node is running, and give its address with --admin";
-        report.add(Finding::failing("nodes", "no node answers", hint).detail(why));
+        report.add_finding(Finding::failing("nodes", "no node answers", hint).with_detail(why));
     }
     if let Some(to) = &args.bundle {
         let wish = bundle::BundleInputs {
             report: serde_json::to_value(&report).expect("results are plain data"),
-            shown: shown::human(&report),
+            printed_report: shown::format_report(&report),
             cluster: wish
                 .cluster
                 .ok_or_else(|| cluster.as_ref().err().cloned().unwrap_or_default()),
             logs: &args.log,
         };
-        let made = bundle::write(to, &system, &wish).map_err(|error| not_made(to, &error))?;
+        let made =
+            bundle::write_bundle(to, &system, &wish).map_err(|error| bundle_problem(to, &error))?;
         report.bundle = Some(made);
     }
     Ok(report)
@@ -205,7 +206,7 @@ mod tests {
 
     #[test]
     fn invalid_groups_and_interfaces_are_refused_first() {
-        assert!(group_argument(GROUP).is_ok());
+        assert!(group_argument(DEFAULT_MULTICAST_GROUP).is_ok());
         for bad in ["10.0.0.1:7", "239.1.2.3", "224.0.0.1:7", ""] {
             assert!(group_argument(bad).is_err(), "{bad}");
         }

@@ -50,16 +50,16 @@ enum Command {
 pub use bench::{
     args::{FileArgs, Wan, flush, time},
     measure,
-    part::die_with_parent,
+    part::exit_with_parent,
 };
 
 /// Runs the program `quorate-tools`.
 #[must_use]
 pub fn main() -> ExitCode {
-    let words = quorate_cli::arguments(env::args_os().collect(), &Cli::command());
+    let words = quorate_cli::expand_help(env::args_os().collect(), &Cli::command());
     let mut cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
-        Err(error) => return quorate_cli::usage(&error).into(),
+        Err(error) => return quorate_cli::print_usage(&error).into(),
     };
     let output = cli.global.output();
     // For `bench`, the value of `--json` may also be a file name.
@@ -73,30 +73,30 @@ pub fn main() -> ExitCode {
     // The doctor reports bad certificates itself.
     let proves = !matches!(cli.command, Command::Doctor(_));
     let outcome = checked
-        .and_then(|()| cli.global.begin(proves))
+        .and_then(|()| cli.global.start_command(proves))
         .and_then(|()| run(cli.command, &cli.global, output));
     signals::yield_to_interrupt();
-    outcome.unwrap_or_else(|problem| output.problem(&problem)).into()
+    outcome.unwrap_or_else(|problem| output.print_problem(&problem)).into()
 }
 
 fn run(command: Command, global: &Global, output: Output) -> Result<Exit, Problem> {
-    quorate_bench::environment::built_from(quorate_cli::VERSION, quorate_cli::COMMIT);
+    quorate_bench::environment::set_built_from(quorate_cli::VERSION, quorate_cli::COMMIT);
     match command {
         Command::Doctor(args) => doctor::run(&args, global.tls(), output),
         Command::Tune(args) => tune::run(&args, output),
         Command::Sim(args) => sim::run(&args, output),
         Command::Bench(command) => bench::run(&command),
-        Command::Completions(args) => manual::completions(&args, whole(), output),
-        Command::Man(args) => manual::man(&args, whole(), output),
+        Command::Completions(args) => manual::print_completions(&args, combined_command(), output),
+        Command::Man(args) => manual::print_manual(&args, combined_command(), output),
     }
 }
 
 /// Returns the combined command line of both programs, as users see it.
-fn whole() -> clap::Command {
+fn combined_command() -> clap::Command {
     let own = Cli::command();
     // `quorate start` checks its values itself. Here they are listed for completion.
     let store = |arg: clap::Arg| arg.value_parser(["lsm", "memory"]).hide_possible_values(true);
-    let whole = quorate_cli::command();
+    let whole = quorate_cli::quorate_command();
     let whole = whole.mut_subcommand("start", |start| start.mut_arg("store", store));
     own.get_subcommands()
         .fold(whole, |whole, command| whole.mut_subcommand(command.get_name(), |_| command.clone()))

@@ -34,14 +34,14 @@ pub(crate) struct ManArgs {
 
 /// Completion script for a shell.
 #[derive(Debug, Serialize)]
-struct Completions {
+struct CompletionScript {
     shell: String,
     script: String,
 }
 
 /// Result of `quorate man`: the first manual page, or the paths of the written files.
 #[derive(Debug, Serialize)]
-struct Pages {
+struct ManualPages {
     #[serde(skip_serializing_if = "Option::is_none")]
     page: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -49,7 +49,7 @@ struct Pages {
 }
 
 /// Runs `quorate completions`. `command` describes the whole program.
-pub(crate) fn completions(
+pub(crate) fn print_completions(
     args: &CompletionsArgs,
     mut command: Command,
     output: Output,
@@ -59,26 +59,30 @@ pub(crate) fn completions(
     clap_complete::generate(args.shell, &mut command, name, &mut script);
     let script = String::from_utf8_lossy(&script).trim_end().to_owned();
     let shell = args.shell.to_string();
-    let completions = Completions { shell, script };
-    output.result(&completions, || completions.script.clone());
+    let completions = CompletionScript { shell, script };
+    output.print_result(&completions, || completions.script.clone());
     Ok(Exit::Done)
 }
 
 /// Runs `quorate man`. `command` describes the whole program.
-pub(crate) fn man(args: &ManArgs, command: Command, output: Output) -> Result<Exit, Problem> {
+pub(crate) fn print_manual(
+    args: &ManArgs,
+    command: Command,
+    output: Output,
+) -> Result<Exit, Problem> {
     let mut command = command.disable_help_subcommand(true);
     // `build` sets the full names of the subcommands.
     command.build();
     let mut pages = Vec::new();
-    collect(&command, &mut pages);
+    collect_pages(&command, &mut pages);
     let Some(folder) = &args.to else {
         let page = pages.swap_remove(0).1;
         let human = page.trim_end().to_owned();
-        let pages = Pages { page: Some(page), files: Vec::new() };
-        output.result(&pages, || human);
+        let pages = ManualPages { page: Some(page), files: Vec::new() };
+        output.print_result(&pages, || human);
         return Ok(Exit::Done);
     };
-    let failed = |error| Problem::io(format_args!("write to {}", folder.display()), &error);
+    let failed = |error| Problem::io_error(format_args!("write to {}", folder.display()), &error);
     fs::create_dir_all(folder).map_err(failed)?;
     let mut files = Vec::new();
     for (name, page) in pages {
@@ -86,8 +90,8 @@ pub(crate) fn man(args: &ManArgs, command: Command, output: Output) -> Result<Ex
         fs::write(&file, page).map_err(failed)?;
         files.push(file);
     }
-    let pages = Pages { page: None, files };
-    output.result(&pages, || {
+    let pages = ManualPages { page: None, files };
+    output.print_result(&pages, || {
         let count = pages.files.len();
         format!("{count} pages are in {}", folder.display())
     });
@@ -96,7 +100,7 @@ pub(crate) fn man(args: &ManArgs, command: Command, output: Output) -> Result<Ex
 
 /// Renders the manual pages of a command and of all its visible subcommands. Each page is added
 /// with its name.
-fn collect(command: &Command, pages: &mut Vec<(String, String)>) {
+fn collect_pages(command: &Command, pages: &mut Vec<(String, String)>) {
     let name = command.get_display_name();
     let name = name.unwrap_or_else(|| command.get_name()).to_owned();
     let mut page = Vec::new();
@@ -106,6 +110,6 @@ fn collect(command: &Command, pages: &mut Vec<(String, String)>) {
     pages.push((name, String::from_utf8_lossy(&page).into_owned()));
     let below = command.get_subcommands();
     for command in below.filter(|below| !below.is_hide_set()) {
-        collect(command, pages);
+        collect_pages(command, pages);
     }
 }

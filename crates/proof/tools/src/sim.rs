@@ -25,7 +25,7 @@ pub(crate) struct SimArgs {
 
 /// Result of `quorate sim`.
 #[derive(Clone, Debug, Serialize)]
-struct Outcome {
+struct SimOutcome {
     seed: u64,
     steps: u64,
     holds: bool,
@@ -35,20 +35,20 @@ struct Outcome {
 
 pub(crate) fn run(args: &SimArgs, output: Output) -> Result<Exit, Problem> {
     if let Some(file) = &args.page {
-        return replay::write(file, args.seed, output);
+        return replay::write_page(file, args.seed, output);
     }
     let seed = match args.seed {
         Some(seed) => seed,
-        None => u64::from_le_bytes(quorate::random()?),
+        None => u64::from_le_bytes(quorate::random_bytes()?),
     };
     let report = quorate_sim::run(seed, args.steps);
-    let outcome = Outcome {
+    let outcome = SimOutcome {
         seed,
         steps: args.steps,
-        holds: report.holds(),
+        holds: report.has_no_violation(),
         violation: report.violation.as_ref().map(ToString::to_string),
-        replay: report.replay(),
+        replay: report.replay_command(),
     };
-    output.result(&outcome, || report.to_string());
+    output.print_result(&outcome, || report.to_string());
     Ok(if outcome.holds { Exit::Done } else { Exit::Violation })
 }

@@ -12,7 +12,7 @@ use clap::Args;
 use quorate_admin::{
     look::query_cluster,
     tuning::{PointView, SettingView, TuningView},
-    units::{exact_bytes, thousands, time},
+    units::{format_exact_bytes, format_seconds, format_thousands},
     view::{Answer, ClusterView, NodeView},
 };
 use quorate_bench::run::sweep::{self, Sweep, SweepView};
@@ -21,7 +21,7 @@ use serde::Serialize;
 use quorate_cli::values::{Number, Unit, node_argument};
 use quorate_cli::{
     DEFAULT_ADMIN, address_argument,
-    output::{Exit, Output, Problem, progress, table},
+    output::{Exit, Output, Problem, format_table, progress},
     signals,
 };
 
@@ -60,7 +60,7 @@ pub(crate) struct TuneArgs {
 
 /// Result of `quorate tune`.
 #[derive(Clone, Debug, Serialize)]
-struct Document {
+struct TuneReport {
     node: u32,
     #[serde(flatten)]
     tuning: TuningView,
@@ -72,56 +72,56 @@ struct Document {
 
 pub(crate) fn run(args: &TuneArgs, output: Output) -> Result<Exit, Problem> {
     let cluster = query_cluster(&args.admin)?;
-    let node = node(&cluster, args.node)?;
+    let node = choose_node(&cluster, args.node)?;
     let admin = admin_address(&cluster, node, &args.admin)?;
     let sweep = if args.sweep {
-        let view = view_of(&cluster, node)?;
-        let sweep = Sweep::new(args.load(), &admin, view)?;
-        consent(sweep::clients(&cluster)?, sweep.seconds(), args.yes)?;
+        let view = find_view(&cluster, node)?;
+        let sweep = Sweep::new(args.sweep_load(), &admin, view)?;
+        ask_consent(sweep::client_count(&cluster)?, sweep.estimated_seconds(), args.yes)?;
         let admin = admin.clone();
         signals::end_at_first_signal(move || {
-            let _ = sweep::release(&admin);
+            let _ = sweep::release_setting(&admin);
         })?;
         Some(sweep.run()?)
     } else {
         None
     };
-    let document = Document {
+    let document = TuneReport {
         node,
-        tuning: sweep::ask(&admin)?,
-        choices: view_of(&cluster, node)?.choices.clone(),
+        tuning: sweep::fetch_tuning(&admin)?,
+        choices: find_view(&cluster, node)?.choices.clone(),
         sweep,
     };
     if let Some(file) = &args.html {
-        let page = page::render(&document);
-        fs::write(file, page).map_err(|error| Problem::io(file.display(), &error))?;
+        let page = page::render_page(&document);
+        fs::write(file, page).map_err(|error| Problem::io_error(file.display(), &error))?;
         progress(&format!("wrote {}", file.display()));
     }
-    output.result(&document, || human(&document));
+    output.print_result(&document, || format_report(&document));
     Ok(Exit::Done)
 }
 
-fn node(cluster: &ClusterView, wanted: Option<u32>) -> Result<u32, Problem> {
+fn choose_node(cluster: &ClusterView, wanted: Option<u32>) -> Result<u32, Problem> {
     wanted.or(cluster.leader).ok_or_else(|| {
         let what = "no leader with a quorum is known";
         Problem::new(Exit::Unreachable, "no_leader", what)
-            .hint("give a node with --node; 'quorate status' shows which nodes are missing")
+            .with_hint("give a node with --node; 'quorate status' shows which nodes are missing")
     })
 }
 
-fn view_of(cluster: &ClusterView, node: u32) -> Result<&NodeView, Problem> {
-    let mut views = cluster.nodes.iter().filter_map(Answer::view);
+fn find_view(cluster: &ClusterView, node: u32) -> Result<&NodeView, Problem> {
+    let mut views = cluster.nodes.iter().filter_map(Answer::node_view);
     views.find(|view| view.node == node).ok_or_else(|| {
         let what = format_args!("node {node} does not answer");
         Problem::new(Exit::Unreachable, "unreachable", what)
-            .hint("give its address with --admin; 'quorate status' shows its state")
+            .with_hint("give its address with --admin; 'quorate status' shows its state")
     })
 }
 
 /// Returns the admin address of a node. If the node does not report it, returns the given address,
 /// provided that a single address was given and a single node is known.
 fn admin_address(cluster: &ClusterView, node: u32, given: &[String]) -> Result<String, Problem> {
-    let view = view_of(cluster, node)?;
+    let view = find_view(cluster, node)?;
     let own = view.members.iter().find(|member| member.node == node);
     let known = own.and_then(|member| member.admin.clone());
     known
@@ -131,30 +131,32 @@ fn admin_address(cluster: &ClusterView, node: u32, given: &[String]) -> Result<S
         })
         .ok_or_else(|| {
             let what = format_args!("the admin address of node {node} is not known");
-            Problem::new(Exit::Unreachable, "unreachable", what).hint("give it with --admin")
+            Problem::new(Exit::Unreachable, "unreachable", what).with_hint("give it with --admin")
         })
 }
 
 impl TuneArgs {
-    const fn load(&self) -> sweep::Load {
-        sweep::Load {
+    const fn sweep_load(&self) -> sweep::SweepLoad {
+        sweep::SweepLoad {
             outstanding: self.outstanding,
             connections: self.connections,
             value_bytes: self.value_size,
-            point_ms: self.point_ms,
+            point_duration_ms: self.point_ms,
         }
     }
 }
 
 /// Asks for confirmation if clients are connected, because a sweep slows them down.
-fn consent(clients: u64, seconds: u64, yes: bool) -> Result<(), Problem> {
+fn ask_consent(clients: u64, seconds: u64, yes: bool) -> Result<(), Problem> {
     let what =
         format!("{clients} clients are connected; a sweep loads the cluster for about {seconds} s");
     if clients == 0 || yes {
         return Ok(());
     }
-    let refused =
-        || Problem::new(Exit::Failed, "clients_connected", &what).hint("use --yes to sweep anyway");
+    let refused = || {
+        Problem::new(Exit::Failed, "clients_connected", &what)
+            .with_hint("use --yes to sweep anyway")
+    };
     if !io::stdin().is_terminal() {
         return Err(refused());
     }
@@ -165,14 +167,14 @@ fn consent(clients: u64, seconds: u64, yes: bool) -> Result<(), Problem> {
     yes.then_some(()).ok_or_else(refused)
 }
 
-fn human(document: &Document) -> String {
+fn format_report(document: &TuneReport) -> String {
     let tuning = &document.tuning;
     let mut text = format!("node {}: {}\n", document.node, tuning.reason);
     if let Some(measured) = tuning.measured {
         text.push_str(&format!(
             "measured: {}/s, {} from acceptance to reply\n",
-            thousands(measured.throughput),
-            time(measured.latency_us / 1e6)
+            format_thousands(measured.throughput),
+            format_seconds(measured.latency_us / 1e6)
         ));
     }
     for choice in &document.choices {
@@ -181,32 +183,34 @@ fn human(document: &Document) -> String {
     text.push('\n');
     let parameters = tuning.parameters.iter();
     let rows: Vec<_> = parameters
-        .map(|parameter| vec![parameter.name.replace('_', " "), parameter.shown()])
+        .map(|parameter| vec![parameter.name.replace('_', " "), parameter.format_estimate()])
         .collect();
-    text.push_str(&table(&rows));
+    text.push_str(&format_table(&rows));
     text.push_str("\npredicted, commands per second:\n");
-    text.push_str(&grid(&tuning.grid, |point| thousands(point.throughput)));
+    text.push_str(&format_grid(&tuning.grid, |point| format_thousands(point.throughput)));
     text.push_str("\npredicted latency:\n");
-    text.push_str(&grid(&tuning.grid, |point| time(point.latency_us / 1e6)));
+    text.push_str(&format_grid(&tuning.grid, |point| format_seconds(point.latency_us / 1e6)));
     if let Some(sweep) = &document.sweep {
         text.push_str("\nmeasured, commands per second:\n");
-        text.push_str(&grid(&sweep.points(), |point| thousands(point.throughput)));
-        text.push_str(&sweep.summary());
+        text.push_str(&format_grid(&sweep.grid_points(), |point| {
+            format_thousands(point.throughput)
+        }));
+        text.push_str(&sweep.format_summary());
     }
     text
 }
 
 /// Formats a grid with one row per batch size and one column per window.
-fn grid(points: &[PointView], shown: impl Fn(&PointView) -> String) -> String {
+fn format_grid(points: &[PointView], shown: impl Fn(&PointView) -> String) -> String {
     if points.is_empty() {
         return "not enough measurements yet: put some load on the cluster\n".to_owned();
     }
-    let (batches, windows) = axes(points);
+    let (batches, windows) = grid_axes(points);
     let mut head = vec!["batch \\ window".to_owned()];
     head.extend(windows.iter().map(ToString::to_string));
     let mut rows = vec![head];
     for batch_bytes in batches {
-        let mut row = vec![exact_bytes(batch_bytes)];
+        let mut row = vec![format_exact_bytes(batch_bytes)];
         for &window in &windows {
             let setting = SettingView { batch_bytes, window };
             let found = points.iter().find(|point| point.setting() == setting);
@@ -214,11 +218,11 @@ fn grid(points: &[PointView], shown: impl Fn(&PointView) -> String) -> String {
         }
         rows.push(row);
     }
-    table(&rows)
+    format_table(&rows)
 }
 
 /// Returns the batch sizes and the windows that occur in a grid, sorted.
-fn axes(points: &[PointView]) -> (Vec<usize>, Vec<usize>) {
+fn grid_axes(points: &[PointView]) -> (Vec<usize>, Vec<usize>) {
     let mut batches: Vec<_> = points.iter().map(|point| point.batch_bytes).collect();
     let mut windows: Vec<_> = points.iter().map(|point| point.window).collect();
     for axis in [&mut batches, &mut windows] {
@@ -241,8 +245,8 @@ mod tests {
             latency_us: 1.0,
         };
         let points = [point(4096, 2, 20.0), point(1024, 1, 10.0)];
-        let text = grid(&points, |point| format!("{:.0}", point.throughput));
+        let text = format_grid(&points, |point| format!("{:.0}", point.throughput));
         assert_eq!(text, "batch \\ window  1   2\n1 KiB           10\n4 KiB               20\n");
-        assert!(grid(&[], |_| String::new()).contains("not enough measurements"));
+        assert!(format_grid(&[], |_| String::new()).contains("not enough measurements"));
     }
 }

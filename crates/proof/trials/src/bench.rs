@@ -20,13 +20,13 @@ use std::{
 
 use serde::Serialize;
 
-use crate::shell::{Failed, cargo_command, read};
+use crate::shell::{Failed, cargo_command, read_output};
 
 const USAGE: &str = "bench [cluster|core|device|log|kv|pipeline|recycled|replace|snapshots [one|behind|lsm]|sustained] [--quick] [--json]";
 
 /// Options for a benchmark and its report.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wish {
+pub(crate) struct BenchOptions {
     /// Set to measure less and finish sooner.
     quick: bool,
     /// Set to print a JSON document on standard output instead of tables.
@@ -45,7 +45,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         }
         flags => (None, flags),
     };
-    let mut wish = Wish::default();
+    let mut wish = BenchOptions::default();
     for flag in flags {
         match *flag {
             "--quick" => wish.quick = true,
@@ -81,21 +81,21 @@ pub(crate) fn build(package: &str, bench: &str) -> Result<PathBuf, Failed> {
             command.env_remove(name);
         }
     }
-    let text = read(&mut command)?;
+    let text = read_output(&mut command)?;
     let path =
         text.split("\"executable\":\"").skip(1).filter_map(|rest| rest.split('"').next()).last();
     path.map(PathBuf::from).ok_or_else(|| Failed(format!("cargo does not say where {bench} is")))
 }
 
 /// Runs a benchmark and returns the `name=number` words of its last line.
-pub(crate) fn numbers(program: &Path, words: &[&str]) -> Result<Vec<(String, u64)>, Failed> {
-    let text = read(Command::new(program).args(words))?;
+pub(crate) fn parse_numbers(program: &Path, words: &[&str]) -> Result<Vec<(String, u64)>, Failed> {
+    let text = read_output(Command::new(program).args(words))?;
     let line = text.lines().last().unwrap_or_default();
     let pairs = line.split_whitespace().filter_map(|word| word.split_once('='));
     Ok(pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect())
 }
 
-pub(crate) fn number(numbers: &[(String, u64)], name: &str) -> Result<u64, Failed> {
+pub(crate) fn find_number(numbers: &[(String, u64)], name: &str) -> Result<u64, Failed> {
     let found = numbers.iter().find(|(other, _)| other == name);
     found
         .map(|(_, value)| *value)
@@ -103,7 +103,7 @@ pub(crate) fn number(numbers: &[(String, u64)], name: &str) -> Result<u64, Faile
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a report")]
-pub(crate) const fn float(count: u64) -> f64 {
+pub(crate) const fn to_float(count: u64) -> f64 {
     count as f64
 }
 
@@ -131,11 +131,11 @@ impl<R: Serialize> Report<'_, R> {
 }
 
 /// Returns the machine's load average over the last minute.
-fn load() -> String {
+fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or("unknown").to_owned()
 }
 
-fn cpus() -> usize {
+fn cpu_count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -16,35 +16,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_testbed::{nodes::PATIENCE, run::has};
+use quorate_testbed::{nodes::START_TIMEOUT, run::is_installed};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
 use crate::shell::Failed;
 
 /// Names under which Chromium may be installed.
-const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+const CHROMIUM_NAMES: [&str; 4] =
+    ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 /// Interval at which a condition on the page is checked.
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Script that moves the pipes to file descriptors 3 and 4 of the process.
-const WITH_PIPES: &str = r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null"#;
+const PIPE_SCRIPT: &str = r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null"#;
 
 /// Returns the name of an installed Chromium.
-pub(crate) fn installed() -> Option<&'static str> {
-    NAMES.into_iter().find(|name| has(name))
+pub(crate) fn installed_chromium() -> Option<&'static str> {
+    CHROMIUM_NAMES.into_iter().find(|name| is_installed(name))
 }
 
 /// A browser with one page.
 pub(crate) struct Browser {
     child: Child,
-    to: ChildStdin,
+    stdin: ChildStdin,
     from: Receiver<Value>,
-    calls: u64,
-    session: Option<String>,
+    call_count: u64,
+    session_id: Option<String>,
     /// Errors reported by the page.
-    pub(crate) complaints: Vec<String>,
+    pub(crate) page_errors: Vec<String>,
     /// Addresses fetched by the page.
-    pub(crate) fetched: BTreeSet<String>,
+    pub(crate) fetched_addresses: BTreeSet<String>,
     /// Deleted together with the browser.
     _profile: tempfile::TempDir,
 }
@@ -54,7 +55,7 @@ pub(crate) struct Browser {
 pub(crate) struct Appearance {
     pub(crate) width: u32,
     pub(crate) height: u32,
-    pub(crate) dark: bool,
+    pub(crate) is_dark: bool,
 }
 
 impl Browser {
@@ -64,7 +65,7 @@ impl Browser {
         let profile = profile.prefix("profile-").tempdir_in(folder)?;
         let mut command = Command::new("sh");
         command
-            .args(["-c", WITH_PIPES, "sh", name])
+            .args(["-c", PIPE_SCRIPT, "sh", name])
             .args([
                 "--headless=new",
                 "--remote-debugging-pipe",
@@ -102,45 +103,45 @@ impl Browser {
         });
         let mut browser = Self {
             child,
-            to,
+            stdin: to,
             from,
-            calls: 0,
-            session: None,
-            complaints: Vec::new(),
-            fetched: BTreeSet::new(),
+            call_count: 0,
+            session_id: None,
+            page_errors: Vec::new(),
+            fetched_addresses: BTreeSet::new(),
             _profile: profile,
         };
-        browser.attach()?;
+        browser.attach_to_page()?;
         Ok(browser)
     }
 
-    fn attach(&mut self) -> Result<(), Failed> {
-        let made = self.call("Target.createTarget", &json!({"url": "about:blank"}))?;
+    fn attach_to_page(&mut self) -> Result<(), Failed> {
+        let made = self.call_method("Target.createTarget", &json!({"url": "about:blank"}))?;
         let target = &made["targetId"];
         let told = json!({"targetId": target, "flatten": true});
-        let attached = self.call("Target.attachToTarget", &told)?;
-        self.session = attached["sessionId"].as_str().map(str::to_owned);
+        let attached = self.call_method("Target.attachToTarget", &told)?;
+        self.session_id = attached["sessionId"].as_str().map(str::to_owned);
         for domain in ["Page", "Runtime", "Log", "Network"] {
-            self.call(&format!("{domain}.enable"), &json!({}))?;
+            self.call_method(&format!("{domain}.enable"), &json!({}))?;
         }
         Ok(())
     }
 
     /// Calls a method and returns its result.
-    pub(crate) fn call(&mut self, method: &str, told: &Value) -> Result<Value, Failed> {
-        self.calls += 1;
-        let mut message = json!({"id": self.calls, "method": method, "params": told});
-        if let Some(session) = &self.session {
+    pub(crate) fn call_method(&mut self, method: &str, told: &Value) -> Result<Value, Failed> {
+        self.call_count += 1;
+        let mut message = json!({"id": self.call_count, "method": method, "params": told});
+        if let Some(session) = &self.session_id {
             message["sessionId"] = json!(session);
         }
         let mut bytes = message.to_string().into_bytes();
         bytes.push(0);
-        self.to.write_all(&bytes)?;
+        self.stdin.write_all(&bytes)?;
         loop {
-            let heard = self.from.recv_timeout(PATIENCE);
+            let heard = self.from.recv_timeout(START_TIMEOUT);
             let mut message =
                 heard.map_err(|why| Failed(format!("the browser, asked for {method}: {why}")))?;
-            if message["id"] != json!(self.calls) {
+            if message["id"] != json!(self.call_count) {
                 self.record_message(&message);
                 continue;
             }
@@ -156,32 +157,32 @@ impl Browser {
         match message["method"].as_str().unwrap_or_default() {
             "Runtime.exceptionThrown" => {
                 let details = &told["exceptionDetails"];
-                self.complaints
+                self.page_errors
                     .push(format!("{} {}", details["text"], details["exception"]["description"]));
             }
             "Runtime.consoleAPICalled" if told["type"] == "error" || told["type"] == "assert" => {
-                self.complaints.push(told["args"].to_string());
+                self.page_errors.push(told["args"].to_string());
             }
             "Log.entryAdded" if told["entry"]["level"] == "error" => {
                 let entry = &told["entry"];
-                self.complaints.push(format!("{} {}", entry["text"], entry["url"]));
+                self.page_errors.push(format!("{} {}", entry["text"], entry["url"]));
             }
             "Network.requestWillBeSent" => {
                 let url = told["request"]["url"].as_str().unwrap_or_default();
-                self.fetched.insert(url.to_owned());
+                self.fetched_addresses.insert(url.to_owned());
             }
             _ => {}
         }
     }
 
     pub(crate) fn open(&mut self, url: &str) -> Result<(), Failed> {
-        self.call("Page.navigate", &json!({"url": url})).map(drop)
+        self.call_method("Page.navigate", &json!({"url": url})).map(drop)
     }
 
     /// Evaluates an expression in the page, and awaits a promise.
     pub(crate) fn eval(&mut self, expression: &str) -> Result<Value, Failed> {
         let told = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
-        let mut result = self.call("Runtime.evaluate", &told)?;
+        let mut result = self.call_method("Runtime.evaluate", &told)?;
         let thrown = &result["exceptionDetails"];
         if !thrown.is_null() {
             let why = &thrown["exception"]["description"];
@@ -192,18 +193,18 @@ impl Browser {
 
     /// Waits until an expression is true. Otherwise fails with its last value and the text of the
     /// page.
-    pub(crate) fn wait(&mut self, what: &str, expression: &str) -> Result<(), Failed> {
-        let until = Instant::now() + PATIENCE;
+    pub(crate) fn wait_until(&mut self, what: &str, expression: &str) -> Result<(), Failed> {
+        let until = Instant::now() + START_TIMEOUT;
         while self.eval(expression)? != json!(true) {
             if Instant::now() >= until {
                 let shown = self.eval("document.body.innerText")?;
                 let shown = shown.as_str().unwrap_or_default();
                 return Err(Failed(format!(
                     "waited {} s for {what}: {expression}\nthe page:\n{shown}",
-                    PATIENCE.as_secs()
+                    START_TIMEOUT.as_secs()
                 )));
             }
-            thread::sleep(PAUSE);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -212,10 +213,10 @@ impl Browser {
     pub(crate) fn set_appearance(&mut self, looks: Appearance) -> Result<(), Failed> {
         let told = json!({"width": looks.width, "height": looks.height, "deviceScaleFactor": 1,
                           "mobile": looks.width < 500});
-        self.call("Emulation.setDeviceMetricsOverride", &told)?;
-        let scheme = if looks.dark { "dark" } else { "light" };
+        self.call_method("Emulation.setDeviceMetricsOverride", &told)?;
+        let scheme = if looks.is_dark { "dark" } else { "light" };
         let told = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
-        self.call("Emulation.setEmulatedMedia", &told)?;
+        self.call_method("Emulation.setEmulatedMedia", &told)?;
         self.eval("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
             .map(drop)
     }
@@ -237,7 +238,7 @@ impl Browser {
         for kind in ["mousePressed", "mouseReleased"] {
             let told = json!({"type": kind, "x": found[0], "y": found[1], "button": "left",
                               "clickCount": 1});
-            self.call("Input.dispatchMouseEvent", &told)?;
+            self.call_method("Input.dispatchMouseEvent", &told)?;
         }
         Ok(())
     }
@@ -261,7 +262,7 @@ impl Browser {
         for kind in ["keyDown", "keyUp"] {
             let told = json!({"type": kind, "key": key, "code": name, "text": text,
                               "windowsVirtualKeyCode": code});
-            self.call("Input.dispatchKeyEvent", &told)?;
+            self.call_method("Input.dispatchKeyEvent", &told)?;
         }
         Ok(())
     }
@@ -270,14 +271,14 @@ impl Browser {
     pub(crate) fn fill(&mut self, selector: &str, text: &str) -> Result<(), Failed> {
         self.click(selector)?;
         self.eval(&format!("document.querySelector({}).select()", json!(selector)))?;
-        self.call("Input.insertText", &json!({"text": text})).map(drop)
+        self.call_method("Input.insertText", &json!({"text": text})).map(drop)
     }
 
     /// Saves a screenshot of the whole page.
-    pub(crate) fn picture(&mut self, to: &Path) -> Result<(), Failed> {
+    pub(crate) fn save_screenshot(&mut self, to: &Path) -> Result<(), Failed> {
         let told = json!({"format": "png", "captureBeyondViewport": true});
-        let shot = self.call("Page.captureScreenshot", &told)?;
-        let bytes = shot["data"].as_str().and_then(base64);
+        let shot = self.call_method("Page.captureScreenshot", &told)?;
+        let bytes = shot["data"].as_str().and_then(decode_base64);
         let bytes = bytes.ok_or_else(|| Failed("the browser made no picture".to_owned()))?;
         Ok(fs::write(to, bytes)?)
     }
@@ -292,7 +293,7 @@ impl Drop for Browser {
 }
 
 /// Decodes standard base64, as sent by the browser.
-fn base64(text: &str) -> Option<Vec<u8>> {
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count) = (0_u32, 0);
     for letter in text.trim_end_matches('=').bytes() {
@@ -327,8 +328,8 @@ mod tests {
             ("TWFu", b"Man"),
             ("+/+/", &[0xfb, 0xff, 0xbf]),
         ] {
-            assert_eq!(base64(text).as_deref(), Some(bytes), "{text}");
+            assert_eq!(decode_base64(text).as_deref(), Some(bytes), "{text}");
         }
-        assert_eq!(base64("T*=="), None);
+        assert_eq!(decode_base64("T*=="), None);
     }
 }

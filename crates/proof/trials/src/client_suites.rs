@@ -21,12 +21,12 @@ use serde::Deserialize;
 
 use crate::{
     nodes,
-    shell::{self, Failed, root, skip},
-    suite::{known::Expectations, outcome::Unit, table},
+    shell::{self, Failed, report_skip, workspace_root},
+    suite::{known::Expectations, outcome::UnitResults, table},
 };
 
 /// Path of the list of expected results.
-pub(crate) const LIST: &str = "crates/proof/trials/clients/suites.toml";
+pub(crate) const EXPECTATIONS_PATH: &str = "crates/proof/trials/clients/suites.toml";
 
 /// A test suite.
 struct Suite {
@@ -35,7 +35,7 @@ struct Suite {
     /// Fetches the suite and returns its folder. An error gives the reason why it is unavailable.
     fetch: fn() -> Result<PathBuf, Failed>,
     /// Runs one file of the suite.
-    run: fn(&Task<'_>) -> Result<Report, Failed>,
+    run: fn(&TestFile<'_>) -> Result<Report, Failed>,
 }
 
 const SUITES: [Suite; 3] = [
@@ -45,7 +45,7 @@ const SUITES: [Suite; 3] = [
 ];
 
 /// A file of tests to run.
-struct Task<'a> {
+struct TestFile<'a> {
     /// Folder of the suite.
     folder: &'a Path,
     /// The file as listed, without the name of the suite.
@@ -59,7 +59,7 @@ struct Task<'a> {
 /// Results of the tests of a file.
 #[derive(Default)]
 struct Report {
-    tests: Vec<Test>,
+    test_results: Vec<Test>,
     /// Set if the suite ran to completion.
     complete: bool,
     /// All output of the suite.
@@ -84,11 +84,11 @@ enum Outcome {
 }
 
 pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
-    let known = Expectations::read(LIST)?;
-    let names = known.units_of(asked)?;
+    let known = Expectations::read(EXPECTATIONS_PATH)?;
+    let names = known.requested_units(asked)?;
     shell::build_programs()?;
     interrupt::clean_up_on_signals()?;
-    let logs = folder("logs")?;
+    let logs = work_folder("logs")?;
     let mut units = Vec::new();
     for suite in &SUITES {
         let of = |unit: &&&str| unit.split('/').next() == Some(suite.name);
@@ -99,11 +99,11 @@ pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
         let folder = match (suite.fetch)() {
             Ok(folder) => folder,
             Err(Failed(why)) => {
-                skip(suite.name, &why)?;
+                report_skip(suite.name, &why)?;
                 continue;
             }
         };
-        let mut nodes = nodes::serving(3, &[])?;
+        let mut nodes = nodes::start_serving(3, &[])?;
         let port = nodes.client_ports().first().copied().unwrap_or_default();
         for name in names {
             let log = logs.join(name.replace('/', "-"));
@@ -112,7 +112,7 @@ pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
                 fs::remove_file(&report)?;
             }
             let file = name.split_once('/').map_or(name, |(_, file)| file);
-            let task = Task { folder: &folder, file, port, report: &report };
+            let task = TestFile { folder: &folder, file, port, report: &report };
             println!("{name}");
             let report = (suite.run)(&task)?;
             fs::write(log.with_extension("log"), &report.text)?;
@@ -123,14 +123,14 @@ pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
         }
     }
     println!("what the suites said is in {}", logs.display());
-    table::print_verdict(&units, LIST, &known)
+    table::print_verdict(&units, EXPECTATIONS_PATH, &known)
 }
 
 impl Report {
-    fn evaluate(&self, name: &str, known: &Expectations) -> Unit {
-        let mut unit = Unit::new(name);
-        unit.complete = self.complete;
-        for test in &self.tests {
+    fn evaluate(&self, name: &str, known: &Expectations) -> UnitResults {
+        let mut unit = UnitResults::new(name);
+        unit.is_complete = self.complete;
+        for test in &self.test_results {
             match test.outcome {
                 Outcome::Passed => unit.pass(&test.name, known),
                 Outcome::Failed => unit.fail(&test.name, &test.details, known),
@@ -142,7 +142,7 @@ impl Report {
 
     /// Parses the output of the programs in `crates/proof/trials/clients/suites`: one line of JSON
     /// for each test, and an empty line at the end.
-    fn parse_lines(task: &Task<'_>, text: String) -> Result<Self, Failed> {
+    fn parse_lines(task: &TestFile<'_>, text: String) -> Result<Self, Failed> {
         // A suite that failed to start wrote no report.
         let lines = fs::read_to_string(task.report).unwrap_or_default();
         let mut report = Self { text, ..Self::default() };
@@ -151,7 +151,9 @@ impl Report {
                 report.complete = true;
             } else {
                 let test = serde_json::from_str(line);
-                report.tests.push(test.map_err(|error| Failed(format!("{}: {error}", task.file)))?);
+                report
+                    .test_results
+                    .push(test.map_err(|error| Failed(format!("{}: {error}", task.file)))?);
             }
         }
         Ok(report)
@@ -167,7 +169,7 @@ fn with_time_limit(program: impl AsRef<std::ffi::OsStr>) -> Command {
 
 /// Returns the output of a program and ignores its exit code, because failed tests are evaluated by
 /// their names.
-fn output(command: &mut Command) -> Result<String, Failed> {
+fn output_of(command: &mut Command) -> Result<String, Failed> {
     let output = command.output().map_err(|error| Failed(format!("{command:?}: {error}")))?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
@@ -175,13 +177,13 @@ fn output(command: &mut Command) -> Result<String, Failed> {
 }
 
 /// Returns a folder for fetched and built files. Creates it if it is missing.
-fn folder(name: &str) -> Result<PathBuf, Failed> {
-    let folder = shell::target().join("client-suites").join(name);
+fn work_folder(name: &str) -> Result<PathBuf, Failed> {
+    let folder = shell::build_folder().join("client-suites").join(name);
     fs::create_dir_all(&folder)?;
     Ok(folder)
 }
 
 /// Returns the path of a file that this repository adds to the suites.
-fn ours(name: &str) -> PathBuf {
-    root().join("crates/proof/trials/clients/suites").join(name)
+fn own_file(name: &str) -> PathBuf {
+    workspace_root().join("crates/proof/trials/clients/suites").join(name)
 }

@@ -23,16 +23,16 @@ use std::{
 use quorate_testbed::interrupt;
 
 use crate::shell::{self, Failed};
-use build::Built;
-use cluster::Cluster;
-use figures::{Measured, Results, SystemTurn, Trial};
+use build::BuiltPrograms;
+use cluster::RunningSystem;
+use figures::{ComparisonResults, ConnectionTrial, MeasuredLoad, SystemTurn};
 use load::RequestedLoad;
 use systems::System;
 
 const USAGE: &str = "compare [--only NAME,NAME] [--duration 5s] [--repeat 5] [--quick] [--list] [--out PATH] [--json [FILE]]";
 /// Numbers of connections tried with each system.
-const CONNECTIONS: [u32; 5] = [1, 4, 16, 64, 256];
-const QUICK_CONNECTIONS: [u32; 3] = [1, 16, 256];
+const CONNECTION_COUNTS: [u32; 5] = [1, 4, 16, 64, 256];
+const QUICK_CONNECTION_COUNTS: [u32; 3] = [1, 16, 256];
 /// Maximum number of attempts at a latency measurement in a turn. A load that was sent late says
 /// nothing about the system.
 const ATTEMPTS: u32 = 3;
@@ -42,38 +42,38 @@ const VALUE_BYTES: usize = 64;
 
 /// Options of `cargo xtask compare`.
 #[derive(Clone, Debug, PartialEq)]
-struct Wish {
+struct CompareOptions {
     only: Vec<String>,
     /// Measured time at full load.
     duration: Duration,
-    repeat: usize,
-    connections: &'static [u32],
+    repetition_count: usize,
+    connection_counts: &'static [u32],
     /// Path of the report, without an extension.
-    out: Option<PathBuf>,
-    json: Option<Json>,
-    list: bool,
+    report_path: Option<PathBuf>,
+    json: Option<JsonDestination>,
+    lists_systems: bool,
 }
 
 /// Second destination of the JSON report.
 #[derive(Clone, Debug, PartialEq)]
-enum Json {
+enum JsonDestination {
     /// Prints to standard output, instead of the readable report.
     Printed,
     File(PathBuf),
 }
 
-impl Wish {
-    fn warmup(&self) -> Duration {
+impl CompareOptions {
+    fn warmup_duration(&self) -> Duration {
         (self.duration / 5).min(Duration::from_millis(700))
     }
 
     /// Returns the measured time at half load.
-    fn latency(&self) -> Duration {
+    fn latency_duration(&self) -> Duration {
         self.duration * 2 / 5
     }
 
     /// Returns the measured time of a trial with one number of connections.
-    fn trial(&self) -> Duration {
+    fn trial_duration(&self) -> Duration {
         self.duration / 5
     }
 }
@@ -83,12 +83,12 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         return multicast::run(rest);
     }
     let wish = parse(words)?;
-    if wish.list {
-        let (text, document) = report::list();
+    if wish.lists_systems {
+        let (text, document) = report::list_systems();
         print!("{}", report::write_json(wish.json.as_ref(), text, document)?);
         return Ok(());
     }
-    let chosen = systems::choose(&wish.only)?;
+    let chosen = systems::choose_systems(&wish.only)?;
     interrupt::clean_up_on_signals()?;
     let began = Instant::now();
     let (built, mut results) = build::build_all(&chosen)?;
@@ -96,8 +96,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         chosen.into_iter().filter(|system| !results.has_failed(&system.id())).collect();
     try_connections(&wish, &built, &chosen, &mut results);
     let usable: Vec<&System> =
-        chosen.into_iter().filter(|system| results.best(&system.id()).is_some()).collect();
-    for round in 0..wish.repeat {
+        chosen.into_iter().filter(|system| results.best_trial(&system.id()).is_some()).collect();
+    for round in 0..wish.repetition_count {
         let mut order = usable.clone();
         // Vary the order, so that no system always follows the same other system.
         order.rotate_left(round * 5 % usable.len().max(1));
@@ -105,33 +105,38 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
             order.reverse();
         }
         for system in order {
-            eprintln!("round {} of {}: {}", round + 1, wish.repeat, system.id());
+            eprintln!("round {} of {}: {}", round + 1, wish.repetition_count, system.id());
             let turn = run_turn(&wish, &built, system, &usable, &results, round);
-            if let Some(trouble) = &turn.trouble {
+            if let Some(trouble) = &turn.early_end_reason {
                 eprintln!("  {trouble}");
             }
             results.turns.push(turn);
         }
     }
     results.seconds = began.elapsed().as_secs_f64();
-    report::write(&wish, &usable, &results)
+    report::write_report(&wish, &usable, &results)
 }
 
 /// Tries each number of connections, for a short time.
-fn try_connections(wish: &Wish, built: &Built, chosen: &[&System], results: &mut Results) {
+fn try_connections(
+    wish: &CompareOptions,
+    built: &BuiltPrograms,
+    chosen: &[&System],
+    results: &mut ComparisonResults,
+) {
     for system in chosen {
         eprintln!("connections: {}", system.id());
-        let tried = Cluster::start(built, system).and_then(|mut cluster| {
-            for connections in wish.connections {
+        let tried = RunningSystem::start(built, system).and_then(|mut cluster| {
+            for connections in wish.connection_counts {
                 let ask = RequestedLoad {
-                    offer: load::Offer::Closed(OUTSTANDING),
+                    offer: load::OfferedLoad::Closed(OUTSTANDING),
                     connections: *connections,
-                    warmup: wish.trial() / 3,
-                    duration: wish.trial(),
+                    warmup: wish.trial_duration() / 3,
+                    duration: wish.trial_duration(),
                 };
                 // The system may not support this number; the other numbers still count.
                 match load::run(built, system, &mut cluster, &ask) {
-                    Ok(measured) => results.trials.push(Trial {
+                    Ok(measured) => results.trials.push(ConnectionTrial {
                         system: system.id(),
                         connections: *connections,
                         measured,
@@ -139,22 +144,22 @@ fn try_connections(wish: &Wish, built: &Built, chosen: &[&System], results: &mut
                     Err(Failed(why)) => {
                         eprintln!("  {connections} connections: {why}");
                         results.note_trial(&system.id(), *connections, &why);
-                        cluster = Cluster::start(built, system)?;
+                        cluster = RunningSystem::start(built, system)?;
                     }
                 }
             }
             Ok(())
         });
         if let Err(Failed(why)) = tried {
-            results.fail(&system.id(), &why);
+            results.record_failure(&system.id(), &why);
         }
-        match results.best(&system.id()) {
+        match results.best_trial(&system.id()) {
             Some(best) => eprintln!(
                 "  {:.0}/s with {} connections",
                 best.measured.per_second, best.connections
             ),
             None => {
-                results.fail(&system.id(), "no number of connections gave a result");
+                results.record_failure(&system.id(), "no number of connections gave a result");
                 eprintln!("  no result");
             }
         }
@@ -163,27 +168,27 @@ fn try_connections(wish: &Wish, built: &Built, chosen: &[&System], results: &mut
 
 /// Starts a system, loads it, stops it, and checks its result.
 fn run_turn(
-    wish: &Wish,
-    built: &Built,
+    wish: &CompareOptions,
+    built: &BuiltPrograms,
     system: &System,
     all: &[&System],
-    results: &Results,
+    results: &ComparisonResults,
     round: usize,
 ) -> SystemTurn {
     let mut turn = SystemTurn { system: system.id(), round, ..SystemTurn::default() };
-    let Some(best) = results.best(&system.id()) else {
+    let Some(best) = results.best_trial(&system.id()) else {
         return turn;
     };
     let mut go = || -> Result<(), Failed> {
-        let mut cluster = Cluster::start(built, system)?;
+        let mut cluster = RunningSystem::start(built, system)?;
         let mut ask = RequestedLoad {
-            offer: load::Offer::Closed(OUTSTANDING),
+            offer: load::OfferedLoad::Closed(OUTSTANDING),
             connections: best.connections,
-            warmup: wish.warmup(),
+            warmup: wish.warmup_duration(),
             duration: wish.duration,
         };
         let mut acknowledged = 0;
-        let mut count = |measured: &Measured| acknowledged += measured.acknowledged;
+        let mut count = |measured: &MeasuredLoad| acknowledged += measured.acknowledged;
         let maximum = load::run(built, system, &mut cluster, &ask)?;
         eprintln!(
             "  {:.0}/s, {:.2} µs of CPU, p99 {:.0} µs{}",
@@ -194,9 +199,9 @@ fn run_turn(
         );
         count(&maximum);
         turn.maximum = Some(maximum);
-        ask.duration = wish.latency();
-        for (peer, rate) in half_loads(system, all, results) {
-            ask.offer = load::Offer::Open(rate);
+        ask.duration = wish.latency_duration();
+        for (peer, rate) in half_load_rates(system, all, results) {
+            ask.offer = load::OfferedLoad::Open(rate);
             for _ in 0..ATTEMPTS {
                 let measured = load::run(built, system, &mut cluster, &ask)?;
                 eprintln!(
@@ -212,21 +217,25 @@ fn run_turn(
                 }
             }
         }
-        turn.applied = cluster.end(acknowledged)?;
+        turn.applied = cluster.stop_and_check(acknowledged)?;
         Ok(())
     };
     if let Err(Failed(why)) = go() {
-        turn.trouble = Some(why);
+        turn.early_end_reason = Some(why);
     }
     turn
 }
 
 /// Returns the rates at half load. Another system runs at half of its own maximum, and ours at half
 /// of the maximum of each system compared with it.
-fn half_loads(system: &System, all: &[&System], results: &Results) -> Vec<(String, u64)> {
+fn half_load_rates(
+    system: &System,
+    all: &[&System],
+    results: &ComparisonResults,
+) -> Vec<(String, u64)> {
     let half = |peer: &System| {
-        let best = results.best(&peer.id())?;
-        Some((peer.id(), figures::half(best.measured.per_second)))
+        let best = results.best_trial(&peer.id())?;
+        Some((peer.id(), figures::half_rate(best.measured.per_second)))
     };
     if !system.is_ours() {
         return half(system).into_iter().collect();
@@ -235,15 +244,15 @@ fn half_loads(system: &System, all: &[&System], results: &Results) -> Vec<(Strin
     compared.filter_map(|peer| half(peer)).collect()
 }
 
-fn parse(words: &[&str]) -> Result<Wish, Failed> {
-    let mut wish = Wish {
+fn parse(words: &[&str]) -> Result<CompareOptions, Failed> {
+    let mut wish = CompareOptions {
         only: Vec::new(),
         duration: Duration::from_secs(5),
-        repeat: 5,
-        connections: &CONNECTIONS,
-        out: None,
+        repetition_count: 5,
+        connection_counts: &CONNECTION_COUNTS,
+        report_path: None,
         json: None,
-        list: false,
+        lists_systems: false,
     };
     let bad = |what: &str| Failed(format!("{what}: {USAGE}"));
     let mut words = words.iter().peekable();
@@ -252,24 +261,27 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
         match *word {
             "--quick" => {
                 wish.duration = Duration::from_millis(1500);
-                wish.repeat = 2;
-                wish.connections = &QUICK_CONNECTIONS;
+                wish.repetition_count = 2;
+                wish.connection_counts = &QUICK_CONNECTION_COUNTS;
             }
-            "--list" => wish.list = true,
+            "--list" => wish.lists_systems = true,
             "--only" => wish.only = value()?.split(',').map(str::to_owned).collect(),
-            "--out" => wish.out = Some(PathBuf::from(value()?)),
+            "--out" => wish.report_path = Some(PathBuf::from(value()?)),
             "--json" => {
                 let file = words.next_if(|word| !word.starts_with("--"));
-                wish.json = Some(file.map_or(Json::Printed, |file| Json::File(file.into())));
+                wish.json =
+                    Some(file.map_or(JsonDestination::Printed, |file| {
+                        JsonDestination::File(file.into())
+                    }));
             }
             "--repeat" => {
                 let text = value()?;
                 let number = text.parse().ok().filter(|n| (1..=1000).contains(n));
-                wish.repeat = number.ok_or_else(|| bad(text))?;
+                wish.repetition_count = number.ok_or_else(|| bad(text))?;
             }
             "--duration" => {
                 let text = value()?;
-                wish.duration = seconds(text).ok_or_else(|| bad(text))?;
+                wish.duration = parse_duration(text).ok_or_else(|| bad(text))?;
             }
             other => return Err(bad(other)),
         }
@@ -278,7 +290,7 @@ fn parse(words: &[&str]) -> Result<Wish, Failed> {
 }
 
 /// Parses a duration such as `5s` or `500ms`.
-fn seconds(text: &str) -> Option<Duration> {
+fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 0.001),
         None => (text.strip_suffix('s')?, 1.0),
@@ -288,8 +300,8 @@ fn seconds(text: &str) -> Option<Duration> {
 }
 
 /// Returns the default path of the report.
-fn default_path() -> PathBuf {
-    shell::target().join("compare").join("report")
+fn default_report_path() -> PathBuf {
+    shell::build_folder().join("compare").join("report")
 }
 
 #[cfg(test)]
@@ -302,7 +314,7 @@ mod tests {
         let wish = wish.unwrap();
         assert_eq!(wish.only, ["etcd", "redis"]);
         assert_eq!(wish.duration, Duration::from_millis(500));
-        assert_eq!(wish.repeat, 3);
+        assert_eq!(wish.repetition_count, 3);
         for bad in [
             &["--duration"][..],
             &["--duration", "5"],
@@ -320,27 +332,27 @@ mod tests {
     #[test]
     fn json_report_goes_to_the_requested_destination() {
         let json = |words: &[&str]| parse(words).unwrap().json;
-        let file = Some(Json::File("r.json".into()));
+        let file = Some(JsonDestination::File("r.json".into()));
         assert_eq!(json(&["--quick"]), None);
-        assert_eq!(json(&["--json"]), Some(Json::Printed));
-        assert_eq!(json(&["--json", "--quick"]), Some(Json::Printed));
+        assert_eq!(json(&["--json"]), Some(JsonDestination::Printed));
+        assert_eq!(json(&["--json", "--quick"]), Some(JsonDestination::Printed));
         assert_eq!(json(&["--quick", "--json", "r.json"]), file);
     }
 
     #[test]
     fn own_system_runs_at_half_the_rate_of_each_comparable_one() {
-        let mut results = Results::default();
+        let mut results = ComparisonResults::default();
         for (system, per_second) in [("etcd", 9000.0), ("redis", 50_000.0)] {
-            results.trials.push(Trial {
+            results.trials.push(ConnectionTrial {
                 system: format!("{system}/durable"),
                 connections: 1,
-                measured: Measured { per_second, completed: 1, ..Measured::default() },
+                measured: MeasuredLoad { per_second, completed: 1, ..MeasuredLoad::default() },
             });
         }
         let all: Vec<&System> = SYSTEMS.iter().collect();
         let of = |id: &str| {
             let system = SYSTEMS.iter().find(|system| system.id() == id).unwrap();
-            half_loads(system, &all, &results)
+            half_load_rates(system, &all, &results)
         };
         let etcd = ("etcd/durable".to_owned(), 4500);
         let redis = ("redis/durable".to_owned(), 25_000);

@@ -12,12 +12,12 @@ use serde_json::json;
 
 use crate::{
     cluster::check::Checker,
-    shell::{self, Failed, cargo},
+    shell::{self, Failed, run_cargo},
 };
-use trial::{Outcome, Row};
+use trial::{TrialOutcome, TrialRow};
 
 /// Rows whose fault cannot occur, each with the reason.
-const UNMET: [(&str, Fault, &str); 0] = [];
+const IMPOSSIBLE_ROWS: [(&str, DiskFault, &str); 0] = [];
 
 const USAGE: &str = "disks [ROUNDS] [--seed N] [--only KIND[+FAULT]] [--json]";
 
@@ -36,18 +36,18 @@ pub(crate) struct Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteTrigger {
     /// Clients send commands.
-    Load,
+    ClientLoad,
     /// Snapshots are requested.
-    Snapshots,
+    SnapshotRequests,
     /// The node is killed and restarted.
-    Restart,
+    NodeRestart,
     /// A new node joins.
-    Newcomer,
+    NewNode,
 }
 
-const ON_DISK: &[&str] = &["--store", "lsm"];
-const IN_MEMORY: &[&str] = &["--store", "memory"];
-const ETCD: &[&str] = &["--service", "etcd", "--store", "lsm"];
+const LSM_FLAGS: &[&str] = &["--store", "lsm"];
+const MEMORY_FLAGS: &[&str] = &["--store", "memory"];
+const ETCD_FLAGS: &[&str] = &["--service", "etcd", "--store", "lsm"];
 
 impl Kind {
     const fn new(
@@ -61,94 +61,94 @@ impl Kind {
 }
 
 const KINDS: [Kind; 12] = [
-    Kind::new("log", "log/", ON_DISK, WriteTrigger::Load),
-    Kind::new("streams", "stream/", ON_DISK, WriteTrigger::Load),
-    Kind::new("snapshot", "snapshot/", IN_MEMORY, WriteTrigger::Snapshots),
-    Kind::new("store", "kv/", ON_DISK, WriteTrigger::Snapshots),
-    Kind::new("etcd", "etcd/", ETCD, WriteTrigger::Snapshots),
-    Kind::new("identity", "identity", ON_DISK, WriteTrigger::Restart),
-    Kind::new("peers", "peers", ON_DISK, WriteTrigger::Newcomer),
-    Kind::new("base", "base", IN_MEMORY, WriteTrigger::Snapshots),
-    Kind::new("catalogue", "catalogue", ON_DISK, WriteTrigger::Load),
-    Kind::new("segments", "segments", ON_DISK, WriteTrigger::Load),
-    Kind::new("parts", "parts", IN_MEMORY, WriteTrigger::Snapshots),
-    Kind::new("chunks", "chunks", ON_DISK, WriteTrigger::Load),
+    Kind::new("log", "log/", LSM_FLAGS, WriteTrigger::ClientLoad),
+    Kind::new("streams", "stream/", LSM_FLAGS, WriteTrigger::ClientLoad),
+    Kind::new("snapshot", "snapshot/", MEMORY_FLAGS, WriteTrigger::SnapshotRequests),
+    Kind::new("store", "kv/", LSM_FLAGS, WriteTrigger::SnapshotRequests),
+    Kind::new("etcd", "etcd/", ETCD_FLAGS, WriteTrigger::SnapshotRequests),
+    Kind::new("identity", "identity", LSM_FLAGS, WriteTrigger::NodeRestart),
+    Kind::new("peers", "peers", LSM_FLAGS, WriteTrigger::NewNode),
+    Kind::new("base", "base", MEMORY_FLAGS, WriteTrigger::SnapshotRequests),
+    Kind::new("catalogue", "catalogue", LSM_FLAGS, WriteTrigger::ClientLoad),
+    Kind::new("segments", "segments", LSM_FLAGS, WriteTrigger::ClientLoad),
+    Kind::new("parts", "parts", MEMORY_FLAGS, WriteTrigger::SnapshotRequests),
+    Kind::new("chunks", "chunks", LSM_FLAGS, WriteTrigger::ClientLoad),
 ];
 
 /// Fault of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum DiskFault {
     /// A bit of the stored data flips.
-    Flip,
+    BitFlip,
     /// A write goes to the wrong offset or file.
-    Misdirected,
+    MisdirectedWrite,
     /// A power cut leaves only the first sectors of an unflushed write.
-    Torn,
+    TornWrite,
     /// A power cut loses an unflushed write but keeps a later one.
-    Reordered,
+    ReorderedWrites,
     /// A power cut undoes creations, renames and removals in folders that have not been flushed
     /// since.
     LostNames,
     /// A power cut loses one flushed write.
-    LostOne,
+    LostWrite,
     /// A power cut loses all writes of some period, flushed or not.
     LostTail,
 }
 
-const FAULTS: [Fault; 7] = [
-    Fault::Flip,
-    Fault::Misdirected,
-    Fault::Torn,
-    Fault::Reordered,
-    Fault::LostNames,
-    Fault::LostOne,
-    Fault::LostTail,
+const FAULTS: [DiskFault; 7] = [
+    DiskFault::BitFlip,
+    DiskFault::MisdirectedWrite,
+    DiskFault::TornWrite,
+    DiskFault::ReorderedWrites,
+    DiskFault::LostNames,
+    DiskFault::LostWrite,
+    DiskFault::LostTail,
 ];
 
-impl Fault {
+impl DiskFault {
     /// Returns the fault's name in commands to the disk.
     const fn name(self) -> &'static str {
         match self {
-            Self::Flip => "flip",
-            Self::Misdirected => "misdirected",
-            Self::Torn => "torn",
-            Self::Reordered => "reordered",
+            Self::BitFlip => "flip",
+            Self::MisdirectedWrite => "misdirected",
+            Self::TornWrite => "torn",
+            Self::ReorderedWrites => "reordered",
             Self::LostNames => "lost-names",
-            Self::LostOne => "lost-one",
+            Self::LostWrite => "lost-one",
             Self::LostTail => "lost-tail",
         }
     }
 
     /// Returns whether any disk may show this fault when the power fails. The node must then start
     /// and vote, and no file may be damaged.
-    const fn is_honest(self) -> bool {
-        matches!(self, Self::Torn | Self::Reordered | Self::LostNames)
+    const fn is_honest_disk_fault(self) -> bool {
+        matches!(self, Self::TornWrite | Self::ReorderedWrites | Self::LostNames)
     }
 }
 
 /// Options of `cargo xtask disks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wish {
+struct DisksOptions {
     rounds: u64,
     seed: u64,
     kind: Option<&'static str>,
-    fault: Option<Fault>,
+    fault: Option<DiskFault>,
     json: bool,
 }
 
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
     if !std::path::Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-        return shell::skip("disks", "file systems in user space need /dev/fuse, and root");
+        return shell::report_skip("disks", "file systems in user space need /dev/fuse, and root");
     }
     shell::build_programs()?;
     // The disk's tests need dependencies that only the disk uses, so `cargo test` does not run
     // them.
     let disk = ["--quiet", "--features", "quorate-trials/disks", "--bin", "quorate-disk"];
-    cargo(&[&["test"], &disk[..]].concat())?;
-    cargo(&[&["build"], &disk[..], shell::profile()].concat())?;
+    run_cargo(&[&["test"], &disk[..]].concat())?;
+    run_cargo(&[&["build"], &disk[..], shell::profile_arguments()].concat())?;
     Checker::build()?;
-    let checker = Checker::find();
+    let checker = Checker::find_built();
     interrupt::clean_up_on_signals()?;
     let begun = Instant::now();
     let mut rows = Vec::new();
@@ -159,16 +159,16 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
             if other {
                 continue;
             }
-            let row = Row { kind: *kind, fault, seed: wish.seed + round };
+            let row = TrialRow { kind: *kind, fault, seed: wish.seed + round };
             let at = Instant::now();
             let played = row.run_trial(checker.as_ref());
-            println!("{}", line(&row, &played, at.elapsed().as_secs()));
+            println!("{}", format_line(&row, &played, at.elapsed().as_secs()));
             rows.push((row, played));
         }
     }
-    let unmet = |(row, played): &&(Row, Result<Outcome, Failed>)| {
-        let met = played.as_ref().is_ok_and(Outcome::has_occurred);
-        played.is_ok() && !met && row.why_unmet().is_none()
+    let unmet = |(row, played): &&(TrialRow, Result<TrialOutcome, Failed>)| {
+        let met = played.as_ref().is_ok_and(TrialOutcome::has_occurred);
+        played.is_ok() && !met && row.impossible_reason().is_none()
     };
     let unmet: Vec<String> = rows
         .iter()
@@ -177,7 +177,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         .collect();
     if wish.json {
         for (row, played) in &rows {
-            println!("{}", as_json(row, played));
+            println!("{}", row_json(row, played));
         }
     }
     let failed = rows.iter().filter(|(_, played)| played.is_err()).count();
@@ -194,13 +194,15 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-fn line(row: &Row, played: &Result<Outcome, Failed>, seconds: u64) -> String {
-    let Row { kind, fault, seed } = row;
+fn format_line(row: &TrialRow, played: &Result<TrialOutcome, Failed>, seconds: u64) -> String {
+    let TrialRow { kind, fault, seed } = row;
     let (name, fault) = (kind.name, fault.name());
     match played {
-        Ok(Outcome { done, noticed, end, .. }) => {
+        Ok(TrialOutcome {
+            injected_fault: done, first_report: noticed, final_state: end, ..
+        }) => {
             let noticed = noticed.as_deref().unwrap_or("nothing");
-            let nothing = row.why_unmet().unwrap_or("nothing: NOT SHOWN");
+            let nothing = row.impossible_reason().unwrap_or("nothing: NOT SHOWN");
             let done = if done.is_empty() { nothing } else { done };
             format!(
                 "{name:<9} {fault:<12} seed {seed}, {seconds:>3} s: {end}\n    done: {done}\n    said: {noticed}"
@@ -214,7 +216,7 @@ fn line(row: &Row, played: &Result<Outcome, Failed>, seconds: u64) -> String {
     }
 }
 
-fn as_json(row: &Row, played: &Result<Outcome, Failed>) -> serde_json::Value {
+fn row_json(row: &TrialRow, played: &Result<TrialOutcome, Failed>) -> serde_json::Value {
     let mut value = json!({
         "kind": row.kind.name,
         "fault": row.fault.name(),
@@ -222,10 +224,10 @@ fn as_json(row: &Row, played: &Result<Outcome, Failed>) -> serde_json::Value {
     });
     let more = match played {
         Ok(outcome) => json!({
-            "done": outcome.done,
-            "noticed": outcome.noticed,
-            "end": outcome.end,
-            "keys": outcome.keys,
+            "done": outcome.injected_fault,
+            "noticed": outcome.first_report,
+            "end": outcome.final_state,
+            "keys": outcome.key_count,
             "stream_bytes": outcome.stream_bytes,
         }),
         Err(Failed(why)) => json!({ "failed": why }),
@@ -236,9 +238,9 @@ fn as_json(row: &Row, played: &Result<Outcome, Failed>) -> serde_json::Value {
     value
 }
 
-fn parse(words: &[&str]) -> Result<Wish, Failed> {
+fn parse(words: &[&str]) -> Result<DisksOptions, Failed> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let mut wish = Wish {
+    let mut wish = DisksOptions {
         rounds: 1,
         seed: now.unwrap_or_default().as_secs() % 1_000_000,
         kind: None,
@@ -288,11 +290,16 @@ mod tests {
     #[test]
     fn arguments_are_parsed() {
         let wish = parse(&["2", "--seed", "7", "--only", "log+torn", "--json"]).unwrap();
-        let wanted =
-            Wish { rounds: 2, seed: 7, kind: Some("log"), fault: Some(Fault::Torn), json: true };
+        let wanted = DisksOptions {
+            rounds: 2,
+            seed: 7,
+            kind: Some("log"),
+            fault: Some(DiskFault::TornWrite),
+            json: true,
+        };
         assert_eq!(wish, wanted);
         let fault = parse(&["--only", "lost-one"]).unwrap();
-        assert_eq!((fault.kind, fault.fault), (None, Some(Fault::LostOne)));
+        assert_eq!((fault.kind, fault.fault), (None, Some(DiskFault::LostWrite)));
         assert!(parse(&["--only", "x"]).is_err());
         assert!(parse(&["--seed"]).is_err());
     }

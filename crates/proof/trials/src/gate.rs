@@ -10,11 +10,11 @@ use crate::{
     bench::{
         build,
         core::{CASES, instructions_per_step},
-        float,
-        log::{Commits, commits},
+        log::{LogCounters, run_commits},
+        to_float,
     },
-    instructions::{Calls, Counter},
-    shell::{Failed, read, root},
+    instructions::{InstructionCounter, SyscallCounter},
+    shell::{Failed, read_output, workspace_root},
 };
 
 const USAGE: &str = "gate [--bless REASON]";
@@ -22,12 +22,12 @@ const USAGE: &str = "gate [--bless REASON]";
 const CALL_RUNS: u32 = 5;
 /// System calls that the thread of an io_uring log makes for a commit. `futex` is left out: threads
 /// that create segments wait with it, at a frequency that depends on the machine's other load.
-const RING_CALLS: [&str; 3] = ["io_uring_enter", "ppoll", "read"];
+const IO_URING_CALLS: [&str; 3] = ["io_uring_enter", "ppoll", "read"];
 /// Tolerance of instructions and system calls relative to the baseline.
-const NEAR: f64 = 0.03;
+const TOLERANCE: f64 = 0.03;
 /// Maximum difference between counts that are considered equal. Counts are written with four
 /// digits.
-const EXACT: f64 = 0.000_06;
+const EQUAL_TOLERANCE: f64 = 0.000_06;
 
 /// Counts by full name. The first word of a name is its kind.
 type Counts = BTreeMap<String, f64>;
@@ -39,19 +39,19 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         ["--bless", reason] if !reason.trim().is_empty() => Some(reason.trim()),
         _ => return Err(Failed(USAGE.to_owned())),
     };
-    let file = root().join("crates/proof/trials/baseline.txt");
+    let file = workspace_root().join("crates/proof/trials/baseline.txt");
     let text = fs::read_to_string(&file).unwrap_or_default();
-    let old = parse(&text)?;
-    let (now, skipped) = measure()?;
+    let old = parse_baseline(&text)?;
+    let (now, skipped) = measure_counts()?;
     for why in &skipped {
         println!("SKIPPED {why}");
     }
     if let Some(reason) = reason {
-        fs::write(&file, blessed(&text, &old, &now, reason)?)?;
+        fs::write(&file, new_baseline(&text, &old, &now, reason)?)?;
         println!("blessed {} counts; commit {}", now.len(), file.display());
         return Ok(());
     }
-    let faults = compare(&old, &now);
+    let faults = compare_counts(&old, &now);
     if faults == 0 {
         println!("all counts are as they were blessed");
         return Ok(());
@@ -63,19 +63,19 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
 }
 
 /// Measures all counts that are available on this machine, and lists those that are not.
-fn measure() -> Result<(Counts, Vec<String>), Failed> {
+fn measure_counts() -> Result<(Counts, Vec<String>), Failed> {
     let (mut counts, mut skipped) = (Counts::new(), Vec::new());
     let step = build("quorate-core", "step")?;
     let commit = build("quorate-log", "commit")?;
     let cluster = build("quorate-replica", "cluster")?;
     cluster_counts(&cluster, &mut counts)?;
     commit_counts(&commit, &mut counts, &mut skipped)?;
-    match Counter::find() {
-        Ok(counter) => instructions(counter, &step, &commit, &cluster, &mut counts)?,
+    match InstructionCounter::find_best() {
+        Ok(counter) => add_instructions(counter, &step, &commit, &cluster, &mut counts)?,
         Err(why) => skipped.push(format!("instructions: {why}")),
     }
-    match Calls::find() {
-        Ok(counter) => system_calls(counter, &commit, &mut counts)?,
+    match SyscallCounter::find_cheapest() {
+        Ok(counter) => add_system_calls(counter, &commit, &mut counts)?,
         Err(why) => skipped.push(format!("system calls: {why}")),
     }
     Ok((counts, skipped))
@@ -83,7 +83,7 @@ fn measure() -> Result<(Counts, Vec<String>), Failed> {
 
 /// Counts for three nodes on a deterministic schedule.
 fn cluster_counts(program: &Path, counts: &mut Counts) -> Result<(), Failed> {
-    let text = read(&mut Command::new(program))?;
+    let text = read_output(&mut Command::new(program))?;
     for line in text.lines() {
         let words: Vec<(&str, &str)> =
             line.split_whitespace().filter_map(|word| word.split_once('=')).collect();
@@ -112,7 +112,7 @@ fn commit_counts(
 ) -> Result<(), Failed> {
     for driver in ["memory", "file", "uring"] {
         let words = ["--driver", driver, "--records", "1000", "--depth", "1"];
-        let done: Commits = match commits(program, &words) {
+        let done: LogCounters = match run_commits(program, &words) {
             Ok(done) => done,
             Err(Failed(why)) if driver == "uring" => {
                 skipped.push(format!("uring: {}", why.lines().last().unwrap_or_default()));
@@ -120,9 +120,9 @@ fn commit_counts(
             }
             Err(failed) => return Err(failed),
         };
-        let commits = float(done.commits);
+        let commits = to_float(done.commits);
         let mut put = |name: &str, count: u64| {
-            counts.insert(format!("exact log.{driver}.{name}"), float(count) / commits);
+            counts.insert(format!("exact log.{driver}.{name}"), to_float(count) / commits);
         };
         put("records_per_commit", done.records);
         put("writes_per_commit", done.writes);
@@ -132,8 +132,8 @@ fn commit_counts(
     Ok(())
 }
 
-fn instructions(
-    counter: Counter,
+fn add_instructions(
+    counter: InstructionCounter,
     step: &Path,
     commit: &Path,
     cluster: &Path,
@@ -144,24 +144,30 @@ fn instructions(
         let each = instructions_per_step(counter, step, case)?;
         counts.insert(format!("{kind} core.{case}"), each);
     }
-    let log = |records: &str| counter.count(commit, &["--driver", "memory", "--records", records]);
-    let each = (float(log("2000")?) - float(log("1000")?)) / 1000.0;
+    let log = |records: &str| {
+        counter.count_instructions(commit, &["--driver", "memory", "--records", records])
+    };
+    let each = (to_float(log("2000")?) - to_float(log("1000")?)) / 1000.0;
     counts.insert(format!("{kind} log.memory.per_commit"), each);
     for case in ["durable.window-1", "durable.window-64"] {
-        let whole = float(counter.count(cluster, &["--case", case])?);
+        let whole = to_float(counter.count_instructions(cluster, &["--case", case])?);
         // Instructions of the whole run per command: a cluster of three with its simulated network.
         counts.insert(format!("{kind} cluster.{case}.per_command"), whole / 2048.0);
     }
     Ok(())
 }
 
-fn system_calls(counter: Calls, commit: &Path, counts: &mut Counts) -> Result<(), Failed> {
+fn add_system_calls(
+    counter: SyscallCounter,
+    commit: &Path,
+    counts: &mut Counts,
+) -> Result<(), Failed> {
     // A busy machine only adds wake-ups, so the lowest count is the right one.
     let count = |driver: &str, records: &str| {
         let words = ["--driver", driver, "--depth", "1", "--records", records];
         let mut least = f64::INFINITY;
         for _ in 0..CALL_RUNS {
-            least = least.min(float(counter.count_named(&RING_CALLS, commit, &words)?));
+            least = least.min(to_float(counter.count_named(&IO_URING_CALLS, commit, &words)?));
         }
         Ok::<_, Failed>(least)
     };
@@ -175,7 +181,7 @@ fn system_calls(counter: Calls, commit: &Path, counts: &mut Counts) -> Result<()
 }
 
 /// Prints every count with its baseline. Returns the number of failures.
-fn compare(old: &Counts, now: &Counts) -> usize {
+fn compare_counts(old: &Counts, now: &Counts) -> usize {
     let mut faults = 0;
     println!("{:64} {:>12} {:>12} {:>8}", "", "baseline", "now", "change");
     for (name, count) in now {
@@ -200,7 +206,7 @@ fn compare(old: &Counts, now: &Counts) -> usize {
 /// Returns why a count fails; `None` if it passes.
 fn reason_failed(name: &str, before: f64, now: f64) -> Option<&'static str> {
     let exact = name.starts_with("exact ");
-    let bound = if exact { EXACT } else { before.abs() * NEAR };
+    let bound = if exact { EQUAL_TOLERANCE } else { before.abs() * TOLERANCE };
     if (now - before).abs() <= bound {
         None
     } else if now > before {
@@ -216,7 +222,7 @@ fn reason_failed(name: &str, before: f64, now: f64) -> Option<&'static str> {
 
 /// Parses lines `kind name = count`. Lines beginning with `#` record after which commit new counts
 /// were accepted, and why.
-fn parse(text: &str) -> Result<Counts, Failed> {
+fn parse_baseline(text: &str) -> Result<Counts, Failed> {
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
     lines
         .map(|line| {
@@ -231,9 +237,10 @@ fn parse(text: &str) -> Result<Counts, Failed> {
 
 /// Returns the baseline file with the new counts and one more reason. Counts that cannot be
 /// measured here are kept.
-fn blessed(text: &str, old: &Counts, now: &Counts, reason: &str) -> Result<String, Failed> {
+fn new_baseline(text: &str, old: &Counts, now: &Counts, reason: &str) -> Result<String, Failed> {
     let mut git = Command::new("git");
-    let commit = read(git.args(["rev-parse", "--short", "HEAD"]).current_dir(root()))?;
+    let commit =
+        read_output(git.args(["rev-parse", "--short", "HEAD"]).current_dir(workspace_root()))?;
     let mut file = String::new();
     if !text.starts_with('#') {
         file.push_str("# Counts that `cargo xtask gate` compares; written by its --bless. Blessed after which commit, and why:\n");
@@ -278,19 +285,20 @@ mod tests {
     #[test]
     fn blessing_keeps_reasons_and_counts_not_measured_here() {
         let old = "# head\n# abc: first\nexact a = 1.0000\nperf b = 2.0000\n";
-        let counts = parse(old).unwrap();
+        let counts = parse_baseline(old).unwrap();
         let now = Counts::from([("exact a".to_owned(), 3.0)]);
-        let text = blessed(old, &counts, &now, "three is better").unwrap();
+        let text = new_baseline(old, &counts, &now, "three is better").unwrap();
         assert!(text.starts_with("# head\n# abc: first\n# "));
         assert!(text.contains(": three is better\n"));
         assert!(text.ends_with("exact a = 3.0000\nperf b = 2.0000\n"));
-        assert!(parse("what").is_err());
+        assert!(parse_baseline("what").is_err());
     }
 
     #[test]
     fn the_committed_baseline_can_be_read() {
-        let text = fs::read_to_string(root().join("crates/proof/trials/baseline.txt")).unwrap();
-        let counts = parse(&text).unwrap();
+        let text =
+            fs::read_to_string(workspace_root().join("crates/proof/trials/baseline.txt")).unwrap();
+        let counts = parse_baseline(&text).unwrap();
         assert_eq!(counts.get("exact log.memory.writes_per_commit"), Some(&1.0));
         assert_eq!(counts.get("exact log.memory.flushes_per_commit"), Some(&1.0));
     }

@@ -11,24 +11,26 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::shell::{Failed, cargo, has, read, release, skip, target};
+use crate::shell::{
+    Failed, build_folder, is_installed, read_output, release_path, report_skip, run_cargo,
+};
 
 /// Kernel versions with Debian's metapackage for virtual machines.
-const KERNELS: [(&str, &str); 2] =
+const KERNEL_PACKAGES: [(&str, &str); 2] =
     [("6.1", "linux-image-cloud-amd64"), ("6.12", "linux-image-6.12-cloud-amd64")];
-const NEEDED: [(&str, &str); 4] = [
+const NEEDED_PROGRAMS: [(&str, &str); 4] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
     ("dpkg-deb", "dpkg"),
     ("apt-get", "apt"),
 ];
 /// Timeout. A machine without acceleration is about twenty times slower.
-const SECONDS: &str = "900";
+const TIMEOUT_SECONDS: &str = "900";
 /// Line that the machine prints on success.
-const WELL: &str = "kernels: every program does what the reference does";
+const SUCCESS_LINE: &str = "kernels: every program does what the reference does";
 
 /// Script of the machine's first process.
-const INIT: &str = r#"#!/bin/busybox sh
+const INIT_SCRIPT: &str = r#"#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /tmp /dev
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sysfs /sys
@@ -41,21 +43,24 @@ echo
 /// Runs `count` random frames through each program on each kernel.
 pub(crate) fn run(count: &str) -> Result<(), Failed> {
     count.parse::<u32>().map_err(|_| Failed(format!("{count} is no number")))?;
-    let missing: Vec<&str> =
-        NEEDED.iter().filter(|(program, _)| !has(program)).map(|(_, package)| *package).collect();
+    let missing: Vec<&str> = NEEDED_PROGRAMS
+        .iter()
+        .filter(|(program, _)| !is_installed(program))
+        .map(|(_, package)| *package)
+        .collect();
     if !missing.is_empty() {
         let why = format!("apt-get install --no-install-recommends {}", missing.join(" "));
-        return skip("offload kernels", &why);
+        return report_skip("offload kernels", &why);
     }
-    cargo(&["build", "--release", "--quiet", "--bin", "conformance"])?;
-    let folder = target().join("offload/kernels");
+    run_cargo(&["build", "--release", "--quiet", "--bin", "conformance"])?;
+    let folder = build_folder().join("offload/kernels");
     fs::create_dir_all(&folder)?;
-    let files = machine(&folder, count)?;
-    for (version, package) in KERNELS {
-        let kernel = match kernel(&folder, package) {
+    let files = build_initramfs(&folder, count)?;
+    for (version, package) in KERNEL_PACKAGES {
+        let kernel = match fetch_kernel(&folder, package) {
             Ok(kernel) => kernel,
             Err(why) => {
-                skip(&format!("kernel {version}"), &why.to_string())?;
+                report_skip(&format!("kernel {version}"), &why.to_string())?;
                 continue;
             }
         };
@@ -65,17 +70,17 @@ pub(crate) fn run(count: &str) -> Result<(), Failed> {
 }
 
 /// Returns the kernel of the newest package, and fetches the package if necessary.
-fn kernel(folder: &Path, package: &str) -> Result<PathBuf, Failed> {
-    let said = read(Command::new("apt-cache").args(["depends", package]))?;
+fn fetch_kernel(folder: &Path, package: &str) -> Result<PathBuf, Failed> {
+    let said = read_output(Command::new("apt-cache").args(["depends", package]))?;
     let name = said
         .lines()
         .find_map(|line| line.trim().strip_prefix("Depends: "))
         .ok_or_else(|| Failed(format!("{package} is no package here")))?;
     let unpacked = folder.join(name);
-    if let Some(kernel) = inside(&unpacked)? {
+    if let Some(kernel) = find_kernel_file(&unpacked)? {
         return Ok(kernel);
     }
-    read(Command::new("apt-get").args(["download", name]).current_dir(folder))?;
+    read_output(Command::new("apt-get").args(["download", name]).current_dir(folder))?;
     let prefix = format!("{name}_");
     let mut fetched = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
     let fetched = fetched.find(|path| {
@@ -83,7 +88,7 @@ fn kernel(folder: &Path, package: &str) -> Result<PathBuf, Failed> {
         name.starts_with(&prefix)
     });
     let fetched = fetched.ok_or_else(|| Failed(format!("{name} was not fetched")))?;
-    read(Command::new("dpkg-deb").arg("--extract").args([&fetched, &unpacked]))?;
+    read_output(Command::new("dpkg-deb").arg("--extract").args([&fetched, &unpacked]))?;
     fs::remove_file(fetched)?;
     // Modules are many files, and none of them is needed.
     for part in ["lib", "usr"] {
@@ -92,10 +97,10 @@ fn kernel(folder: &Path, package: &str) -> Result<PathBuf, Failed> {
             _ => {}
         }
     }
-    inside(&unpacked)?.ok_or_else(|| Failed(format!("{name} has no kernel")))
+    find_kernel_file(&unpacked)?.ok_or_else(|| Failed(format!("{name} has no kernel")))
 }
 
-fn inside(unpacked: &Path) -> Result<Option<PathBuf>, Failed> {
+fn find_kernel_file(unpacked: &Path) -> Result<Option<PathBuf>, Failed> {
     let Ok(boot) = fs::read_dir(unpacked.join("boot")) else {
         return Ok(None);
     };
@@ -107,7 +112,7 @@ fn inside(unpacked: &Path) -> Result<Option<PathBuf>, Failed> {
 }
 
 /// Builds the initial file system of the machine.
-fn machine(folder: &Path, count: &str) -> Result<PathBuf, Failed> {
+fn build_initramfs(folder: &Path, count: &str) -> Result<PathBuf, Failed> {
     let root = folder.join("machine");
     if root.exists() {
         fs::remove_dir_all(&root)?;
@@ -118,22 +123,22 @@ fn machine(folder: &Path, count: &str) -> Result<PathBuf, Failed> {
         fs::copy(from, &to)?;
         Ok(())
     };
-    let program = release("conformance");
+    let program = release_path("conformance");
     put(&program, Path::new("/bin/conformance"))?;
-    put(&place("busybox")?, Path::new("/bin/busybox"))?;
-    for library in libraries(&program)? {
+    put(&find_program("busybox")?, Path::new("/bin/busybox"))?;
+    for library in loaded_libraries(&program)? {
         put(&library, &library)?;
     }
     let init = root.join("init");
-    fs::write(&init, INIT.replace("COUNT", count).replace("WELL", WELL))?;
+    fs::write(&init, INIT_SCRIPT.replace("COUNT", count).replace("WELL", SUCCESS_LINE))?;
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
     let archive = folder.join("machine.cpio");
     let pack = format!("busybox find . | busybox cpio -o -H newc > '{}'", archive.display());
-    read(Command::new("sh").args(["-c", &pack]).current_dir(&root))?;
+    read_output(Command::new("sh").args(["-c", &pack]).current_dir(&root))?;
     Ok(archive)
 }
 
-fn place(program: &str) -> Result<PathBuf, Failed> {
+fn find_program(program: &str) -> Result<PathBuf, Failed> {
     let path = env::var_os("PATH").unwrap_or_default();
     let mut places = env::split_paths(&path).map(|folder| folder.join(program));
     let found = places.find(|file| file.is_file());
@@ -141,8 +146,8 @@ fn place(program: &str) -> Result<PathBuf, Failed> {
 }
 
 /// Returns the libraries that a program loads, and the loader.
-fn libraries(program: &Path) -> Result<Vec<PathBuf>, Failed> {
-    let said = read(Command::new("ldd").arg(program))?;
+fn loaded_libraries(program: &Path) -> Result<Vec<PathBuf>, Failed> {
+    let said = read_output(Command::new("ldd").arg(program))?;
     let words = said.split_whitespace().filter(|word| word.starts_with('/'));
     Ok(words.map(PathBuf::from).collect())
 }
@@ -150,7 +155,7 @@ fn libraries(program: &Path) -> Result<Vec<PathBuf>, Failed> {
 fn start(version: &str, kernel: &Path, files: &Path) -> Result<(), Failed> {
     println!("== kernel {version}");
     let output = Command::new("timeout")
-        .arg(SECONDS)
+        .arg(TIMEOUT_SECONDS)
         .arg("qemu-system-x86_64")
         .args(["-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "1024"])
         .args(["-nographic", "-no-reboot", "-nic", "none", "-monitor", "none"])
@@ -167,7 +172,7 @@ fn start(version: &str, kernel: &Path, files: &Path) -> Result<(), Failed> {
         known.iter().any(|word| line.starts_with(word))
     });
     ours.for_each(|line| println!("{line}"));
-    if said.contains(WELL) {
+    if said.contains(SUCCESS_LINE) {
         return Ok(());
     }
     let tail: Vec<&str> = said.lines().rev().take(30).collect();

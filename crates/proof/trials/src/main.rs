@@ -46,7 +46,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["bench", rest @ ..] => bench::run(rest),
         ["client-suites", rest @ ..] => client_suites::run(rest),
         ["clients"] => clients::run(),
-        ["clients", "queues"] => clients::queues(),
+        ["clients", "queues"] => clients::run_queues(),
         ["cluster", rest @ ..] => cluster::run(rest),
         ["compare", rest @ ..] => compare::run(rest),
         ["disks", rest @ ..] => disks::run(rest),

@@ -9,31 +9,31 @@ use std::{
 
 use quorate_testbed::{
     network::Network,
-    nodes::{Nodes, PATIENCE},
+    nodes::{NodeCluster, START_TIMEOUT},
     wait,
 };
 
 use crate::shell::{self, Failed};
 
-const PREFIX: &str = "quorate-trials-";
+const FOLDER_PREFIX: &str = "quorate-trials-";
 
 /// Flags for small segments, so that logs are trimmed soon and newcomers receive snapshots.
-pub(crate) const SMALL_LOGS: [&str; 8] =
+pub(crate) const SMALL_LOG_FLAGS: [&str; 8] =
     ["--store", "memory", "--log-ready", "0", "--log-segment", "8388608", "--snapshot-ratio", "1"];
 
-/// Returns [`SMALL_LOGS`] and further flags.
-pub(crate) fn small_logs(more: &[&'static str]) -> Vec<&'static str> {
-    [&SMALL_LOGS, more].concat()
+/// Returns [`SMALL_LOG_FLAGS`] and further flags.
+pub(crate) fn small_log_flags(more: &[&'static str]) -> Vec<&'static str> {
+    [&SMALL_LOG_FLAGS, more].concat()
 }
 
 /// Returns the path of the binary under test.
-pub(crate) fn program() -> PathBuf {
-    shell::program("quorate")
+pub(crate) fn program_path() -> PathBuf {
+    shell::program_path("quorate")
 }
 
 /// Starts nodes on loopback and waits until each of them serves keys.
-pub(crate) fn serving(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
-    let mut nodes = Nodes::on_loopback(&program(), PREFIX, count, flags)?;
+pub(crate) fn start_serving(count: u32, flags: &[&str]) -> Result<NodeCluster, Failed> {
+    let mut nodes = NodeCluster::start_on_loopback(&program_path(), FOLDER_PREFIX, count, flags)?;
     nodes.wait_until_all_serve()?;
     Ok(nodes)
 }
@@ -43,65 +43,66 @@ pub(crate) fn start_serving_in(
     network: &Network,
     count: u32,
     flags: &[&str],
-) -> Result<Nodes, Failed> {
-    let mut nodes = Nodes::in_network(&program(), PREFIX, network, count, flags)?;
+) -> Result<NodeCluster, Failed> {
+    let mut nodes =
+        NodeCluster::start_in_network(&program_path(), FOLDER_PREFIX, network, count, flags)?;
     nodes.wait_until_all_serve()?;
     Ok(nodes)
 }
 
 /// Starts nodes on loopback, with any service, and waits until they are ready.
-pub(crate) fn ready(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
-    let mut nodes = Nodes::on_loopback(&program(), PREFIX, count, flags)?;
+pub(crate) fn start_ready(count: u32, flags: &[&str]) -> Result<NodeCluster, Failed> {
+    let mut nodes = NodeCluster::start_on_loopback(&program_path(), FOLDER_PREFIX, count, flags)?;
     nodes.wait_until_all_ready()?;
     nodes.check_alive()?;
     Ok(nodes)
 }
 
 /// Starts nodes on loopback, with any service, without waiting.
-pub(crate) fn started(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
-    Ok(Nodes::on_loopback(&program(), PREFIX, count, flags)?)
+pub(crate) fn start_nodes(count: u32, flags: &[&str]) -> Result<NodeCluster, Failed> {
+    Ok(NodeCluster::start_on_loopback(&program_path(), FOLDER_PREFIX, count, flags)?)
 }
 
 /// Waits for a condition. An error names the condition that was not met in time.
 pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> Result<T, Failed> {
-    Ok(wait::at_most(PATIENCE, what, condition)?)
+    Ok(wait::wait_at_most(START_TIMEOUT, what, condition)?)
 }
 
 /// Resources used by nodes. Each field is the maximum over all nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NodeResources {
     /// Resident memory, in bytes.
-    pub(crate) memory: u64,
+    pub(crate) memory_bytes: u64,
     pub(crate) descriptors: usize,
     /// Disk space of the folder, in bytes.
-    pub(crate) folder: u64,
+    pub(crate) folder_bytes: u64,
 }
 
 impl NodeResources {
     /// Measures the nodes that belong to the cluster.
-    pub(crate) fn measure_maximum(nodes: &Nodes) -> io::Result<Self> {
+    pub(crate) fn measure_maximum(nodes: &NodeCluster) -> io::Result<Self> {
         let mut most = Self::default();
-        for (id, process) in nodes.ids().into_iter().zip(nodes.processes()) {
+        for (id, process) in nodes.ids().into_iter().zip(nodes.process_ids()) {
             let folder = format!("/proc/{process}");
             let open = fs::read_dir(format!("{folder}/fd"))?.count();
-            let resident = memory(process, "VmRSS");
+            let resident = process_memory(process, "VmRSS");
             let node = nodes.all().get(id as usize - 1);
-            let data = node.map_or(Ok(0), |node| disk_bytes(&node.spec.data))?;
-            most.memory = most.memory.max(resident.unwrap_or(0));
+            let data = node.map_or(Ok(0), |node| disk_bytes(&node.spec.data_folder))?;
+            most.memory_bytes = most.memory_bytes.max(resident.unwrap_or(0));
             most.descriptors = most.descriptors.max(open);
-            most.folder = most.folder.max(data);
+            most.folder_bytes = most.folder_bytes.max(data);
         }
         Ok(most)
     }
 }
 
 /// Returns a size of a process, such as `VmRSS` or `VmHWM`, in bytes.
-pub(crate) fn memory(process: u32, name: &str) -> io::Result<u64> {
+pub(crate) fn process_memory(process: u32, name: &str) -> io::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-    size_in(&status, name).ok_or_else(|| io::Error::other(format!("no {name} of {process}")))
+    parse_size(&status, name).ok_or_else(|| io::Error::other(format!("no {name} of {process}")))
 }
 
-fn size_in(status: &str, name: &str) -> Option<u64> {
+fn parse_size(status: &str, name: &str) -> Option<u64> {
     let mut fields = status.lines().filter_map(|line| line.split_once(':'));
     let (_, size) = fields.find(|(field, _)| *field == name)?;
     Some(size.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
@@ -130,7 +131,7 @@ mod tests {
 
     #[test]
     fn sizes_are_parsed_from_proc_status() {
-        assert_eq!(size_in("VmPeak: 9 kB\nVmRSS:\t    2048 kB\n", "VmRSS"), Some(2 << 20));
-        assert_eq!(size_in("VmPeak: 9 kB\n", "VmRSS"), None);
+        assert_eq!(parse_size("VmPeak: 9 kB\nVmRSS:\t    2048 kB\n", "VmRSS"), Some(2 << 20));
+        assert_eq!(parse_size("VmPeak: 9 kB\n", "VmRSS"), None);
     }
 }

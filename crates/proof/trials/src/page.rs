@@ -16,103 +16,104 @@ use std::{
     thread,
 };
 
-use quorate_testbed::{nodes::PATIENCE, wait};
+use quorate_testbed::{nodes::START_TIMEOUT, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::{
     browser::{self, Appearance, Browser},
     nodes,
-    shell::{self, Failed, skip, target},
+    shell::{self, Failed, build_folder, report_skip},
 };
 
 /// Duration of the demo, longer than this task. The demo exits by itself if it is not stopped.
-const SECONDS: &str = "300";
+const DEMO_SECONDS: &str = "300";
 /// Prefix of the demo's line with the page's address.
-const WHERE: &str = "  open    ";
+const ADDRESS_LINE_PREFIX: &str = "  open    ";
 /// Window sizes of a phone, a tablet and a desktop.
-const SIZES: [(&str, u32, u32); 3] =
+const WINDOW_SIZES: [(&str, u32, u32); 3] =
     [("phone", 390, 844), ("tablet", 820, 1180), ("wide", 1280, 900)];
 /// Script that lists layout errors, one sentence each.
-const LAYOUT: &str = include_str!("page/layout.js");
+const LAYOUT_SCRIPT: &str = include_str!("page/layout.js");
 
 /// Runs the task, with an existing program if one is named.
 pub(crate) fn run(program: Option<&str>) -> Result<(), Failed> {
-    let Some(name) = browser::installed() else {
+    let Some(name) = browser::installed_chromium() else {
         let why = "not installed; ./setup does it (Debian: chromium)";
-        return skip("page: chromium", why);
+        return report_skip("page: chromium", why);
     };
     let program = match program {
         Some(program) => PathBuf::from(program),
         None => {
             shell::build_programs()?;
-            nodes::program()
+            nodes::program_path()
         }
     };
-    let pictures = target().join("page");
+    let pictures = build_folder().join("page");
     fs::create_dir_all(&pictures)?;
     replay::run(&program, name, &pictures)?;
     cluster::run(&program, name, &pictures)?;
-    let demo = Demo::start(&program, &pictures)?;
+    let demo = DemoProcess::start(&program, &pictures)?;
     let mut browser = Browser::start(name, &pictures)?;
     browser.open(&demo.address)?;
-    let mut page = Page { browser, demo, pictures, failures: 0 };
+    let mut page = DemoPage { browser, demo, screenshot_folder: pictures, injected_failures: 0 };
     page.try_all()?;
-    page.end()
+    page.check_clean_exit()
 }
 
 /// A running demo process.
-struct Demo {
+struct DemoProcess {
     child: Child,
     address: String,
-    out: Receiver<String>,
+    output_lines: Receiver<String>,
     /// Folder in which the demo creates its temporary folder.
-    temporary: PathBuf,
+    temporary_folder: PathBuf,
 }
 
-impl Demo {
+impl DemoProcess {
     fn start(program: &Path, pictures: &Path) -> Result<Self, Failed> {
         let temporary = pictures.join("temporary");
         fs::create_dir_all(&temporary)?;
-        let mut child = quorate_testbed::process::command(program)
-            .args(["demo", "--devices", "--json", "--seconds", SECONDS])
+        let mut child = quorate_testbed::process::command_of(program)
+            .args(["demo", "--devices", "--json", "--seconds", DEMO_SECONDS])
             .env("TMPDIR", &temporary)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        let lines = child.stderr.take().map(|from| read(from, true));
-        let out = child.stdout.take().map(|from| read(from, false));
+        let lines = child.stderr.take().map(|from| read_lines(from, true));
+        let out = child.stdout.take().map(|from| read_lines(from, false));
         let (lines, out) =
             lines.zip(out).ok_or_else(|| Failed("the demo has no pipes".to_owned()))?;
-        let mut demo = Self { child, address: String::new(), out, temporary };
+        let mut demo =
+            Self { child, address: String::new(), output_lines: out, temporary_folder: temporary };
         loop {
-            let line = lines.recv_timeout(PATIENCE);
+            let line = lines.recv_timeout(START_TIMEOUT);
             let line = line.map_err(|why| Failed(format!("where the page is: {why}")))?;
-            if let Some(address) = line.strip_prefix(WHERE) {
+            if let Some(address) = line.strip_prefix(ADDRESS_LINE_PREFIX) {
                 address.clone_into(&mut demo.address);
                 return Ok(demo);
             }
         }
     }
 
-    fn signal(&self, signal: Signal) -> Result<(), Failed> {
+    fn send_signal(&self, signal: Signal) -> Result<(), Failed> {
         kill_process(Pid::from_child(&self.child), signal)
             .map_err(|error| Failed(format!("the demo: {error}")))
     }
 
     fn wait(&mut self) -> Result<ExitStatus, Failed> {
         let ended = || self.child.try_wait().transpose();
-        Ok(wait::at_most(PATIENCE, "the demo to end", ended)??)
+        Ok(wait::wait_at_most(START_TIMEOUT, "the demo to end", ended)??)
     }
 }
 
-impl Drop for Demo {
+impl Drop for DemoProcess {
     fn drop(&mut self) {
         // The first signal makes the demo stop its nodes and delete its folder. The second one
         // makes it do so immediately.
         for _ in 0..2 {
-            let _ = self.signal(Signal::TERM);
+            let _ = self.send_signal(Signal::TERM);
         }
         if self.wait().is_err() {
             let _ = self.child.kill();
@@ -122,7 +123,7 @@ impl Drop for Demo {
 }
 
 /// Receives lines from a stream, and prints them if `shown`.
-fn read(from: impl std::io::Read + Send + 'static, shown: bool) -> Receiver<String> {
+fn read_lines(from: impl std::io::Read + Send + 'static, shown: bool) -> Receiver<String> {
     let (sender, lines) = channel();
     thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
@@ -137,43 +138,43 @@ fn read(from: impl std::io::Read + Send + 'static, shown: bool) -> Receiver<Stri
 }
 
 /// The demo's page, and the number of failures injected with its buttons.
-struct Page {
+struct DemoPage {
     browser: Browser,
-    demo: Demo,
-    pictures: PathBuf,
-    failures: u64,
+    demo: DemoProcess,
+    screenshot_folder: PathBuf,
+    injected_failures: u64,
 }
 
-impl Page {
+impl DemoPage {
     fn try_all(&mut self) -> Result<(), Failed> {
-        self.browser.wait(
+        self.browser.wait_until(
             "a page that shows three nodes that work",
             "document.querySelectorAll('.lane[data-is=up]').length === 3 && \
              document.getElementById('status').textContent === 'writes go on' && \
              document.querySelector('#node-1 .crown').checkVisibility()",
         )?;
-        self.step("live figures", Self::figures)?;
-        self.step("layout at three widths, in both schemes", Self::layout)?;
-        self.step("keys", Self::keyboard)?;
-        self.step("the key-value store", Self::store)?;
-        self.step("the box", Self::the_box)?;
-        self.step("the leader", Self::the_leader)?;
-        self.step("the interface", Self::the_interface)?;
-        self.step("leadership", Self::leadership)?;
-        self.step("no majority", Self::no_majority)?;
-        self.step("curves and events", Self::curves)?;
-        self.clean()?;
-        self.step("a demo that does not answer", Self::old)
+        self.run_step("live figures", Self::check_figures)?;
+        self.run_step("layout at three widths, in both schemes", Self::check_layout)?;
+        self.run_step("keys", Self::check_keyboard)?;
+        self.run_step("the key-value store", Self::check_store)?;
+        self.run_step("the box", Self::check_device_box)?;
+        self.run_step("the leader", Self::check_leader_kill)?;
+        self.run_step("the interface", Self::check_interface)?;
+        self.run_step("leadership", Self::check_leadership)?;
+        self.run_step("no majority", Self::check_no_majority)?;
+        self.run_step("curves and events", Self::check_curves)?;
+        self.check_no_errors()?;
+        self.run_step("a demo that does not answer", Self::check_stale)
     }
 
-    fn step(
+    fn run_step(
         &mut self,
         name: &str,
         step: fn(&mut Self) -> Result<(), Failed>,
     ) -> Result<(), Failed> {
         step(self).map_err(|Failed(why)| {
-            let picture = self.pictures.join("failed.png");
-            let shown = self.browser.picture(&picture).is_ok();
+            let picture = self.screenshot_folder.join("failed.png");
+            let shown = self.browser.save_screenshot(&picture).is_ok();
             let shown = if shown { "; see failed.png" } else { "" };
             Failed(format!("page: {name}{shown}: {why}"))
         })?;
@@ -181,21 +182,21 @@ impl Page {
         Ok(())
     }
 
-    fn picture(&mut self, name: &str) -> Result<(), Failed> {
-        let path = self.pictures.join(format!("{name}.png"));
-        self.browser.picture(&path)
+    fn save_screenshot(&mut self, name: &str) -> Result<(), Failed> {
+        let path = self.screenshot_folder.join(format!("{name}.png"));
+        self.browser.save_screenshot(&path)
     }
 
-    fn number(&mut self, id: &str) -> Result<u64, Failed> {
+    fn shown_number(&mut self, id: &str) -> Result<u64, Failed> {
         let shown = self.browser.eval(&format!("document.getElementById('{id}').textContent"))?;
         let digits = shown.as_str().unwrap_or_default().replace(',', "");
         digits.parse().map_err(|_| Failed(format!("{id} shows {shown}")))
     }
 
     /// Checks that writes continue to be acknowledged.
-    fn writes_go_on(&mut self) -> Result<(), Failed> {
-        let before = self.number("acknowledged")?;
-        self.browser.wait(
+    fn check_writes_continue(&mut self) -> Result<(), Failed> {
+        let before = self.shown_number("acknowledged")?;
+        self.browser.wait_until(
             "fifty writes more, and a status that says so",
             &format!(
                 "Number(document.getElementById('acknowledged').textContent.replaceAll(',', '')) > {before} + 50 && \
@@ -205,30 +206,30 @@ impl Page {
     }
 
     /// Returns the demo's state from its server, bypassing the page.
-    fn state(&mut self) -> Result<Value, Failed> {
+    fn server_state(&mut self) -> Result<Value, Failed> {
         self.browser.eval("fetch('/state').then(answer => answer.json())")
     }
 
-    fn button(node: u64, part: &str) -> String {
+    fn button_selector(node: u64, part: &str) -> String {
         format!("button[data-node=\"{node}\"][data-part={part}]")
     }
 
     /// Presses a button once it is enabled and offers this action.
-    fn press(&mut self, node: u64, part: &str, act: &str) -> Result<(), Failed> {
-        let button = Self::button(node, part);
-        self.browser.wait(
+    fn press_button(&mut self, node: u64, part: &str, act: &str) -> Result<(), Failed> {
+        let button = Self::button_selector(node, part);
+        self.browser.wait_until(
             &format!("the button that would {act} the {part} of node {node}"),
             &format!(
                 "(it => it.dataset.act === '{act}' && it.getAttribute('aria-disabled') === 'false')\
                  (document.querySelector('{button}'))"
             ),
         )?;
-        self.failures += u64::from(act == "fail");
+        self.injected_failures += u64::from(act == "fail");
         self.browser.click(&button)
     }
 
-    fn wait_lane(&mut self, node: u64, is: &str) -> Result<(), Failed> {
-        self.browser.wait(
+    fn wait_lane_state(&mut self, node: u64, is: &str) -> Result<(), Failed> {
+        self.browser.wait_until(
             &format!("node {node} to be {is}"),
             &format!("document.getElementById('node-{node}').dataset.is === '{is}'"),
         )
@@ -237,7 +238,7 @@ impl Page {
     /// Waits until the page shows `node` in role `role` at `place`.
     fn wait_role(&mut self, node: u64, role: u8, place: &str) -> Result<(), Failed> {
         let place = json!(place);
-        self.browser.wait(
+        self.browser.wait_until(
             &format!("role {role} of node {node} {place}"),
             &format!(
                 "document.querySelector('#node-{node} .role:nth-child({role}) .place').textContent === {place}"
@@ -245,34 +246,34 @@ impl Page {
         )
     }
 
-    fn figures(&mut self) -> Result<(), Failed> {
-        self.writes_go_on()?;
-        self.browser.wait(
+    fn check_figures(&mut self) -> Result<(), Failed> {
+        self.check_writes_continue()?;
+        self.browser.wait_until(
             "figures",
             "['rate', 'p50', 'p99', 'acknowledged', 'checked'].every(id => \
                 Number(document.getElementById(id).textContent.replaceAll(',', '')) > 0)",
         )?;
-        match (self.number("failures")?, self.number("lost")?) {
+        match (self.shown_number("failures")?, self.shown_number("lost")?) {
             (0, 0) => Ok(()),
             other => Err(Failed(format!("failures and losses at first: {other:?}"))),
         }
     }
 
-    fn layout(&mut self) -> Result<(), Failed> {
-        for (name, width, height) in SIZES {
+    fn check_layout(&mut self) -> Result<(), Failed> {
+        for (name, width, height) in WINDOW_SIZES {
             for (scheme, dark) in [("light", false), ("dark", true)] {
-                let looks = Appearance { width, height, dark };
+                let looks = Appearance { width, height, is_dark: dark };
                 self.browser.set_appearance(looks)?;
-                self.sound(&format!("{name}, {scheme}"))?;
-                self.picture(&format!("{name}-{scheme}"))?;
+                self.check_no_layout_errors(&format!("{name}, {scheme}"))?;
+                self.save_screenshot(&format!("{name}-{scheme}"))?;
             }
         }
         Ok(())
     }
 
     /// Checks that no element is cut off, overlapping or unreadable.
-    fn sound(&mut self, looks: &str) -> Result<(), Failed> {
-        let faults = self.browser.eval(LAYOUT)?;
+    fn check_no_layout_errors(&mut self, looks: &str) -> Result<(), Failed> {
+        let faults = self.browser.eval(LAYOUT_SCRIPT)?;
         match faults.as_array() {
             Some(faults) if faults.is_empty() => Ok(()),
             _ => Err(Failed(format!("{looks}: {faults:#}"))),
@@ -280,7 +281,7 @@ impl Page {
     }
 
     /// Checks that Tab reaches every button and field with a visible focus, and that Enter presses.
-    fn keyboard(&mut self) -> Result<(), Failed> {
+    fn check_keyboard(&mut self) -> Result<(), Failed> {
         self.browser.eval(
             "document.activeElement.blur(); window.tabbed = new Set(); window.unmarked = []; true",
         )?;
@@ -302,9 +303,9 @@ impl Page {
         if missed.as_array().is_none_or(|missed| !missed.is_empty()) {
             return Err(Failed(format!("Tab does not come to, or does not show: {missed}")));
         }
-        let button = Self::button(3, "node");
+        let button = Self::button_selector(3, "node");
         for (act, is) in [("fail", "down"), ("restore", "up")] {
-            self.browser.wait(
+            self.browser.wait_until(
                 "a button",
                 &format!(
                     "(it => it.dataset.act === '{act}' && it.getAttribute('aria-disabled') === 'false')\
@@ -313,19 +314,19 @@ impl Page {
             )?;
             self.browser.eval(&format!("document.querySelector('{button}').focus()"))?;
             self.browser.key("Enter")?;
-            self.wait_lane(3, is)?;
-            self.writes_go_on()?;
+            self.wait_lane_state(3, is)?;
+            self.check_writes_continue()?;
             // The button has changed and still has the focus.
             self.browser
-                .wait("the focus", &format!("document.activeElement.matches('{button}')"))?;
+                .wait_until("the focus", &format!("document.activeElement.matches('{button}')"))?;
         }
-        self.failures += 1;
+        self.injected_failures += 1;
         Ok(())
     }
 
     fn answer(&mut self, words: &str) -> Result<(), Failed> {
         let words = json!(words);
-        self.browser.wait(
+        self.browser.wait_until(
             "an answer of the store",
             &format!(
                 "(document.querySelector('#answers li')?.textContent ?? '').includes({words})"
@@ -339,7 +340,7 @@ impl Page {
         self.browser.click("#set")
     }
 
-    fn store(&mut self) -> Result<(), Failed> {
+    fn check_store(&mut self) -> Result<(), Failed> {
         self.set("town", "Lugano")?;
         self.answer("SET town = Lugano: stored at a majority")?;
         self.browser.click("#get")?;
@@ -353,36 +354,36 @@ impl Page {
         Ok(())
     }
 
-    fn the_box(&mut self) -> Result<(), Failed> {
-        self.lead(1)?;
+    fn check_device_box(&mut self) -> Result<(), Failed> {
+        self.make_leader(1)?;
         self.wait_role(1, 1, "in hardware")?;
         self.wait_role(1, 2, "in hardware")?;
-        self.press(1, "device", "fail")?;
+        self.press_button(1, "device", "fail")?;
         self.wait_role(1, 2, "in the node")?;
         // Any leader may coordinate now.
-        self.browser.wait(
+        self.browser.wait_until(
             "a coordinator that is no hardware",
             "[...document.querySelectorAll('.role:first-child .place')].every(it => it.textContent !== 'in hardware')",
         )?;
-        self.writes_go_on()?;
-        let state = self.state()?;
+        self.check_writes_continue()?;
+        let state = self.server_state()?;
         if state["nodes"][0]["works"]["device"] != false {
             return Err(Failed(format!("the box is not down: {state}")));
         }
-        self.sound("without a box")?;
-        self.picture("box-killed")?;
-        self.press(1, "device", "restore")?;
-        self.lead(1)?;
+        self.check_no_layout_errors("without a box")?;
+        self.save_screenshot("box-killed")?;
+        self.press_button(1, "device", "restore")?;
+        self.make_leader(1)?;
         self.wait_role(1, 1, "in hardware")?;
         self.wait_role(1, 2, "in hardware")?;
-        self.writes_go_on()
+        self.check_writes_continue()
     }
 
     /// Makes a node lead, unless it does already. Repeats the request, since any node may become
     /// leader at any time.
-    fn lead(&mut self, node: u64) -> Result<(), Failed> {
-        let button = Self::button(node, "lead");
-        self.browser.wait(
+    fn make_leader(&mut self, node: u64) -> Result<(), Failed> {
+        let button = Self::button_selector(node, "lead");
+        self.browser.wait_until(
             &format!("node {node} to lead"),
             &format!(
                 "document.querySelector('#node-{node} .crown').checkVisibility() || \
@@ -391,79 +392,79 @@ impl Page {
         )
     }
 
-    fn leader(&mut self) -> Result<u64, Failed> {
-        self.browser.wait(
+    fn shown_leader(&mut self) -> Result<u64, Failed> {
+        self.browser.wait_until(
             "a leader",
             "[...document.querySelectorAll('.crown')].some(it => it.checkVisibility())",
         )?;
-        let leader = self.state()?["leader"].as_u64();
+        let leader = self.server_state()?["leader"].as_u64();
         leader.ok_or_else(|| Failed("no leader".to_owned()))
     }
 
-    fn the_leader(&mut self) -> Result<(), Failed> {
-        let leader = self.leader()?;
-        self.press(leader, "node", "fail")?;
-        self.wait_lane(leader, "down")?;
-        self.browser.wait(
+    fn check_leader_kill(&mut self) -> Result<(), Failed> {
+        let leader = self.shown_leader()?;
+        self.press_button(leader, "node", "fail")?;
+        self.wait_lane_state(leader, "down")?;
+        self.browser.wait_until(
             "another leader",
             &format!(
                 "[...document.querySelectorAll('.lane')].some(lane => lane.id !== 'node-{leader}' && \
                  lane.dataset.is === 'up' && lane.querySelector('.crown').checkVisibility())"
             ),
         )?;
-        self.writes_go_on()?;
+        self.check_writes_continue()?;
         self.set("after", "the kill")?;
         self.answer("SET after = the kill: stored at a majority")?;
-        self.browser.wait(
+        self.browser.wait_until(
             "how long writes stood still",
             "[...document.querySelectorAll('#events li')].some(it => /^writes went on \\d+ ms later$/.test(it.lastChild.textContent))",
         )?;
-        self.sound("without a leader's node")?;
-        self.picture("leader-killed")?;
-        let looks = Appearance { width: 390, height: 844, dark: false };
+        self.check_no_layout_errors("without a leader's node")?;
+        self.save_screenshot("leader-killed")?;
+        let looks = Appearance { width: 390, height: 844, is_dark: false };
         self.browser.set_appearance(looks)?;
-        self.sound("without a leader's node, on a phone")?;
-        self.picture("leader-killed-phone")?;
-        self.browser.set_appearance(Appearance { width: 1280, height: 900, dark: false })?;
-        self.press(leader, "node", "restore")?;
-        self.wait_lane(leader, "up")?;
+        self.check_no_layout_errors("without a leader's node, on a phone")?;
+        self.save_screenshot("leader-killed-phone")?;
+        self.browser.set_appearance(Appearance { width: 1280, height: 900, is_dark: false })?;
+        self.press_button(leader, "node", "restore")?;
+        self.wait_lane_state(leader, "up")?;
         self.browser.click("#get")?;
         self.answer("GET after = the kill: read")?;
-        self.writes_go_on()
+        self.check_writes_continue()
     }
 
-    fn the_interface(&mut self) -> Result<(), Failed> {
-        if self.state()?["own_networks"] == false {
-            return skip("page: the interface", "nodes have no networks of their own here");
+    fn check_interface(&mut self) -> Result<(), Failed> {
+        if self.server_state()?["own_networks"] == false {
+            return report_skip("page: the interface", "nodes have no networks of their own here");
         }
-        self.press(2, "interface", "fail")?;
-        self.wait_lane(2, "cut")?;
-        self.writes_go_on()?;
-        self.sound("without an interface")?;
-        self.picture("interface-taken")?;
-        self.press(2, "interface", "restore")?;
-        self.wait_lane(2, "up")?;
-        self.writes_go_on()
+        self.press_button(2, "interface", "fail")?;
+        self.wait_lane_state(2, "cut")?;
+        self.check_writes_continue()?;
+        self.check_no_layout_errors("without an interface")?;
+        self.save_screenshot("interface-taken")?;
+        self.press_button(2, "interface", "restore")?;
+        self.wait_lane_state(2, "up")?;
+        self.check_writes_continue()
     }
 
-    fn leadership(&mut self) -> Result<(), Failed> {
+    fn check_leadership(&mut self) -> Result<(), Failed> {
         for node in [3, 1] {
-            self.lead(node)?;
-            self.writes_go_on()?;
+            self.make_leader(node)?;
+            self.check_writes_continue()?;
         }
         Ok(())
     }
 
-    fn no_majority(&mut self) -> Result<(), Failed> {
-        self.press(1, "node", "fail")?;
-        self.wait_lane(1, "down")?;
-        self.press(2, "node", "fail")?;
-        self.browser.wait(
+    fn check_no_majority(&mut self) -> Result<(), Failed> {
+        self.press_button(1, "node", "fail")?;
+        self.wait_lane_state(1, "down")?;
+        self.press_button(2, "node", "fail")?;
+        self.browser.wait_until(
             "writes that wait",
             "document.getElementById('status').textContent.startsWith('writes wait') && \
              document.getElementById('how').textContent.includes('no majority')",
         )?;
-        self.picture("no-majority")?;
+        self.save_screenshot("no-majority")?;
         // A request that bypasses the page cannot kill a node that is already down.
         let refused = self.browser.eval(
             "fetch('/ask', { method: 'POST', headers: { 'Content-Type': 'application/json' },
@@ -473,66 +474,67 @@ impl Page {
             return Err(Failed(format!("a node that is down was killed: {refused}")));
         }
         // The browser reports the refusal, as expected.
-        self.browser.complaints.retain(|words| !words.contains("409"));
+        self.browser.page_errors.retain(|words| !words.contains("409"));
         for node in [1, 2] {
-            self.press(node, "node", "restore")?;
-            self.wait_lane(node, "up")?;
+            self.press_button(node, "node", "restore")?;
+            self.wait_lane_state(node, "up")?;
         }
-        self.writes_go_on()
+        self.check_writes_continue()
     }
 
-    fn curves(&mut self) -> Result<(), Failed> {
-        self.browser.wait(
+    fn check_curves(&mut self) -> Result<(), Failed> {
+        self.browser.wait_until(
             "a point for each failure",
             "document.querySelectorAll('#c-rate .main').length === 1 && \
              document.querySelectorAll('#c-time .main').length === 1 && \
              document.querySelectorAll('#c-rate .fail').length > 0",
         )?;
-        let (failures, lost) = (self.number("failures")?, self.number("lost")?);
-        if (failures, lost) != (self.failures, 0) {
-            let made = self.failures;
+        let (failures, lost) = (self.shown_number("failures")?, self.shown_number("lost")?);
+        if (failures, lost) != (self.injected_failures, 0) {
+            let made = self.injected_failures;
             let why = format!("{failures} failures instead of {made}; lost: {lost}");
             return Err(Failed(why));
         }
-        self.sound("at the end")?;
-        self.picture("all-back")
+        self.check_no_layout_errors("at the end")?;
+        self.save_screenshot("all-back")
     }
 
     /// Checks that the page reported no error and fetched nothing from other hosts.
-    fn clean(&mut self) -> Result<(), Failed> {
+    fn check_no_errors(&mut self) -> Result<(), Failed> {
         // Events sent earlier are read together with this reply.
         self.browser.eval("true")?;
-        let complaints = &self.browser.complaints;
+        let complaints = &self.browser.page_errors;
         if !complaints.is_empty() {
             return Err(Failed(format!("the page complains: {complaints:#?}")));
         }
         let own = |url: &&String| url.starts_with(&self.demo.address) || url.starts_with("data:");
-        let elsewhere: Vec<&String> = self.browser.fetched.iter().filter(|url| !own(url)).collect();
-        let known = self.browser.fetched.iter().any(|url| url.ends_with("/state"));
+        let elsewhere: Vec<&String> =
+            self.browser.fetched_addresses.iter().filter(|url| !own(url)).collect();
+        let known = self.browser.fetched_addresses.iter().any(|url| url.ends_with("/state"));
         match (elsewhere.is_empty(), known) {
             (true, true) => Ok(()),
             _ => Err(Failed(format!("fetched from elsewhere: {elsewhere:?}"))),
         }
     }
 
-    fn offline(&mut self, offline: bool) -> Result<(), Failed> {
+    fn set_offline(&mut self, offline: bool) -> Result<(), Failed> {
         let told = json!({"offline": offline, "latency": 0, "downloadThroughput": -1,
                           "uploadThroughput": -1});
-        self.browser.call("Network.emulateNetworkConditions", &told).map(drop)
+        self.browser.call_method("Network.emulateNetworkConditions", &told).map(drop)
     }
 
     /// Checks that stale state is marked as stale, and that no button is enabled.
-    fn old(&mut self) -> Result<(), Failed> {
-        self.offline(true)?;
-        self.browser.wait(
+    fn check_stale(&mut self) -> Result<(), Failed> {
+        self.set_offline(true)?;
+        self.browser.wait_until(
             "a page that says that it is old",
             "document.getElementById('status').textContent.startsWith('no answer from the demo') && \
              document.body.classList.contains('stale') && \
              [...document.querySelectorAll('.lane button')].every(it => it.getAttribute('aria-disabled') === 'true')",
         )?;
-        self.picture("stale")?;
-        self.offline(false)?;
-        self.browser.wait(
+        self.save_screenshot("stale")?;
+        self.set_offline(false)?;
+        self.browser.wait_until(
             "a page that is up to date again",
             "document.getElementById('status').textContent === 'writes go on' && \
              !document.body.classList.contains('stale')",
@@ -541,25 +543,25 @@ impl Page {
 
     /// Checks that a signal stops the demo cleanly. The page must report it, and nothing may be
     /// lost or left over.
-    fn end(mut self) -> Result<(), Failed> {
-        self.demo.signal(Signal::INT)?;
+    fn check_clean_exit(mut self) -> Result<(), Failed> {
+        self.demo.send_signal(Signal::INT)?;
         let ended =
             "document.getElementById('status').textContent === 'the demo has ended; lost: 0'";
-        self.browser.wait("the end on the page", ended)?;
-        self.picture("ended")?;
+        self.browser.wait_until("the end on the page", ended)?;
+        self.save_screenshot("ended")?;
         let status = self.demo.wait()?;
-        let out: String = self.demo.out.iter().collect();
+        let out: String = self.demo.output_lines.iter().collect();
         let outcome: Value = serde_json::from_str(&out)
             .map_err(|error| Failed(format!("the demo said {out:?}: {error}")))?;
-        let made = self.failures;
+        let made = self.injected_failures;
         if !status.success() || outcome["lost"] != 0 || outcome["failures"] != made {
             return Err(Failed(format!("the demo ended with {status}: {outcome}")));
         }
-        if let Some(left) = fs::read_dir(&self.demo.temporary)?.next() {
+        if let Some(left) = fs::read_dir(&self.demo.temporary_folder)?.next() {
             return Err(Failed(format!("the demo left {}", left?.path().display())));
         }
         println!("  {outcome}");
-        println!("  pictures: {}", self.pictures.display());
+        println!("  pictures: {}", self.screenshot_folder.display());
         Ok(())
     }
 }

@@ -18,16 +18,16 @@ use std::{
 };
 
 use known::Expectations;
-use outcome::Unit;
+use outcome::UnitResults;
 use quorate_testbed::interrupt;
 
 use crate::{
     nodes,
-    shell::{self, Failed, has, root, skip},
+    shell::{self, Failed, is_installed, report_skip, workspace_root},
 };
 
 /// Path of the list of expected results.
-pub(crate) const LIST: &str = "crates/proof/trials/redis/suite.toml";
+pub(crate) const EXPECTATIONS_PATH: &str = "crates/proof/trials/redis/suite.toml";
 
 const USAGE: &str = "redis-suite [--source FOLDER] [--store lsm|memory] [UNIT…]";
 
@@ -40,7 +40,7 @@ struct RequestedTests<'a> {
 }
 
 impl<'a> RequestedTests<'a> {
-    fn read(words: &[&'a str]) -> Result<Self, Failed> {
+    fn parse(words: &[&'a str]) -> Result<Self, Failed> {
         let mut asked = Self::default();
         let mut words = words.iter().copied();
         while let Some(word) = words.next() {
@@ -57,34 +57,34 @@ impl<'a> RequestedTests<'a> {
 }
 
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
-    let asked = RequestedTests::read(words)?;
-    let known = Expectations::read(LIST)?;
-    if !has("tclsh") {
-        return skip("redis-suite", "no tclsh; ./setup installs it (Debian: tcl)");
+    let asked = RequestedTests::parse(words)?;
+    let known = Expectations::read(EXPECTATIONS_PATH)?;
+    if !is_installed("tclsh") {
+        return report_skip("redis-suite", "no tclsh; ./setup installs it (Debian: tcl)");
     }
-    let source = match source::folder(asked.source.map(Path::new)) {
+    let source = match source::suite_folder(asked.source.map(Path::new)) {
         Ok(source) => source,
-        Err(Failed(why)) => return skip("redis-suite", &why),
+        Err(Failed(why)) => return report_skip("redis-suite", &why),
     };
     shell::build_programs()?;
     interrupt::clean_up_on_signals()?;
     let flags = asked.store.map_or_else(Vec::new, |store| vec!["--store", store]);
-    let mut nodes = nodes::serving(3, &flags)?;
+    let mut nodes = nodes::start_serving(3, &flags)?;
     let port = nodes.client_ports().first().copied().unwrap_or_default();
-    println!("Redis {} against 127.0.0.1:{port}", source::version(&source)?);
-    let logs = shell::target().join("redis-suite/logs");
+    println!("Redis {} against 127.0.0.1:{port}", source::source_version(&source)?);
+    let logs = shell::build_folder().join("redis-suite/logs");
     fs::create_dir_all(&logs)?;
     let mut units = Vec::new();
-    for name in known.units_of(&asked.units)? {
+    for name in known.requested_units(&asked.units)? {
         let text = run_unit(&source, name, port, &known)?;
         fs::write(logs.join(format!("{}.log", name.replace('/', "-"))), &text)?;
-        let unit = Unit::read(name, &text, &known);
+        let unit = UnitResults::parse_output(name, &text, &known);
         unit.print();
         units.push(unit);
         nodes.check_alive()?;
     }
     println!("what the suite said is in {}", logs.display());
-    table::print_verdict(&units, LIST, &known)
+    table::print_verdict(&units, EXPECTATIONS_PATH, &known)
 }
 
 /// Runs one unit and returns the suite's output. Each unit has its own process, so that an abort
@@ -95,13 +95,13 @@ fn run_unit(source: &Path, unit: &str, port: u16, known: &Expectations) -> Resul
         .args(["--host", "127.0.0.1", "--port", &port.to_string()])
         .args(["--single", &format!("unit/{unit}")])
         .args(["--singledb", "--durable", "--ignore-encoding", "--ignore-digest"])
-        .args(["--tags", &known.denied()])
+        .args(["--tags", &known.denied_tags()])
         // Concurrent runs must not share ports.
         .args(["--baseport", &(20_032 + process::id() % 128 * 64).to_string()])
         .args(["--timeout", "300"])
         .current_dir(source)
         .env("TERM", "dumb")
-        .env("QUORATE_SUITE", root().join("crates/proof/trials/redis/quorate.tcl"))
+        .env("QUORATE_SUITE", workspace_root().join("crates/proof/trials/redis/quorate.tcl"))
         .output()
         .map_err(|error| Failed(format!("tclsh: {error}")))?;
     // Ignore the exit code, which reports failed tests: they are evaluated here.
@@ -116,10 +116,10 @@ mod tests {
 
     #[test]
     fn arguments_select_store_and_units() {
-        let asked = RequestedTests::read(&["--store", "memory", "scan", "type/hash"]).unwrap();
+        let asked = RequestedTests::parse(&["--store", "memory", "scan", "type/hash"]).unwrap();
         assert_eq!(asked.store, Some("memory"));
         assert_eq!(asked.units, ["scan", "type/hash"]);
-        assert!(RequestedTests::read(&["--store"]).is_err());
-        assert!(RequestedTests::read(&["--stores", "lsm"]).is_err());
+        assert!(RequestedTests::parse(&["--store"]).is_err());
+        assert!(RequestedTests::parse(&["--stores", "lsm"]).is_err());
     }
 }

@@ -17,27 +17,27 @@ use std::fs;
 use quorate_testbed::interrupt;
 use serde_json::Value;
 
-use crate::shell::{self, Failed, cargo};
+use crate::shell::{self, Failed, run_cargo};
 
 /// Load and settings of a cluster.
-struct Scenario {
+struct TunerScenario {
     name: &'static str,
     class: &'static str,
     /// Duration of the modelled disk's flush, in milliseconds.
-    flush: &'static str,
+    flush_ms: &'static str,
     value_bytes: u32,
     outstanding: u32,
     connections: u32,
 }
 
-impl Scenario {
+impl TunerScenario {
     /// Returns the flags of the scenario's nodes.
-    fn flags(&self) -> [&'static str; 6] {
-        ["--store", "none", "--durability", self.class, "--disk-flush-ms", self.flush]
+    fn node_flags(&self) -> [&'static str; 6] {
+        ["--store", "none", "--durability", self.class, "--disk-flush-ms", self.flush_ms]
     }
 }
 
-const SCENARIOS: [Scenario; 10] = [
+const SCENARIOS: [TunerScenario; 10] = [
     scenario("64 B, 256 outstanding", "durable", "0", 64, 256, 4),
     scenario("64 B, 1 outstanding", "durable", "0", 64, 1, 1),
     scenario("64 B, volatile", "volatile", "0", 64, 256, 4),
@@ -57,14 +57,14 @@ const fn scenario(
     value_bytes: u32,
     outstanding: u32,
     connections: u32,
-) -> Scenario {
-    Scenario { name, class, flush, value_bytes, outstanding, connections }
+) -> TunerScenario {
+    TunerScenario { name, class, flush_ms: flush, value_bytes, outstanding, connections }
 }
 
 /// Runs `[overload|step|default] [FLAG…] [NAME…]`: scenarios whose name contains one of the words.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     interrupt::clean_up_on_signals()?;
-    cargo(&["build", "--release", "--bin", "quorate", "--bin", "quorate-tools"])?;
+    run_cargo(&["build", "--release", "--bin", "quorate", "--bin", "quorate-tools"])?;
     match words {
         ["overload", rest @ ..] => overload::run(rest),
         ["step", rest @ ..] => step::run(rest),
@@ -74,7 +74,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
 }
 
 /// Parses `[--rounds N] [NAME…]`.
-fn rounds<'a>(words: &'a [&'a str], usual: usize) -> Result<(usize, &'a [&'a str]), Failed> {
+fn parse_rounds<'a>(words: &'a [&'a str], usual: usize) -> Result<(usize, &'a [&'a str]), Failed> {
     match words {
         ["--rounds", count, names @ ..] => match count.parse() {
             Ok(count) if count > 0 => Ok((count, names)),
@@ -90,8 +90,8 @@ fn is_wanted(name: &str, names: &[&str]) -> bool {
 }
 
 /// Saves all results for later inspection.
-fn keep(name: &str, json: &Value) -> Result<(), Failed> {
-    let folder = shell::target().join("tuner");
+fn save_results(name: &str, json: &Value) -> Result<(), Failed> {
+    let folder = shell::build_folder().join("tuner");
     fs::create_dir_all(&folder)?;
     let file = name.replace('/', "-");
     fs::write(folder.join(format!("{file}.json")), format!("{json:#}\n"))?;

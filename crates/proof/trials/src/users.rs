@@ -15,71 +15,72 @@ use std::{
 
 use serde_json::Value as Json;
 
-use crate::shell::{self, Failed, has, skip};
+use crate::shell::{self, Failed, is_installed, report_skip};
 
 /// Test programs by package and target, with filters for test names.
-const AS_A_USER: &[(&str, &str, &[&str])] = &[
+const USER_TESTS: &[(&str, &str, &[&str])] = &[
     ("quorate-net", "suite", &[]),
     ("quorate-packets", "suite", &["socket::", "wire::"]),
     ("quorate-device", "suite", &["kernel::"]),
     ("quorate-cli", "suite", &["devices::"]),
     ("quorate-tools", "suite", &["wan::", "doctor::"]),
 ];
-const WITH_BPF: &[(&str, &str, &[&str])] = &[("quorate-device", "suite", &["kernel::"])];
+const BPF_TESTS: &[(&str, &str, &[&str])] = &[("quorate-device", "suite", &["kernel::"])];
 
 /// Id of the unprivileged user, the same on every system.
-const USER: &str = "65534";
+const USER_ID: &str = "65534";
 /// Shell command that runs a program with a user's limits, and allows skips even if they are
 /// forbidden elsewhere.
-const LIMITS: &str =
+const LIMITED_COMMAND: &str =
     "umask 077; ulimit -Sn 1024; ulimit -l 8192; unset QUORATE_NO_SKIPS; exec \"$@\"";
 /// Shell command that runs a program with its own BPF file system, and checks that it leaves
 /// nothing in the shared one.
-const MOUNTED: &str = "mount -t bpf bpf /sys/fs/bpf && \"$@\" && test ! -e /sys/fs/bpf/quorate";
+const BPF_MOUNT_COMMAND: &str =
+    "mount -t bpf bpf /sys/fs/bpf && \"$@\" && test ! -e /sys/fs/bpf/quorate";
 
 pub(crate) fn run() -> Result<(), Failed> {
-    let programs = Programs::built()?;
+    let programs = TestPrograms::list_built()?;
     let root = rustix::process::geteuid().is_root();
     let home = tempfile::Builder::new().prefix("quorate users ").tempdir()?;
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o1777))?;
-    if root && !has("setpriv") {
-        skip("tests of an ordinary user", "there is no `setpriv` (Debian: util-linux)")?;
+    if root && !is_installed("setpriv") {
+        report_skip("tests of an ordinary user", "there is no `setpriv` (Debian: util-linux)")?;
     } else {
         let become_user: &[&str] = if root {
-            &["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups"]
+            &["setpriv", "--reuid", USER_ID, "--regid", USER_ID, "--clear-groups"]
         } else {
             &["env"]
         };
-        if programs.can_be_run_by(become_user) {
-            let words = [become_user, &["sh", "-c", LIMITS, "sh"]].concat();
-            for program in AS_A_USER {
+        if programs.can_user_execute(become_user) {
+            let words = [become_user, &["sh", "-c", LIMITED_COMMAND, "sh"]].concat();
+            for program in USER_TESTS {
                 programs.run(program, &words, home.path())?;
             }
         } else {
-            skip("tests of an ordinary user", "this folder is closed to other users")?;
+            report_skip("tests of an ordinary user", "this folder is closed to other users")?;
         }
     }
     if !root {
-        return skip("tests next to the BPF file system", "only root may mount it");
+        return report_skip("tests next to the BPF file system", "only root may mount it");
     }
-    let words = ["unshare", "--mount", "sh", "-c", MOUNTED, "sh"];
-    WITH_BPF.iter().try_for_each(|program| programs.run(program, &words, home.path()))
+    let words = ["unshare", "--mount", "sh", "-c", BPF_MOUNT_COMMAND, "sh"];
+    BPF_TESTS.iter().try_for_each(|program| programs.run(program, &words, home.path()))
 }
 
 /// Test programs by package and target, with the folder of the package.
-struct Programs(BTreeMap<(String, String), (PathBuf, PathBuf)>);
+struct TestPrograms(BTreeMap<(String, String), (PathBuf, PathBuf)>);
 
-impl Programs {
+impl TestPrograms {
     /// Lists all test programs as built by `cargo test`; nothing is rebuilt afterwards.
-    fn built() -> Result<Self, Failed> {
+    fn list_built() -> Result<Self, Failed> {
         let words = ["test", "--no-run", "--quiet", "--message-format", "json"];
-        let said = shell::read(&mut shell::cargo_command(&words))?;
-        Ok(Self(said.lines().filter_map(test_program).collect()))
+        let said = shell::read_output(&mut shell::cargo_command(&words))?;
+        Ok(Self(said.lines().filter_map(parse_test_program).collect()))
     }
 
     /// Returns whether the user may execute the test programs. A checkout below `/root` may be
     /// inaccessible.
-    fn can_be_run_by(&self, become_user: &[&str]) -> bool {
+    fn can_user_execute(&self, become_user: &[&str]) -> bool {
         let Some((program, _)) = self.0.values().next() else { return false };
         let mut command = Command::new(become_user[0]);
         command.args(&become_user[1..]).args(["test", "-x"]).arg(program);
@@ -101,12 +102,15 @@ impl Programs {
             command.env(variable, home);
         }
         command.env("LC_ALL", "de_DE.UTF-8").env("TZ", "Asia/Kathmandu");
-        shell::judge(command, &format!("{} {package} {target} {}", words[0], filters.join(" ")))
+        shell::run_checked(
+            command,
+            &format!("{} {package} {target} {}", words[0], filters.join(" ")),
+        )
     }
 }
 
 /// Parses a line of cargo's output about a test program.
-fn test_program(line: &str) -> Option<((String, String), (PathBuf, PathBuf))> {
+fn parse_test_program(line: &str) -> Option<((String, String), (PathBuf, PathBuf))> {
     let line: Json = serde_json::from_str(line).ok()?;
     let program = line["executable"].as_str().filter(|_| line["profile"]["test"] == true)?;
     let folder = Path::new(line["manifest_path"].as_str()?).parent()?;
@@ -137,11 +141,11 @@ mod tests {
             ("path+file:///w/net#quorate-net@0.2.0", "quorate-net"),
             ("path+file:///w/net#0.2.0", "net"),
         ] {
-            let (key, (program, folder)) = test_program(&line(id)).unwrap();
+            let (key, (program, folder)) = parse_test_program(&line(id)).unwrap();
             assert_eq!(key, (name.to_owned(), "suite".to_owned()));
             assert_eq!((program, folder), ("/t/suite-1".into(), "/w/net".into()));
         }
-        assert_eq!(test_program(&line("x#y@1").replace("true", "false")), None);
-        assert_eq!(test_program("no object"), None);
+        assert_eq!(parse_test_program(&line("x#y@1").replace("true", "false")), None);
+        assert_eq!(parse_test_program("no object"), None);
     }
 }

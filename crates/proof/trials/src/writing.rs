@@ -3,67 +3,67 @@
 use std::{io, sync::Arc};
 
 use quorate_testbed::{
-    nodes::{Nodes, PATIENCE},
-    stream_load::{self, Lane, Load, Sum},
+    nodes::{NodeCluster, START_TIMEOUT},
+    stream_load::{self, Lane, LoadTotals, StreamLoad},
     wait,
     writers::Writers,
 };
 
 /// Acknowledged writes between two steps of a task.
-const STEP: u64 = 50;
+const WRITES_PER_STEP: u64 = 50;
 /// Size of a stream writer's writes, in bytes.
-const STREAM_PART: u64 = 8 << 10;
+const STREAM_WRITE_BYTES: u64 = 8 << 10;
 
 /// Running writers.
-pub(crate) struct Writing {
+pub(crate) struct RunningWriters {
     keys: Writers,
-    streams: Option<Load>,
+    streams: Option<StreamLoad>,
 }
 
 /// Totals of the data compared on all nodes.
-pub(crate) struct Compared {
+pub(crate) struct ComparedTotals {
     pub(crate) keys: usize,
     /// Totals of the streams, if any were written.
-    pub(crate) sum: Option<Sum>,
+    pub(crate) stream_totals: Option<LoadTotals>,
     pub(crate) lanes: Vec<Arc<Lane>>,
 }
 
-impl Writing {
+impl RunningWriters {
     /// Creates writers of keys only.
-    pub(crate) const fn keys(keys: Writers) -> Self {
+    pub(crate) const fn with_keys(keys: Writers) -> Self {
         Self { keys, streams: None }
     }
 
     /// Adds byte streams. With `pinned`, each node in `at` also gets a stream whose writer knows no
     /// other node.
-    pub(crate) fn and_streams(self, at: &[String], pinned: bool, seed: u64) -> io::Result<Self> {
-        let streams = Some(Load::start(at, pinned, STREAM_PART, seed)?);
+    pub(crate) fn with_streams(self, at: &[String], pinned: bool, seed: u64) -> io::Result<Self> {
+        let streams = Some(StreamLoad::start(at, pinned, STREAM_WRITE_BYTES, seed)?);
         Ok(Self { streams, ..self })
     }
 
-    /// Waits until the writers of keys have together written another [`STEP`] keys.
-    pub(crate) fn keys_go_on(&self) -> io::Result<()> {
-        let from = self.keys.acknowledged();
-        wait::at_most(PATIENCE, "more acknowledged writes", || {
-            (self.keys.acknowledged() >= from + STEP).then_some(())
+    /// Waits until the writers of keys have together written another [`WRITES_PER_STEP`] keys.
+    pub(crate) fn wait_for_keys(&self) -> io::Result<()> {
+        let from = self.keys.acknowledged_count();
+        wait::wait_at_most(START_TIMEOUT, "more acknowledged writes", || {
+            (self.keys.acknowledged_count() >= from + WRITES_PER_STEP).then_some(())
         })
     }
 
-    /// Waits until another [`STEP`] keys have been written and each stream has grown.
-    pub(crate) fn goes_on(&mut self) -> io::Result<()> {
-        self.keys_go_on()?;
-        self.streams.as_mut().map_or(Ok(()), Load::wait_going_on)
+    /// Waits until another [`WRITES_PER_STEP`] keys have been written and each stream has grown.
+    pub(crate) fn wait_for_progress(&mut self) -> io::Result<()> {
+        self.wait_for_keys()?;
+        self.streams.as_mut().map_or(Ok(()), StreamLoad::wait_for_progress)
     }
 
     /// Stops the writers and checks that all nodes have all acknowledged data.
-    pub(crate) fn compare(self, nodes: &mut Nodes) -> io::Result<Compared> {
+    pub(crate) fn stop_and_compare(self, nodes: &mut NodeCluster) -> io::Result<ComparedTotals> {
         let (mut sum, mut lanes) = (None, Vec::new());
         if let Some(load) = self.streams {
             lanes = load.lanes();
             load.finish()?;
-            sum = Some(stream_load::compare(&lanes, &nodes.stream_addresses())?);
+            sum = Some(stream_load::compare_nodes(&lanes, &nodes.stream_addresses())?);
         }
         let keys = self.keys.compare(nodes)?;
-        Ok(Compared { keys, sum, lanes })
+        Ok(ComparedTotals { keys, stream_totals: sum, lanes })
     }
 }

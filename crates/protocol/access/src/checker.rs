@@ -17,13 +17,13 @@ pub trait Checker: fmt::Debug {
 #[derive(Debug)]
 pub struct PendingChecks<T> {
     checker: Option<Box<dyn Checker + Send>>,
-    last: u64,
+    last_ticket: u64,
     open: BTreeMap<u64, T>,
 }
 
 impl<T> Default for PendingChecks<T> {
     fn default() -> Self {
-        Self { checker: None, last: 0, open: BTreeMap::new() }
+        Self { checker: None, last_ticket: 0, open: BTreeMap::new() }
     }
 }
 
@@ -43,11 +43,11 @@ impl<T> PendingChecks<T> {
     /// Submits a password and returns the ticket of the verdict.
     pub fn check(&mut self, whose: T, claim: &Claim, password: &[u8]) -> Result<u64, NotChecked> {
         let checker = self.checker.as_mut().ok_or(NotChecked::Never)?;
-        let ticket = self.last + 1;
-        if !checker.check(ticket, claim.hash(), password) {
+        let ticket = self.last_ticket + 1;
+        if !checker.check(ticket, claim.required_hash(), password) {
             return Err(NotChecked::Busy);
         }
-        self.last = ticket;
+        self.last_ticket = ticket;
         self.open.insert(ticket, whose);
         Ok(ticket)
     }

@@ -6,7 +6,7 @@ use crate::{Name, Users, name::DEFAULT, users::UNMATCHABLE_HASH};
 #[derive(Debug)]
 pub struct Claim {
     name: Name,
-    hash: Box<str>,
+    required_hash: Box<str>,
 }
 
 /// Outcome of a login attempt before its password is checked.
@@ -27,7 +27,7 @@ impl Claimed {
         let user = name.as_ref().and_then(|name| users.get(name.as_str()));
         if name.as_ref().is_some_and(Name::is_default) {
             match user {
-                _ if users.is_open() => return Self::Pointless,
+                _ if users.is_unrestricted() => return Self::Pointless,
                 Some(user) if user.hash.is_none() => return Self::Granted,
                 _ => {}
             }
@@ -37,20 +37,20 @@ impl Claimed {
             let default = Name::new(DEFAULT).expect("it is a name");
             (UNMATCHABLE_HASH.into(), default)
         });
-        Self::ToProve(Claim { name, hash })
+        Self::ToProve(Claim { name, required_hash: hash })
     }
 }
 
 impl Claim {
     /// Returns the hash that the password must match.
-    pub fn hash(&self) -> &str {
-        &self.hash
+    pub fn required_hash(&self) -> &str {
+        &self.required_hash
     }
 
     /// Returns the claimed name after the password has matched, unless the user has changed since.
     pub fn proved(self, users: Option<&Users>) -> Option<Name> {
         let user = users.and_then(|users| users.get(self.name.as_str()))?;
-        (user.hash.as_deref() == Some(&*self.hash)).then_some(self.name)
+        (user.hash.as_deref() == Some(&*self.required_hash)).then_some(self.name)
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
         set(&mut users, "certified", Password::None);
         for name in [&b"eve"[..], b"certified", b"\xff", b"", b"default"] {
             let claim = to_prove(&users, name);
-            assert_eq!(claim.hash(), UNMATCHABLE_HASH);
+            assert_eq!(claim.required_hash(), UNMATCHABLE_HASH);
             assert_eq!(claim.proved(Some(&users)), None);
         }
         // The password has changed.

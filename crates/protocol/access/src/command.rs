@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::{
-    fields::{Fields, put_text},
+    fields::{FieldReader, put_text},
     role::Role,
 };
 
@@ -49,9 +49,9 @@ pub enum Command {
 #[repr(u8)]
 pub enum Denied {
     Malformed = 16,
-    Name = 17,
+    InvalidName = 17,
     /// No user has this name.
-    Unknown = 18,
+    UnknownUser = 18,
     /// The new user has no role.
     NoRole = 19,
     /// [`USERS_MAX`](crate::users::USERS_MAX) is reached.
@@ -59,7 +59,7 @@ pub enum Denied {
     /// No user that may change users would be left.
     LastAdmin = 21,
     /// The hash is not in a format that this version accepts.
-    Hash = 22,
+    InvalidHash = 22,
 }
 
 pub type Reply = Result<(), Denied>;
@@ -97,13 +97,13 @@ impl Command {
 
     /// Decodes a command that this version understands.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut fields = Fields(bytes);
+        let mut fields = FieldReader(bytes);
         let command = match fields.byte()? {
             SET => Self::Set {
                 name: fields.text()?.to_owned(),
                 role: match fields.byte()? {
                     0 => None,
-                    number => Some(Role::numbered(number)?),
+                    number => Some(Role::from_number(number)?),
                 },
                 password: match fields.byte()? {
                     0 => Password::Keep,
@@ -123,12 +123,12 @@ impl Command {
 impl Denied {
     const ALL: [Self; 7] = [
         Self::Malformed,
-        Self::Name,
-        Self::Unknown,
+        Self::InvalidName,
+        Self::UnknownUser,
         Self::NoRole,
         Self::Full,
         Self::LastAdmin,
-        Self::Hash,
+        Self::InvalidHash,
     ];
 }
 
@@ -136,12 +136,12 @@ impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Malformed => "this version does not understand the request",
-            Self::Name => "a user's name is 1 to 63 small letters, digits and dashes",
-            Self::Unknown => "there is no such user",
+            Self::InvalidName => "a user's name is 1 to 63 small letters, digits and dashes",
+            Self::UnknownUser => "there is no such user",
             Self::NoRole => "nothing says what the new user may do",
             Self::Full => "there are as many users as there may be",
             Self::LastAdmin => "no user would be left who may change users",
-            Self::Hash => "this is no hash of a password",
+            Self::InvalidHash => "this is no hash of a password",
         })
     }
 }

@@ -2,22 +2,22 @@
 
 /// Bytes to be decoded.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+pub(crate) struct FieldReader<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> FieldReader<'a> {
     pub(crate) fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
     }
 
-    pub(crate) fn short(&mut self) -> Option<u16> {
+    pub(crate) fn u16(&mut self) -> Option<u16> {
         Some(u16::from_be_bytes([self.byte()?, self.byte()?]))
     }
 
     /// Reads a length-prefixed text.
     pub(crate) fn text(&mut self) -> Option<&'a str> {
-        let length = usize::from(self.short()?);
+        let length = usize::from(self.u16()?);
         let (bytes, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         std::str::from_utf8(bytes).ok()

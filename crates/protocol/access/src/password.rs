@@ -14,42 +14,42 @@ const LANES_MAX: u32 = 4;
 
 /// Reason why a password cannot be hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unusable {
+pub enum UnusablePassword {
     Empty,
     /// The password has more than [`PASSWORD_BYTES_MAX`] bytes.
     TooLong,
     /// The system lacks randomness or memory.
-    System,
+    SystemShortage,
 }
 
-impl std::fmt::Display for Unusable {
+impl std::fmt::Display for UnusablePassword {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Empty => "the password is empty",
             Self::TooLong => "the password is longer than 512 bytes",
-            Self::System => {
+            Self::SystemShortage => {
                 "the system has no memory or no randomness for the hash of the password"
             }
         })
     }
 }
 
-impl std::error::Error for Unusable {}
+impl std::error::Error for UnusablePassword {}
 
 /// Hashes a password with a new salt.
-pub fn hash(password: &[u8]) -> Result<String, Unusable> {
+pub fn hash_password(password: &[u8]) -> Result<String, UnusablePassword> {
     match password.len() {
-        0 => Err(Unusable::Empty),
+        0 => Err(UnusablePassword::Empty),
         1..=PASSWORD_BYTES_MAX => {
             let hash = Argon2::default().hash_password(password);
-            hash.map(|hash| hash.to_string()).map_err(|_| Unusable::System)
+            hash.map(|hash| hash.to_string()).map_err(|_| UnusablePassword::SystemShortage)
         }
-        _ => Err(Unusable::TooLong),
+        _ => Err(UnusablePassword::TooLong),
     }
 }
 
 /// Returns whether the password matches the hash. A mismatch takes as long as a match.
-pub fn fits(hash: &str, password: &[u8]) -> bool {
+pub fn matches_hash(hash: &str, password: &[u8]) -> bool {
     let Ok(hash) = PasswordHash::new(hash) else {
         return false;
     };
@@ -69,16 +69,16 @@ mod tests {
 
     #[test]
     fn hash_matches_only_its_password() {
-        let made = hash(b"open sesame").unwrap();
-        assert!(fits(&made, b"open sesame"));
+        let made = hash_password(b"open sesame").unwrap();
+        assert!(matches_hash(&made, b"open sesame"));
         for wrong in [&b""[..], b"open sesam", b"open sesame ", b"Open sesame"] {
-            assert!(!fits(&made, wrong));
+            assert!(!matches_hash(&made, wrong));
         }
-        assert_ne!(made, hash(b"open sesame").unwrap(), "each has its salt");
-        assert_eq!(hash(b""), Err(Unusable::Empty));
-        assert_eq!(hash(&[b'x'; 513]), Err(Unusable::TooLong));
+        assert_ne!(made, hash_password(b"open sesame").unwrap(), "each has its salt");
+        assert_eq!(hash_password(b""), Err(UnusablePassword::Empty));
+        assert_eq!(hash_password(&[b'x'; 513]), Err(UnusablePassword::TooLong));
         let longest = [b'x'; 512];
-        assert!(fits(&hash(&longest).unwrap(), &longest));
+        assert!(matches_hash(&hash_password(&longest).unwrap(), &longest));
         let user = crate::Command::Set {
             name: "ann".to_owned(),
             role: Some(crate::Role::Admin),
@@ -97,9 +97,9 @@ mod tests {
             "$argon2id$",
             "",
         ] {
-            assert!(!fits(hostile, b"x"), "{hostile}");
+            assert!(!matches_hash(hostile, b"x"), "{hostile}");
         }
         assert!(PasswordHash::new(crate::users::UNMATCHABLE_HASH).is_ok(), "it takes its time");
-        assert!(!fits(crate::users::UNMATCHABLE_HASH, b""));
+        assert!(!matches_hash(crate::users::UNMATCHABLE_HASH, b""));
     }
 }

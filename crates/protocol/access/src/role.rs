@@ -29,7 +29,7 @@ impl Role {
         }
     }
 
-    pub(crate) fn numbered(number: u8) -> Option<Self> {
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|role| *role as u8 == number)
     }
 }

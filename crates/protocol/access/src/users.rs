@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use crate::{
     command::{Command, Denied, Password, Reply},
-    fields::{Fields, put_text},
+    fields::{FieldReader, put_text},
     name::{DEFAULT, Name},
     role::Role,
     who::Who,
@@ -14,7 +14,7 @@ use crate::{
 pub const USERS_MAX: usize = 1024;
 /// Maximum length of a password hash in bytes.
 pub const HASH_BYTES_MAX: usize = 255;
-const HASH_BEGINS: &str = "$argon2id$";
+const HASH_PREFIX: &str = "$argon2id$";
 /// Hash that no password matches. Makes a login as an unknown user take as long as any other.
 pub const UNMATCHABLE_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$\
     AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
@@ -49,7 +49,7 @@ impl Users {
 
     /// [access-1] Returns whether there are no users, and every admitted client has all
     /// permissions.
-    pub fn is_open(&self) -> bool {
+    pub fn is_unrestricted(&self) -> bool {
         self.by_name.is_empty()
     }
 
@@ -68,34 +68,34 @@ impl Users {
     /// A password takes precedence, because it was presented later. A removed user has no role, and
     /// does not become [`DEFAULT`].
     pub fn role(&self, who: &Who, user: Option<&str>) -> Option<Role> {
-        if self.is_open() {
+        if self.is_unrestricted() {
             return Some(Role::Admin);
         }
         let of = |name: &str| self.get(name).map(|user| user.role);
         match (user, who) {
             (Some(user), _) => of(user),
             (None, Who::Node(_)) => Some(Role::Admin),
-            (None, Who::Client(name)) => of(name).or_else(|| self.role_of_nobody()),
-            (None, Who::Anonymous | Who::Unnamed) => self.role_of_nobody(),
+            (None, Who::Client(name)) => of(name).or_else(|| self.role_of_anonymous()),
+            (None, Who::Anonymous | Who::Unnamed) => self.role_of_anonymous(),
         }
     }
 
     /// Returns the role of callers that have not authenticated, unless the default user has a
     /// password.
-    fn role_of_nobody(&self) -> Option<Role> {
+    fn role_of_anonymous(&self) -> Option<Role> {
         let default = self.get(DEFAULT)?;
         default.hash.is_none().then_some(default.role)
     }
 
     /// Executes a command from the log. On failure, the table is unchanged.
     pub fn execute(&mut self, command: &[u8]) -> Reply {
-        let after = self.after(Command::decode(command).ok_or(Denied::Malformed)?)?;
+        let after = self.after_command(Command::decode(command).ok_or(Denied::Malformed)?)?;
         *self = after;
         Ok(())
     }
 
     /// Returns the table after a command, or the reason for refusing it.
-    pub fn after(&self, command: Command) -> Result<Self, Denied> {
+    pub fn after_command(&self, command: Command) -> Result<Self, Denied> {
         let mut users = self.clone();
         match command {
             Command::Open => {
@@ -103,17 +103,17 @@ impl Users {
                 return Ok(users);
             }
             Command::Remove { name } => {
-                users.by_name.remove(name.as_str()).ok_or(Denied::Unknown)?;
+                users.by_name.remove(name.as_str()).ok_or(Denied::UnknownUser)?;
             }
             Command::Set { name, role, password } => {
-                let name = Name::new(&name).ok_or(Denied::Name)?;
+                let name = Name::new(&name).ok_or(Denied::InvalidName)?;
                 let before = users.by_name.get(&name);
                 let role = role.or_else(|| before.map(|user| user.role));
                 let hash = match password {
                     Password::Keep => before.and_then(|user| user.hash.clone()),
                     Password::None => None,
-                    Password::Hash(hash) if is_hash(&hash) => Some(hash.into()),
-                    Password::Hash(_) => return Err(Denied::Hash),
+                    Password::Hash(hash) if is_hash_format(&hash) => Some(hash.into()),
+                    Password::Hash(_) => return Err(Denied::InvalidHash),
                 };
                 let role = role.ok_or(Denied::NoRole)?;
                 users.by_name.insert(name, User { role, hash });
@@ -151,18 +151,18 @@ impl Users {
 
     /// Decodes a table. Fails if the bytes are malformed or from a later version.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut fields = Fields(bytes);
+        let mut fields = FieldReader(bytes);
         if fields.byte()? != FORMAT {
             return None;
         }
-        let count = usize::from(fields.short()?);
+        let count = usize::from(fields.u16()?);
         let mut users = Self::default();
         for _ in 0..count {
             let name = Name::new(fields.text()?)?;
-            let role = Role::numbered(fields.byte()?)?;
+            let role = Role::from_number(fields.byte()?)?;
             let hash = match fields.text()? {
                 "" => None,
-                hash => Some(is_hash(hash).then(|| hash.into())?),
+                hash => Some(is_hash_format(hash).then(|| hash.into())?),
             };
             let last = users.by_name.last_key_value();
             if last.is_some_and(|(last, _)| *last >= name) {
@@ -175,9 +175,9 @@ impl Users {
 }
 
 /// Returns whether the text has the form of a hash. [`crate::password`] verifies passwords.
-fn is_hash(text: &str) -> bool {
+fn is_hash_format(text: &str) -> bool {
     let fine = text.bytes().all(|byte| byte.is_ascii_graphic());
-    fine && text.len() <= HASH_BYTES_MAX && text.starts_with(HASH_BEGINS)
+    fine && text.len() <= HASH_BYTES_MAX && text.starts_with(HASH_PREFIX)
 }
 
 #[cfg(test)]
@@ -266,20 +266,20 @@ mod tests {
         let gone = Command::Remove { name: "ann".to_owned() };
         assert_eq!(refused(&mut users, gone), Denied::LastAdmin);
         users.execute(&Command::Open.encode()).unwrap();
-        assert!(users.is_open());
+        assert!(users.is_unrestricted());
     }
 
     #[test]
     fn invalid_user_changes_are_refused() {
         let mut users = table(&[set("ann", Role::Admin, Password::None)]);
-        let long = format!("{HASH_BEGINS}{}", "x".repeat(HASH_BYTES_MAX));
+        let long = format!("{HASH_PREFIX}{}", "x".repeat(HASH_BYTES_MAX));
         for (command, denied) in [
-            (set("Bob", Role::Reader, Password::None), Denied::Name),
-            (set("", Role::Reader, Password::None), Denied::Name),
+            (set("Bob", Role::Reader, Password::None), Denied::InvalidName),
+            (set("", Role::Reader, Password::None), Denied::InvalidName),
             (set("bob", None, Password::None), Denied::NoRole),
-            (set("bob", Role::Reader, Password::Hash("secret".to_owned())), Denied::Hash),
-            (set("bob", Role::Reader, Password::Hash(long)), Denied::Hash),
-            (Command::Remove { name: "bob".to_owned() }, Denied::Unknown),
+            (set("bob", Role::Reader, Password::Hash("secret".to_owned())), Denied::InvalidHash),
+            (set("bob", Role::Reader, Password::Hash(long)), Denied::InvalidHash),
+            (Command::Remove { name: "bob".to_owned() }, Denied::UnknownUser),
         ] {
             assert_eq!(users.execute(&command.encode()), Err(denied), "{command:?}");
         }

@@ -1,6 +1,6 @@
 //! Cost of one step of the core in steady state.
 //!
-//! `cargo bench -p quorate-core --bench step` prints medians of several rounds, in nanoseconds.
+//! `cargo exclude -p quorate-core --exclude step` prints medians of several rounds, in nanoseconds.
 //! Compare ratios within one run, because absolute times drift with the machine;
 //! `docs/performance.md` has the budget. With `--case NAME` it runs one round of fixed work and
 //! prints the number of steps, for a tool that counts instructions. With `--idle` it does the same
@@ -46,7 +46,7 @@ struct Round {
 
 fn node(id: u32, class: Class) -> Node {
     let members = (1..=3).map(Member::first);
-    let configuration = Configuration::simple(members, class).expect("three members");
+    let configuration = Configuration::majority_of(members, class).expect("three members");
     let options = Options {
         member: Member::first(id),
         heartbeat_ms: 20,
@@ -55,13 +55,13 @@ fn node(id: u32, class: Class) -> Node {
         inflight_max: 1024,
         window_slots: 1 << 40,
         leases: None,
-        silent_us: 0,
-        alone_us: 0,
+        earlier_lease_us: 0,
+        lead_alone_wait_us: 0,
         thrifty: false,
         route: Route::Star,
         seed: 1,
     };
-    Node::new(options, Recovered::founded(configuration))
+    Node::new(options, Recovered::for_new_node(configuration))
 }
 
 fn value(step: u64, stream: bool) -> (Value, u64) {
@@ -100,7 +100,7 @@ fn follower(stream: bool, idle: bool) -> Round {
     }
     let began = Instant::now();
     for message in steps {
-        let input = Input::Message { from: leader, message, held: true };
+        let input = Input::Message { from: leader, message, bytes_held: true };
         step_unless(idle, &mut node, input, &mut effects);
         black_box(effects.drain().count());
     }
@@ -134,7 +134,7 @@ fn leader(stream: bool, class: Class, idle: bool) -> Round {
         .expect("asks for pre-votes");
     let from = Member::first(2);
     let granted = Message::PreVoteReply { ballot, granted: true, promised: Default::default() };
-    node.step(Time(1), Input::Message { from, message: granted, held: true }, &mut effects);
+    node.step(Time(1), Input::Message { from, message: granted, bytes_held: true }, &mut effects);
     let mut records = 2;
     node.step(Time(1), Input::Persisted(RecordSeq(records)), &mut effects);
     let promise = quorate_core::message::Phase1b {
@@ -146,7 +146,7 @@ fn leader(stream: bool, class: Class, idle: bool) -> Round {
         extents: Vec::new(),
     };
     let message = Message::Phase1b(promise);
-    node.step(Time(1), Input::Message { from, message, held: true }, &mut effects);
+    node.step(Time(1), Input::Message { from, message, bytes_held: true }, &mut effects);
     effects.drain();
     assert!(node.can_propose(), "leads");
     let (mut check, mut at) = (0u64, Slot::FIRST);
@@ -175,7 +175,7 @@ fn leader(stream: bool, class: Class, idle: bool) -> Round {
         }
         for other in [2, 3] {
             let from = Member::first(other);
-            let input = Input::Message { from, message: vote.clone(), held: true };
+            let input = Input::Message { from, message: vote.clone(), bytes_held: true };
             step_unless(idle, &mut node, input, &mut effects);
         }
         steps += 3;

@@ -149,7 +149,7 @@ impl Acceptor {
 
     /// Casts a vote. A vote is also a promise, so a lower ballot never replaces a higher one
     /// ([p2-2]). Returns whether the vote did more than append to the last run.
-    pub fn cast(
+    pub fn cast_vote(
         &mut self,
         ballot: Ballot,
         range: SlotRange,
@@ -180,7 +180,7 @@ impl Acceptor {
 
     /// [p1-3] Returns every vote from slot `from` onwards. A vote whose record is not persisted yet
     /// is included, marked as volatile.
-    pub fn report(&self, from: Slot, persisted: RecordSeq) -> Vec<Extent> {
+    pub fn votes_from(&self, from: Slot, persisted: RecordSeq) -> Vec<Extent> {
         let extent = |vote: Vote| {
             let class = if vote.record <= persisted { Class::Durable } else { Class::Volatile };
             Extent { range: vote.range, ballot: vote.ballot, value: vote.value, class }

@@ -20,50 +20,50 @@ const CHUNK_SLOTS_MAX: u64 = 16 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Catchup {
     /// Every slot below this one is decided at `source`.
-    target: Slot,
+    target_slot: Slot,
     source: NodeId,
     /// Highest era seen in a ballot of another node before this node knew that era.
     era: Era,
     /// The outstanding request; `None` if there is none.
-    outstanding: Option<CatchupQuery>,
+    outstanding_query: Option<CatchupQuery>,
     /// Number of slots in the next request. It doubles after a complete reply. After a partial
     /// reply it falls to the number of slots that arrived. Requesting more than the plane and its
     /// queues can carry would waste the excess every time.
-    chunk: u64,
-    /// Upper bound for `chunk`. A run of stream content can span very many slots.
-    chunk_max: u64,
+    chunk_slots: u64,
+    /// Upper bound for `chunk_slots`. A run of stream content can span very many slots.
+    chunk_slots_max: u64,
     /// Number of consecutive requests for the same slot without a reply.
-    unanswered: u32,
+    unanswered_count: u32,
     /// First slot of a peer's log, which is above the missing slots, and the time of the peer's
     /// last report.
     start: Option<(Slot, Time)>,
     /// Peers that cannot supply slots below the given one, because their log starts there or they
     /// did not reply.
-    useless: BTreeMap<NodeId, Slot>,
+    cannot_supply_below: BTreeMap<NodeId, Slot>,
     /// Lowest start of a log reported by a peer.
-    earliest: Option<Slot>,
+    earliest_log_start: Option<Slot>,
     /// Time of the last snapshot request.
     last_snapshot_request_at: Option<Time>,
     /// Deferred promise: its ballot, and the slot below which all must be decided here
     /// ([ballot-5]).
-    entry: Option<(Ballot, Slot)>,
+    deferred_promise: Option<(Ballot, Slot)>,
 }
 
 impl Default for Catchup {
     fn default() -> Self {
         Self {
-            target: Slot::default(),
+            target_slot: Slot::default(),
             source: NodeId::default(),
             era: Era(0),
-            outstanding: None,
-            chunk: CHUNK_VALUES_MAX,
-            chunk_max: CHUNK_VALUES_MAX,
-            unanswered: 0,
+            outstanding_query: None,
+            chunk_slots: CHUNK_VALUES_MAX,
+            chunk_slots_max: CHUNK_VALUES_MAX,
+            unanswered_count: 0,
             start: None,
-            useless: BTreeMap::new(),
-            earliest: None,
+            cannot_supply_below: BTreeMap::new(),
+            earliest_log_start: None,
             last_snapshot_request_at: None,
-            entry: None,
+            deferred_promise: None,
         }
     }
 }
@@ -82,34 +82,34 @@ struct CatchupQuery {
 impl Catchup {
     /// Creates the state of a node that knows everything below `target` to be decided on some node.
     pub fn starting_at(target: Slot) -> Self {
-        Self { target, ..Self::default() }
+        Self { target_slot: target, ..Self::default() }
     }
 
     /// Records that `source` decided everything below `target`.
     pub fn record_source(&mut self, target: Slot, source: NodeId) {
-        if target > self.target {
-            self.target = target;
+        if target > self.target_slot {
+            self.target_slot = target;
             self.source = source;
         }
     }
 
     /// Defers the promise of a ballot until the slots below `from`, which the candidate has
     /// decided, are decided here. Only the promise with the highest ballot is kept.
-    pub fn wait_to_enter(&mut self, ballot: Ballot, from: Slot, candidate: NodeId) {
+    pub fn defer_promise(&mut self, ballot: Ballot, from: Slot, candidate: NodeId) {
         self.record_source(from, candidate);
-        if self.entry.is_none_or(|(waiting, _)| waiting < ballot) {
-            self.entry = Some((ballot, from));
+        if self.deferred_promise.is_none_or(|(waiting, _)| waiting < ballot) {
+            self.deferred_promise = Some((ballot, from));
         }
     }
 
     /// Returns the deferred promise: its ballot, and the end of the slots that it waits for.
-    pub fn entry(&self) -> Option<(Ballot, Slot)> {
-        self.entry
+    pub fn deferred_promise(&self) -> Option<(Ballot, Slot)> {
+        self.deferred_promise
     }
 
     /// Clears the deferred promise, which is now being made.
-    pub fn enters(&mut self) {
-        self.entry = None;
+    pub fn clear_deferred_promise(&mut self) {
+        self.deferred_promise = None;
     }
 
     /// Records a ballot of an era that is unknown on this node. The node `source` has decided the
@@ -125,13 +125,13 @@ impl Catchup {
     }
 
     /// Returns the slot below which everything is known to be decided on some node.
-    pub fn target(&self) -> Slot {
-        self.target
+    pub fn target_slot(&self) -> Slot {
+        self.target_slot
     }
 
     /// Returns whether decided slots are missing on this node.
     pub fn is_behind(&self, decided_to: Slot) -> bool {
-        decided_to < self.target
+        decided_to < self.target_slot
     }
 
     /// Returns whether a node other than `me` has decided slots that are missing on this one
@@ -153,11 +153,11 @@ impl Catchup {
         peers: &[NodeId],
     ) -> Option<(NodeId, SlotRange)> {
         if !self.is_behind(decided_to) || peers.is_empty() {
-            self.outstanding = None;
-            self.unanswered = 0;
+            self.outstanding_query = None;
+            self.unanswered_count = 0;
             return None;
         }
-        if let Some(asked) = &mut self.outstanding
+        if let Some(asked) = &mut self.outstanding_query
             && decided_to < asked.range.to
         {
             if decided_to > asked.range.from {
@@ -165,32 +165,32 @@ impl Catchup {
                 asked.arrived += decided_to.0 - asked.range.from.0;
                 asked.range.from = decided_to;
                 asked.last_activity_at = now;
-                self.unanswered = 0;
+                self.unanswered_count = 0;
                 return None;
             }
             if now.since_us(asked.last_activity_at) < retry_us {
                 return None;
             }
-            self.chunk = asked.arrived.max(1);
-            self.unanswered = self.unanswered.saturating_add(1);
-            self.useless.insert(asked.peer, decided_to.next());
+            self.chunk_slots = asked.arrived.max(1);
+            self.unanswered_count = self.unanswered_count.saturating_add(1);
+            self.cannot_supply_below.insert(asked.peer, decided_to.next());
             let behind = peers.iter().find(|peer| **peer > self.source);
             self.source = *behind.unwrap_or(&peers[0]);
-        } else if self.outstanding.is_some() {
-            self.chunk = (self.chunk * 2).min(self.chunk_max);
-            self.unanswered = 0;
+        } else if self.outstanding_query.is_some() {
+            self.chunk_slots = (self.chunk_slots * 2).min(self.chunk_slots_max);
+            self.unanswered_count = 0;
         }
         if !peers.contains(&self.source) {
             self.source = peers[0];
         }
-        if !self.may_have(self.source, decided_to)
+        if !self.may_supply(self.source, decided_to)
             && let Some(other) = self.next_candidate(decided_to, peers)
         {
             self.source = other;
         }
-        let to = self.target.min(decided_to.plus(self.chunk));
+        let to = self.target_slot.min(decided_to.plus(self.chunk_slots));
         let range = SlotRange::new(decided_to, gap_to.map_or(to, |gap| gap.min(to)));
-        self.outstanding =
+        self.outstanding_query =
             Some(CatchupQuery { peer: self.source, range, arrived: 0, last_activity_at: now });
         Some((self.source, range))
     }
@@ -199,12 +199,12 @@ impl Catchup {
     pub fn record_learned(&mut self, slots: u64) {
         let wide = CHUNK_VALUES_MAX.saturating_mul(slots).min(CHUNK_SLOTS_MAX);
         // One short value among long ones is weak evidence, so the bound falls slowly.
-        let less = self.chunk_max - self.chunk_max / 16;
-        self.chunk_max = wide.max(less).max(CHUNK_VALUES_MAX);
+        let less = self.chunk_slots_max - self.chunk_slots_max / 16;
+        self.chunk_slots_max = wide.max(less).max(CHUNK_VALUES_MAX);
     }
 
-    fn may_have(&self, node: NodeId, decided_to: Slot) -> bool {
-        self.useless.get(&node).is_none_or(|to| *to <= decided_to)
+    fn may_supply(&self, node: NodeId, decided_to: Slot) -> bool {
+        self.cannot_supply_below.get(&node).is_none_or(|to| *to <= decided_to)
     }
 
     /// Returns the peer to query next, which is the first one after the current source, in turn,
@@ -212,7 +212,7 @@ impl Catchup {
     fn next_candidate(&self, decided_to: Slot, peers: &[NodeId]) -> Option<NodeId> {
         let behind = peers.iter().filter(|peer| **peer > self.source);
         let mut turns = behind.chain(peers);
-        turns.find(|peer| self.may_have(**peer, decided_to)).copied()
+        turns.find(|peer| self.may_supply(**peer, decided_to)).copied()
     }
 
     /// [catch-2] Records that the log of `from` starts at `log_start`, above the missing slots.
@@ -225,22 +225,22 @@ impl Catchup {
         decided_to: Slot,
         peers: &[NodeId],
     ) -> Option<Slot> {
-        self.useless.insert(from, log_start);
-        let earliest = self.earliest.filter(|earliest| *earliest > decided_to);
+        self.cannot_supply_below.insert(from, log_start);
+        let earliest = self.earliest_log_start.filter(|earliest| *earliest > decided_to);
         let earliest = earliest.map_or(log_start, |earliest| earliest.min(log_start));
-        self.earliest = Some(earliest);
+        self.earliest_log_start = Some(earliest);
         if self.next_candidate(decided_to, peers).is_some() {
-            self.outstanding.take_if(|asked| asked.peer == from);
+            self.outstanding_query.take_if(|asked| asked.peer == from);
             return None;
         }
         // The next round of requests asks every peer again.
-        self.useless.clear();
-        self.earliest.take()
+        self.cannot_supply_below.clear();
+        self.earliest_log_start.take()
     }
 
     /// Records that a peer's log starts at `log_start`, above the missing slots. Returns whether a
     /// snapshot request is due. One is due at most once every `retry_us`.
-    pub fn starts_at(&mut self, now: Time, log_start: Slot, retry_us: u64) -> bool {
+    pub fn record_log_start(&mut self, now: Time, log_start: Slot, retry_us: u64) -> bool {
         self.start = Some((log_start, now));
         let asked = self.last_snapshot_request_at;
         let due = asked.is_none_or(|at| now.since_us(at) >= retry_us);
@@ -258,28 +258,28 @@ impl Catchup {
     }
 
     /// Resets the requests after a snapshot has been installed in place of the missing slots.
-    pub fn installed(&mut self) {
-        self.outstanding = None;
+    pub fn reset_after_install(&mut self) {
+        self.outstanding_query = None;
         self.start = None;
-        self.useless.clear();
-        self.earliest = None;
+        self.cannot_supply_below.clear();
+        self.earliest_log_start = None;
         self.last_snapshot_request_at = None;
-        self.unanswered = 0;
+        self.unanswered_count = 0;
     }
 
     /// Returns the number of consecutive unanswered requests for the same slot.
-    pub fn fruitless(&self) -> u32 {
-        self.unanswered
+    pub fn unanswered_count(&self) -> u32 {
+        self.unanswered_count
     }
 
     /// Resets the count of unanswered requests, because another peer may reply.
-    pub fn start_over(&mut self) {
-        self.unanswered = 0;
+    pub fn reset_unanswered(&mut self) {
+        self.unanswered_count = 0;
     }
 
     /// Returns the time at which the outstanding request becomes overdue.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
-        self.outstanding.map(|asked| asked.last_activity_at.plus_us(retry_us))
+        self.outstanding_query.map(|asked| asked.last_activity_at.plus_us(retry_us))
     }
 }
 
@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(below(&mut catchup, 3, 50, 1), None);
         assert_eq!(ask(&mut catchup, 1, 1), Some((2, 1000)), "at once");
         assert_eq!(below(&mut catchup, 2, 40, 1), Some(Slot(40)));
-        catchup.installed();
+        catchup.reset_after_install();
 
         // The slots after the snapshot are requested from its source, not from other peers again
         // and again.

@@ -7,7 +7,7 @@ use core::fmt;
 use crate::{
     class::Class,
     node_id::{Member, NodeId},
-    quorum::{MemberSet, Phase, QuorumRule, Voting},
+    quorum::{MemberSet, Phase, QuorumRule, VotingMembers},
     slot::Slot,
 };
 
@@ -65,7 +65,7 @@ pub enum Change {
 
 /// Reason for rejecting a configuration or a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Invalid {
+pub enum InvalidConfiguration {
     /// The configuration would have no voters.
     Empty,
     /// The configuration would have more than [`MEMBERS_MAX`] members.
@@ -81,9 +81,9 @@ pub enum Invalid {
     /// The node still has weight, so it cannot be removed.
     HasWeight(NodeId),
     /// The node with this id has been removed ([member-1]).
-    Spent(NodeId),
+    Removed(NodeId),
     /// A later incarnation of the node has had weight ([member-1]).
-    Forgotten(Member),
+    OutdatedIncarnation(Member),
     /// The change would have no effect.
     Unchanged,
     /// The group could not decide anything without its auxiliaries ([aux-1]).
@@ -96,7 +96,11 @@ pub enum Invalid {
 
 impl Configuration {
     /// Creates a valid configuration, with members sorted by id.
-    pub fn new(mut members: Vec<Voter>, rule: QuorumRule, class: Class) -> Result<Self, Invalid> {
+    pub fn new(
+        mut members: Vec<Voter>,
+        rule: QuorumRule,
+        class: Class,
+    ) -> Result<Self, InvalidConfiguration> {
         members.sort_unstable_by_key(|voter| voter.member);
         let configuration = Self { members, rule, class };
         configuration.check()?;
@@ -104,51 +108,51 @@ impl Configuration {
     }
 
     /// Creates a configuration in which each node has weight 1, under the majority rule.
-    pub fn simple(
+    pub fn majority_of(
         members: impl IntoIterator<Item = Member>,
         class: Class,
-    ) -> Result<Self, Invalid> {
+    ) -> Result<Self, InvalidConfiguration> {
         let voter = |member| Voter { member, weight: 1, auxiliary: false };
         Self::new(members.into_iter().map(voter).collect(), QuorumRule::Majority, class)
     }
 
-    fn check(&self) -> Result<(), Invalid> {
+    fn check(&self) -> Result<(), InvalidConfiguration> {
         if self.members.is_empty() {
-            return Err(Invalid::Empty);
+            return Err(InvalidConfiguration::Empty);
         }
         if self.members.len() > MEMBERS_MAX {
-            return Err(Invalid::TooMany);
+            return Err(InvalidConfiguration::TooMany);
         }
         for pair in self.members.windows(2) {
             if pair[0].member.node == pair[1].member.node {
-                return Err(Invalid::Twice(pair[0].member.node));
+                return Err(InvalidConfiguration::Twice(pair[0].member.node));
             }
         }
         if self.members.iter().any(|voter| voter.weight == 0) || self.weight() > WEIGHT_MAX {
-            return Err(Invalid::Weight);
+            return Err(InvalidConfiguration::Weight);
         }
         if let QuorumRule::Grid { columns } = self.rule
             && (columns == 0 || !self.members.len().is_multiple_of(usize::from(columns)))
         {
-            return Err(Invalid::Quorums);
+            return Err(InvalidConfiguration::Quorums);
         }
         let all = self.all_members();
         let possible = self.is_quorum(Phase::One, all) && self.is_quorum(Phase::Two, all);
         // This also rejects an empty quorum (a flexible rule with a threshold of 0), because it
         // intersects no quorum.
         if !possible || !quorums_meet(self, Phase::One, self, Phase::Two) {
-            return Err(Invalid::Quorums);
+            return Err(InvalidConfiguration::Quorums);
         }
         // [trim-1] Without this check, an auxiliary could never forget a slot, because only the
         // slots that full replicas report as held count.
-        if !self.is_quorum(Phase::Two, self.full()) {
-            return Err(Invalid::Auxiliaries);
+        if !self.is_quorum(Phase::Two, self.full_replicas()) {
+            return Err(InvalidConfiguration::Auxiliaries);
         }
         Ok(())
     }
 
     /// Returns the members that are full replicas.
-    pub fn full(&self) -> MemberSet {
+    pub fn full_replicas(&self) -> MemberSet {
         let full = |(index, voter): (usize, &Voter)| (!voter.auxiliary).then_some(index);
         let members = self.members.iter().enumerate();
         members.filter_map(full).fold(MemberSet::default(), MemberSet::with)
@@ -156,7 +160,7 @@ impl Configuration {
 
     /// [offload-10] Returns `(q, n)` if any q of the n members form a phase-2 quorum and no member
     /// is an auxiliary; otherwise `None`.
-    pub fn any_of(&self) -> Option<(u8, u8)> {
+    pub fn q_of_n(&self) -> Option<(u8, u8)> {
         let weight = self.members.first()?.weight;
         let alike = |voter: &Voter| voter.weight == weight && !voter.auxiliary;
         if matches!(self.rule, QuorumRule::Grid { .. }) || !self.members.iter().all(alike) {
@@ -177,19 +181,19 @@ impl Configuration {
 
     /// Returns the configuration after `change`, or the reason for rejecting the change ([era-4]).
     /// [`crate::reconfigure::Eras::changed`] checks which node ids may have weight.
-    pub fn changed(&self, change: Change) -> Result<Self, Invalid> {
+    pub fn after_change(&self, change: Change) -> Result<Self, InvalidConfiguration> {
         let mut members = self.members.clone();
         let mut rule = self.rule;
         match change {
             Change::Increment(member) => match self.position(member) {
                 Some(at) => {
                     members[at].weight =
-                        members[at].weight.checked_add(1).ok_or(Invalid::Weight)?;
+                        members[at].weight.checked_add(1).ok_or(InvalidConfiguration::Weight)?;
                 }
                 None => members.push(Voter { member, weight: 1, auxiliary: false }),
             },
             Change::Decrement(member) => {
-                let at = self.position(member).ok_or(Invalid::Unknown(member.node))?;
+                let at = self.position(member).ok_or(InvalidConfiguration::Unknown(member.node))?;
                 members[at].weight -= 1;
                 if members[at].weight == 0 {
                     members.remove(at);
@@ -197,36 +201,37 @@ impl Configuration {
             }
             Change::Multiply(factor) => {
                 if factor == 0 {
-                    return Err(Invalid::Factor);
+                    return Err(InvalidConfiguration::Factor);
                 }
                 for voter in &mut members {
-                    voter.weight = voter.weight.checked_mul(factor).ok_or(Invalid::Weight)?;
+                    voter.weight =
+                        voter.weight.checked_mul(factor).ok_or(InvalidConfiguration::Weight)?;
                 }
-                rule = rule.multiplied(factor).ok_or(Invalid::Weight)?;
+                rule = rule.multiplied(factor).ok_or(InvalidConfiguration::Weight)?;
             }
             Change::Divide(factor) => {
                 for voter in &mut members {
                     if factor == 0 || !voter.weight.is_multiple_of(factor) {
-                        return Err(Invalid::Factor);
+                        return Err(InvalidConfiguration::Factor);
                     }
                     voter.weight /= factor;
                 }
-                rule = rule.divided(factor).ok_or(Invalid::Factor)?;
+                rule = rule.divided(factor).ok_or(InvalidConfiguration::Factor)?;
             }
             Change::Remove(node) => {
                 if self.member_of(node).is_some() {
-                    return Err(Invalid::HasWeight(node));
+                    return Err(InvalidConfiguration::HasWeight(node));
                 }
             }
             Change::Role { member, auxiliary } => {
-                let at = self.position(member).ok_or(Invalid::Unknown(member.node))?;
+                let at = self.position(member).ok_or(InvalidConfiguration::Unknown(member.node))?;
                 if core::mem::replace(&mut members[at].auxiliary, auxiliary) == auxiliary {
-                    return Err(Invalid::Unchanged);
+                    return Err(InvalidConfiguration::Unchanged);
                 }
             }
             Change::Rule(wanted) => {
                 if core::mem::replace(&mut rule, wanted) == wanted {
-                    return Err(Invalid::Unchanged);
+                    return Err(InvalidConfiguration::Unchanged);
                 }
             }
         }
@@ -234,15 +239,15 @@ impl Configuration {
         // Majorities intersect by arithmetic as long as one weight changes by one, or all by a
         // factor.
         let majorities = self.rule == QuorumRule::Majority && rule == QuorumRule::Majority;
-        if !majorities && !self.overlaps(&next) {
-            return Err(Invalid::Quorums);
+        if !majorities && !self.quorums_overlap(&next) {
+            return Err(InvalidConfiguration::Quorums);
         }
         Ok(next)
     }
 
     /// Returns whether the quorums of this configuration and of the next one intersect, by the
     /// exact check of [era-4]. Majorities always do; the tests confirm that with this function.
-    pub fn overlaps(&self, next: &Self) -> bool {
+    pub fn quorums_overlap(&self, next: &Self) -> bool {
         quorums_meet(next, Phase::One, next, Phase::Two)
             && quorums_meet(self, Phase::One, next, Phase::Two)
             && quorums_meet(self, Phase::Two, next, Phase::One)
@@ -293,7 +298,7 @@ impl Configuration {
 
     /// Returns whether these members form a quorum for the phase.
     pub fn is_quorum(&self, phase: Phase, set: MemberSet) -> bool {
-        let voting = Voting {
+        let voting = VotingMembers {
             set,
             weight: self.weight_of(set),
             weight_all: self.weight(),
@@ -304,7 +309,7 @@ impl Configuration {
 
     /// Returns the slot below which a quorum for the phase has everything; slot 0 if there is none.
     /// `to` returns the end of each member's slots.
-    pub fn reached(&self, phase: Phase, to: impl Fn(&Voter) -> Slot) -> Slot {
+    pub fn reached_by_quorum(&self, phase: Phase, to: impl Fn(&Voter) -> Slot) -> Slot {
         // Members sorted by `to`, highest first. There are few, so insertion sort is enough.
         let mut reach = [(Slot(0), 0usize); MEMBERS_MAX];
         for (index, voter) in self.members.iter().enumerate() {
@@ -328,11 +333,11 @@ impl Configuration {
     /// Returns whether every phase-1 quorum includes a member of `set`, so that no ballot can be
     /// promised without them.
     pub fn blocks_phase1(&self, set: MemberSet) -> bool {
-        self.blocks(Phase::One, set)
+        self.blocks_quorums(Phase::One, set)
     }
 
     /// Returns whether every quorum of `phase` includes a member of `set`.
-    pub fn blocks(&self, phase: Phase, set: MemberSet) -> bool {
+    pub fn blocks_quorums(&self, phase: Phase, set: MemberSet) -> bool {
         let rest = MemberSet(self.all_members().0 & !set.0);
         !self.is_quorum(phase, rest)
     }
@@ -365,7 +370,7 @@ fn quorums_meet(a: &Configuration, p: Phase, b: &Configuration, q: Phase) -> boo
 
 impl Change {
     /// Returns the change as three words for checksums: kind, node with incarnation, and amount.
-    pub(crate) const fn words(self) -> [u64; 3] {
+    pub(crate) const fn checksum_words(self) -> [u64; 3] {
         match self {
             Self::Increment(m) => [1, (m.node.0 as u64) | (m.incarnation.0 as u64) << 32, 0],
             Self::Decrement(m) => [2, (m.node.0 as u64) | (m.incarnation.0 as u64) << 32, 0],
@@ -376,7 +381,7 @@ impl Change {
                 [6, (m.node.0 as u64) | (m.incarnation.0 as u64) << 32, auxiliary as u64]
             }
             Self::Rule(rule) => {
-                let [kind, first, second] = rule.words();
+                let [kind, first, second] = rule.to_words();
                 [7, (first as u64) | (second as u64) << 32, kind as u64]
             }
         }
@@ -437,13 +442,13 @@ mod tests {
     #[test]
     fn thresholds_are_scaled_with_the_weights() {
         let configuration = founded(4, flexible(3, 2));
-        let twice = configuration.changed(Change::Multiply(2)).expect("valid");
+        let twice = configuration.after_change(Change::Multiply(2)).expect("valid");
         assert_eq!(twice.rule(), flexible(6, 4));
-        assert_eq!(twice.changed(Change::Divide(2)), Ok(configuration.clone()));
-        let odd = twice.changed(Change::Rule(flexible(7, 4))).expect("valid");
-        assert_eq!(odd.changed(Change::Divide(2)), Err(Invalid::Factor));
+        assert_eq!(twice.after_change(Change::Divide(2)), Ok(configuration.clone()));
+        let odd = twice.after_change(Change::Rule(flexible(7, 4))).expect("valid");
+        assert_eq!(odd.after_change(Change::Divide(2)), Err(InvalidConfiguration::Factor));
         let most = Change::Multiply(u32::MAX);
-        assert_eq!(twice.changed(most), Err(Invalid::Weight));
+        assert_eq!(twice.after_change(most), Err(InvalidConfiguration::Weight));
     }
 
     /// [era-4] Phase-1 and phase-2 quorums of the new rule must intersect each other and those of
@@ -451,26 +456,42 @@ mod tests {
     #[test]
     fn quorums_of_a_new_rule_must_intersect_the_old_ones() {
         let configuration = founded(4, flexible(3, 2));
-        let to = |rule| configuration.changed(Change::Rule(rule)).map(|next| next.rule());
+        let to = |rule| configuration.after_change(Change::Rule(rule)).map(|next| next.rule());
         assert_eq!(to(flexible(3, 3)), Ok(flexible(3, 3)));
         assert_eq!(to(QuorumRule::Majority), Ok(QuorumRule::Majority));
-        assert_eq!(to(flexible(2, 2)), Err(Invalid::Quorums), "not each other");
-        assert_eq!(to(flexible(2, 3)), Err(Invalid::Quorums), "its phase 1, votes of before");
-        assert_eq!(to(flexible(4, 1)), Err(Invalid::Quorums), "its votes, phase 1 of before");
-        assert_eq!(to(flexible(5, 2)), Err(Invalid::Quorums), "no quorum could promise");
-        assert_eq!(to(flexible(3, 2)), Err(Invalid::Unchanged));
+        assert_eq!(to(flexible(2, 2)), Err(InvalidConfiguration::Quorums), "not each other");
+        assert_eq!(
+            to(flexible(2, 3)),
+            Err(InvalidConfiguration::Quorums),
+            "its phase 1, votes of before"
+        );
+        assert_eq!(
+            to(flexible(4, 1)),
+            Err(InvalidConfiguration::Quorums),
+            "its votes, phase 1 of before"
+        );
+        assert_eq!(
+            to(flexible(5, 2)),
+            Err(InvalidConfiguration::Quorums),
+            "no quorum could promise"
+        );
+        assert_eq!(to(flexible(3, 2)), Err(InvalidConfiguration::Unchanged));
     }
 
     /// [aux-1] A group whose full replicas could not decide without its auxiliaries is invalid.
     #[test]
     fn full_replicas_must_be_able_to_decide_without_auxiliaries() {
         let role = |node, auxiliary| Change::Role { member: Member::first(node), auxiliary };
-        let one = founded(3, QuorumRule::Majority).changed(role(3, true)).expect("two are left");
+        let one =
+            founded(3, QuorumRule::Majority).after_change(role(3, true)).expect("two are left");
         assert_eq!(one.to_string(), "1 2 3a");
-        assert_eq!(one.changed(role(2, true)), Err(Invalid::Auxiliaries));
-        assert_eq!(one.changed(role(3, true)), Err(Invalid::Unchanged));
-        assert_eq!(one.changed(role(4, true)), Err(Invalid::Unknown(NodeId(4))));
-        assert_eq!(one.changed(Change::Decrement(Member::first(2))), Err(Invalid::Auxiliaries));
-        assert_eq!(one.changed(role(3, false)), Ok(founded(3, QuorumRule::Majority)));
+        assert_eq!(one.after_change(role(2, true)), Err(InvalidConfiguration::Auxiliaries));
+        assert_eq!(one.after_change(role(3, true)), Err(InvalidConfiguration::Unchanged));
+        assert_eq!(one.after_change(role(4, true)), Err(InvalidConfiguration::Unknown(NodeId(4))));
+        assert_eq!(
+            one.after_change(Change::Decrement(Member::first(2))),
+            Err(InvalidConfiguration::Auxiliaries)
+        );
+        assert_eq!(one.after_change(role(3, false)), Ok(founded(3, QuorumRule::Majority)));
     }
 }

@@ -9,11 +9,11 @@ const RANGES_MAX: usize = 64;
 
 /// Disjoint ranges of counted slots, in slot order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Counted {
+pub struct CountedSlots {
     ranges: Vec<SlotRange>,
 }
 
-impl Counted {
+impl CountedSlots {
     /// Adds counted slots.
     pub fn add(&mut self, range: SlotRange) {
         if range.is_empty() {
@@ -32,7 +32,7 @@ impl Counted {
 
     /// Returns the end of the contiguous counted slots that start at `slot`; `slot` itself if it is
     /// not counted.
-    pub fn reaches(&self, slot: Slot) -> Slot {
+    pub fn contiguous_end(&self, slot: Slot) -> Slot {
         let at = self.ranges.partition_point(|known| known.to <= slot);
         let known = self.ranges.get(at).filter(|known| known.contains(slot));
         known.map_or(slot, |known| known.to)
@@ -52,18 +52,18 @@ mod tests {
 
     #[test]
     fn ranges_join_in_any_order() {
-        let mut counted = Counted::default();
+        let mut counted = CountedSlots::default();
         for slot in [7, 5, 9, 6, 2] {
             counted.add(SlotRange::one(Slot(slot)));
         }
         counted.add(SlotRange::new(Slot(4), Slot(4)));
-        assert_eq!(counted.reaches(Slot(5)), Slot(8));
-        assert_eq!(counted.reaches(Slot(4)), Slot(4), "an empty range is none");
-        assert_eq!(counted.reaches(Slot(8)), Slot(8));
+        assert_eq!(counted.contiguous_end(Slot(5)), Slot(8));
+        assert_eq!(counted.contiguous_end(Slot(4)), Slot(4), "an empty range is none");
+        assert_eq!(counted.contiguous_end(Slot(8)), Slot(8));
         counted.add(SlotRange::new(Slot(3), Slot(9)));
-        assert_eq!(counted.reaches(Slot(2)), Slot(10));
+        assert_eq!(counted.contiguous_end(Slot(2)), Slot(10));
         counted.drop_below(Slot(10));
-        assert_eq!(counted, Counted::default());
+        assert_eq!(counted, CountedSlots::default());
         for slot in (0..300).step_by(2) {
             counted.add(SlotRange::one(Slot(slot)));
         }

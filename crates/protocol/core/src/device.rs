@@ -1,4 +1,4 @@
-//! Interface between a node and its device: the node sends [`Order`]s, the device sends
+//! Interface between a node and its device: the node sends [`DeviceOrder`]s, the device sends
 //! [`DeviceReport`]s ([offload-5]–[offload-19]).
 //!
 //! A device votes, assigns slots and counts votes in one ballot, outside the node and faster.
@@ -16,7 +16,7 @@ use crate::{
 /// An order to the device. The device carries out orders in sequence, and responds even to an order
 /// that changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Order {
+pub enum DeviceOrder {
     /// Start voting in `ballot`, and in no other, from slot `floor` onwards. Response:
     /// [`DeviceReport::Armed`].
     Arm {
@@ -37,9 +37,9 @@ pub enum Order {
         hint: bool,
     },
     /// [offload-14] Votes below `to` are no longer needed.
-    Floor {
+    RaiseFloor {
         /// The lowest slot that the device retains.
-        to: Slot,
+        floor: Slot,
     },
     /// [offload-5] Start assigning slots in this ballot and counting votes. Response:
     /// [`DeviceReport::Started`] or [`DeviceReport::Stopped`].
@@ -59,7 +59,7 @@ pub enum Order {
         hint: bool,
     },
     /// [offload-14] Allow assigning slots below `limit`, and release proposals below `floor`.
-    Allow {
+    AllowSlots {
         /// The lowest slot that the device retains.
         floor: Slot,
         /// First slot that the device may not assign yet.
@@ -81,8 +81,8 @@ pub enum Order {
         /// Value to propose.
         value: Value,
     },
-    /// [offload-18] Report the slot that the device assigns next. Response: [`DeviceReport::Next`].
-    LookNext,
+    /// [offload-18] Report the slot that the device assigns next. Response: [`DeviceReport::NextSlot`].
+    QueryNextSlot,
 }
 
 /// A report from the device. The bytes of every value in it are present.
@@ -119,7 +119,7 @@ pub enum DeviceReport {
     },
     /// The device assigned a slot to this value. Each slot is reported once and in order, starting
     /// with the first.
-    Given {
+    Assigned {
         /// Ballot in which the slot was assigned.
         ballot: Ballot,
         /// The assigned slot.
@@ -152,7 +152,7 @@ pub enum DeviceReport {
         /// Slot of the first entry.
         from: Slot,
         /// Assigned values, one entry per slot; `None` where no proposal was sent.
-        rest: Vec<Option<Value>>,
+        assigned: Vec<Option<Value>>,
     },
     /// The device no longer assigns slots, and nothing is in flight.
     Stopped {
@@ -160,7 +160,7 @@ pub enum DeviceReport {
         ballot: Ballot,
     },
     /// The slot that the device assigns next, read after the order arrived.
-    Next {
+    NextSlot {
         /// The next slot; `None` if it is unknown.
         slot: Option<Slot>,
     },

@@ -21,7 +21,7 @@ impl Dice {
 
     /// Draws the next 64 bits.
     pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(STEP);
+        self.0 = self.0.wrapping_add(STATE_INCREMENT);
         mix(self.0)
     }
 
@@ -66,11 +66,11 @@ impl Dice {
 }
 
 /// Increment of the state per draw.
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+const STATE_INCREMENT: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Returns draw `number`, counted from 0, of a generator with seed 0. Allows draws in any order.
-pub const fn word_at(number: u64) -> u64 {
-    mix(number.wrapping_add(1).wrapping_mul(STEP))
+pub const fn nth_u64(number: u64) -> u64 {
+    mix(number.wrapping_add(1).wrapping_mul(STATE_INCREMENT))
 }
 
 /// Scrambles a word so that every input bit affects every output bit.
@@ -87,9 +87,9 @@ mod tests {
     #[test]
     fn sequential_words_equal_words_by_number() {
         let mut dice = Dice::new(0);
-        assert_eq!(word_at(0), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(nth_u64(0), 0xe220_a839_7b1d_cdaf);
         for number in 0..100 {
-            assert_eq!(dice.word(), word_at(number));
+            assert_eq!(dice.word(), nth_u64(number));
         }
     }
 }

@@ -24,86 +24,86 @@ struct ParkedVote {
 
 /// Numbers records, and stores the statements that wait for them to be written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Pending {
+pub struct PendingStatements {
     /// Durability class of this group's votes ([class-1]).
     class: Class,
-    appended: RecordSeq,
-    persisted: RecordSeq,
+    last_appended: RecordSeq,
+    last_persisted: RecordSeq,
     promises: VecDeque<(RecordSeq, NodeId, Phase1b)>,
     votes: VecDeque<ParkedVote>,
     decided: VecDeque<(RecordSeq, Slot)>,
     /// For each step, its last record and the end of the decided slots that the record restates.
-    restated: VecDeque<(RecordSeq, Slot)>,
+    restated_decided: VecDeque<(RecordSeq, Slot)>,
     /// A restart would find every slot below this one decided.
-    known_to: Slot,
+    durable_decided_to: Slot,
     /// The last record before the current step.
-    appended_before: RecordSeq,
+    appended_before_step: RecordSeq,
     /// The lowest slot covered by any record of the current step.
-    spoken_of: Slot,
+    lowest_slot_in_step: Slot,
     /// End of the decided slots when the current step began.
-    decided_before: Slot,
+    decided_before_step: Slot,
     /// Records that replace earlier ones, each with the first slot that it replaces.
-    replacing: VecDeque<(RecordSeq, Slot)>,
+    replacing_records: VecDeque<(RecordSeq, Slot)>,
     /// [disk-9] The log has failed, so nothing is released.
-    failed: bool,
+    has_failed: bool,
 }
 
-impl Pending {
+impl PendingStatements {
     /// Creates an empty queue with capacity for `capacity` waiting votes.
     pub fn new(class: Class, capacity: usize) -> Self {
         Self {
             class,
-            appended: RecordSeq(0),
-            persisted: RecordSeq(0),
+            last_appended: RecordSeq(0),
+            last_persisted: RecordSeq(0),
             promises: VecDeque::new(),
             votes: VecDeque::with_capacity(capacity),
             decided: VecDeque::with_capacity(capacity),
-            restated: VecDeque::with_capacity(capacity),
-            known_to: Slot(0),
-            appended_before: RecordSeq(0),
-            spoken_of: Slot(u64::MAX),
-            decided_before: Slot(0),
-            replacing: VecDeque::new(),
-            failed: false,
+            restated_decided: VecDeque::with_capacity(capacity),
+            durable_decided_to: Slot(0),
+            appended_before_step: RecordSeq(0),
+            lowest_slot_in_step: Slot(u64::MAX),
+            decided_before_step: Slot(0),
+            replacing_records: VecDeque::new(),
+            has_failed: false,
         }
     }
 
     /// Appends a record to the log and returns its number.
     pub fn append(&mut self, record: Record, effects: &mut Effects) -> RecordSeq {
-        self.appended = RecordSeq(self.appended.0 + 1);
+        self.last_appended = RecordSeq(self.last_appended.0 + 1);
         if let Record::Vote { range, .. } | Record::Decided { range, .. } = record {
-            self.spoken_of = self.spoken_of.min(range.from);
+            self.lowest_slot_in_step = self.lowest_slot_in_step.min(range.from);
         }
-        effects.push(Effect::Persist { seq: self.appended, record });
-        self.appended
+        effects.push(Effect::Persist { seq: self.last_appended, record });
+        self.last_appended
     }
 
     /// Starts a step, with everything below `decided_to` decided. A crash may leave only some of
     /// the step's records.
     pub fn begin_step(&mut self, decided_to: Slot) {
-        self.spoken_of = Slot(u64::MAX);
-        self.decided_before = decided_to;
-        self.appended_before = self.appended;
+        self.lowest_slot_in_step = Slot(u64::MAX);
+        self.decided_before_step = decided_to;
+        self.appended_before_step = self.last_appended;
     }
 
     /// Ends the step. Its last record restates everything below `decided_to` as decided
     /// ([decide-3]).
     pub fn end_step(&mut self, decided_to: Slot) {
-        if self.appended > self.appended_before {
-            let restated = self.restates(decided_to);
-            self.restated.push_back((self.appended, restated));
+        if self.last_appended > self.appended_before_step {
+            let restated = self.restatable_to(decided_to);
+            self.restated_decided.push_back((self.last_appended, restated));
         }
     }
 
     /// Records that everything below `to` is decided by records on stable storage, regardless of
     /// what the log restates.
-    pub fn record_known_decided(&mut self, to: Slot) {
-        self.known_to = self.known_to.max(to);
+    pub fn record_durable_decided(&mut self, to: Slot) {
+        self.durable_decided_to = self.durable_decided_to.max(to);
     }
 
     /// [decide-3] Returns the slot below which a restart would find everything decided.
-    pub fn known_to(&self) -> Slot {
-        self.known_to
+    pub fn durable_decided_to(&self) -> Slot {
+        self.durable_decided_to
     }
 
     /// Returns the end of the slots that the hard state may restate as decided. Slots that only a
@@ -112,23 +112,23 @@ impl Pending {
     ///
     /// The result never falls below its value before the step, even if the step's records are about
     /// lost slots ([disk-8]), because votes below the end that was once restated have been dropped.
-    pub fn restates(&self, decided_to: Slot) -> Slot {
-        decided_to.min(self.spoken_of.max(self.decided_before))
+    pub fn restatable_to(&self, decided_to: Slot) -> Slot {
+        decided_to.min(self.lowest_slot_in_step.max(self.decided_before_step))
     }
 
     /// Returns the number of the last record on stable storage.
     pub fn persisted_to(&self) -> RecordSeq {
-        self.persisted
+        self.last_persisted
     }
 
     /// Returns whether the log has failed.
-    pub fn failed(&self) -> bool {
-        self.failed
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     /// [disk-9] Marks the log as failed.
     pub fn fail(&mut self) {
-        self.failed = true;
+        self.has_failed = true;
         self.promises.clear();
         self.votes.clear();
         self.decided.clear();
@@ -136,28 +136,28 @@ impl Pending {
 
     /// Marks all records up to `seq` as being on stable storage.
     pub fn persisted(&mut self, seq: RecordSeq) {
-        assert!(seq <= self.appended, "record {} was never appended", seq.0);
-        self.persisted = self.persisted.max(seq);
-        while self.replacing.pop_front_if(|(last, _)| *last <= seq).is_some() {}
-        while let Some((_, to)) = self.restated.pop_front_if(|(last, _)| *last <= seq) {
-            self.known_to = self.known_to.max(to);
+        assert!(seq <= self.last_appended, "record {} was never appended", seq.0);
+        self.last_persisted = self.last_persisted.max(seq);
+        while self.replacing_records.pop_front_if(|(last, _)| *last <= seq).is_some() {}
+        while let Some((_, to)) = self.restated_decided.pop_front_if(|(last, _)| *last <= seq) {
+            self.durable_decided_to = self.durable_decided_to.max(to);
         }
     }
 
     /// Records that `record` replaces earlier records of slot `from` and the slots above it.
-    pub fn replaces(&mut self, record: RecordSeq, from: Slot) {
-        self.replacing.push_back((record, from));
+    pub fn record_replacement(&mut self, record: RecordSeq, from: Slot) {
+        self.replacing_records.push_back((record, from));
     }
 
     /// Returns the lowest slot for which stable storage may hold an outdated record.
     pub fn replaced_from(&self) -> Slot {
-        let from = self.replacing.iter().map(|(_, from)| *from);
+        let from = self.replacing_records.iter().map(|(_, from)| *from);
         from.min().unwrap_or(Slot(u64::MAX))
     }
 
     /// Returns whether record `seq` is on stable storage, regardless of the class ([class-3]).
     pub fn is_durable(&self, seq: RecordSeq) -> bool {
-        !self.failed && seq <= self.persisted
+        !self.has_failed && seq <= self.last_persisted
     }
 
     /// Parks a promise until `record` has reached the group's class.
@@ -182,7 +182,7 @@ impl Pending {
     /// Removes and returns the next promise that may be sent.
     pub fn next_promise(&mut self) -> Option<(NodeId, Durable<Statement>)> {
         let (record, _, _) = self.promises.front()?;
-        if self.failed || (self.class == Class::Durable && *record > self.persisted) {
+        if self.has_failed || (self.class == Class::Durable && *record > self.last_persisted) {
             return None;
         }
         let (_, to, promise) = self.promises.pop_front()?;
@@ -194,8 +194,8 @@ impl Pending {
     pub fn next_durable_vote(&mut self) -> Option<Run> {
         let mut last: Option<Run> = None;
         while let Some(parked) = self.votes.front() {
-            let same = last.is_none_or(|run| run.same_as(&parked.run));
-            if parked.record > self.persisted || !same {
+            let same = last.is_none_or(|run| run.is_same_run(&parked.run));
+            if parked.record > self.last_persisted || !same {
                 break;
             }
             last = Some(parked.run);
@@ -208,7 +208,7 @@ impl Pending {
     pub fn next_durable_decision(&mut self) -> Option<Slot> {
         let mut last = None;
         while let Some((record, to)) = self.decided.front() {
-            if *record > self.persisted {
+            if *record > self.last_persisted {
                 break;
             }
             last = Some(*to);
@@ -219,8 +219,8 @@ impl Pending {
 
     /// Returns the statement that may be sent about the votes of `run`, given that they are on
     /// stable storage up to `durable_to`; `None` if none may be sent.
-    pub fn vote(&self, run: &Run, durable_to: Slot) -> Option<Durable<Statement>> {
-        if self.failed || (self.class == Class::Durable && durable_to <= run.from) {
+    pub fn releasable_vote(&self, run: &Run, durable_to: Slot) -> Option<Durable<Statement>> {
+        if self.has_failed || (self.class == Class::Durable && durable_to <= run.from) {
             return None;
         }
         assert!(durable_to <= run.to, "durable to {durable_to}, voted to {}", run.to);
@@ -249,20 +249,21 @@ mod tests {
     /// dropped.
     #[test]
     fn restated_decisions_never_fall() {
-        let (mut pending, mut effects) = (Pending::new(Class::Durable, 4), Effects::default());
-        let mut append = |pending: &mut Pending, from: u64| {
+        let (mut pending, mut effects) =
+            (PendingStatements::new(Class::Durable, 4), Effects::default());
+        let mut append = |pending: &mut PendingStatements, from: u64| {
             let range = SlotRange::one(Slot(from));
             let value = Value::NoOp;
             pending.append(Record::Decided { range, value }, &mut effects);
         };
         pending.begin_step(Slot(100));
         append(&mut pending, 98);
-        assert_eq!(pending.restates(Slot(100)), Slot(100));
+        assert_eq!(pending.restatable_to(Slot(100)), Slot(100));
         // [decide-3] The next step restates what this step decides.
         pending.begin_step(Slot(100));
         append(&mut pending, 100);
-        assert_eq!(pending.restates(Slot(101)), Slot(100));
+        assert_eq!(pending.restatable_to(Slot(101)), Slot(100));
         pending.begin_step(Slot(101));
-        assert_eq!(pending.restates(Slot(101)), Slot(101));
+        assert_eq!(pending.restatable_to(Slot(101)), Slot(101));
     }
 }

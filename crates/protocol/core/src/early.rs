@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use crate::{
     ballot::Ballot,
-    message::Question,
+    message::EarlyVotesQuery,
     node_id::{Member, NodeId, PEERS_MAX},
     slot::Slot,
     time::Time,
@@ -21,7 +21,7 @@ struct VoteReport {
     member: Member,
     ballot: Ballot,
     from: Slot,
-    to: Slot,
+    voted_to: Slot,
 }
 
 /// Waiting clients and peers, and reports from other members.
@@ -29,61 +29,61 @@ struct VoteReport {
 pub struct EarlyVotes {
     /// Ballot and slot for which clients of this node wait. A quorum must have voted in that
     /// ballot, in memory, for every slot below that slot.
-    awaited: Option<(Ballot, Slot)>,
-    /// End of the slots reported to clients, in the ballot of `awaited`.
-    reported_to: Slot,
+    awaited_votes: Option<(Ballot, Slot)>,
+    /// End of the slots reported to clients, in the ballot of `awaited_votes`.
+    notified_to: Slot,
     /// End of the requested slots in that ballot, and the time of the request.
     last_request: Option<(Slot, Time)>,
     /// Reports of other members.
     member_reports: Vec<VoteReport>,
     /// Nodes that wait for this node's votes.
-    waiting_nodes: Vec<(NodeId, Question)>,
+    waiting_nodes: Vec<(NodeId, EarlyVotesQuery)>,
 }
 
 impl EarlyVotes {
     /// Returns whether there are no waiting clients or nodes.
     pub fn is_idle(&self) -> bool {
-        self.awaited().is_none() && self.waiting_nodes.is_empty()
+        self.awaited_votes().is_none() && self.waiting_nodes.is_empty()
     }
 
     /// Records that clients of this node wait for everything below `to` in this ballot. A newer
     /// ballot replaces an older one.
     pub fn await_votes(&mut self, ballot: Ballot, to: Slot) {
-        match &mut self.awaited {
+        match &mut self.awaited_votes {
             Some((known, _)) if *known > ballot => {}
             Some((known, wanted)) if *known == ballot => *wanted = to.max(*wanted),
             _ => {
-                self.awaited = Some((ballot, to));
-                (self.reported_to, self.last_request) = (Slot(0), None);
+                self.awaited_votes = Some((ballot, to));
+                (self.notified_to, self.last_request) = (Slot(0), None);
             }
         }
     }
 
     /// Returns the ballot and slot for which clients of this node still wait.
-    pub fn awaited(&self) -> Option<(Ballot, Slot)> {
-        self.awaited.filter(|(_, to)| *to > self.reported_to)
+    pub fn awaited_votes(&self) -> Option<(Ballot, Slot)> {
+        self.awaited_votes.filter(|(_, to)| *to > self.notified_to)
     }
 
     /// Stops waiting on behalf of clients.
     pub fn stop_waiting(&mut self) {
-        self.awaited = None;
+        self.awaited_votes = None;
         self.last_request = None;
     }
 
     /// Records that everything below `to` is in memory at a quorum, in the ballot that clients wait
     /// for. Returns whether clients should be notified, because `to` is new.
-    pub fn is_news(&mut self, to: Slot) -> bool {
-        let news = to > self.reported_to;
+    pub fn advance_notified(&mut self, to: Slot) -> bool {
+        let news = to > self.notified_to;
         if news {
-            self.reported_to = to;
+            self.notified_to = to;
         }
         news
     }
 
     /// Returns the request to send to other members, if one is due. A request is due at once when a
     /// client waits for more, and again after `retry_us` without a reply.
-    pub fn question(&mut self, now: Time, retry_us: u64) -> Option<(Ballot, Slot)> {
-        let Some((ballot, to)) = self.awaited() else {
+    pub fn next_request(&mut self, now: Time, retry_us: u64) -> Option<(Ballot, Slot)> {
+        let Some((ballot, to)) = self.awaited_votes() else {
             self.last_request = None;
             return None;
         };
@@ -98,12 +98,12 @@ impl EarlyVotes {
 
     /// Returns the time at which the request is to be repeated.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
-        self.awaited()?;
+        self.awaited_votes()?;
         self.last_request.map(|(_, at)| at.plus_us(retry_us))
     }
 
     /// Records that a peer waits for this node's votes. A later request replaces an earlier one.
-    pub fn on_request(&mut self, from: NodeId, question: Question) {
+    pub fn on_request(&mut self, from: NodeId, question: EarlyVotesQuery) {
         let room = self.waiting_nodes.len() < PEERS_MAX;
         match self.waiting_nodes.iter_mut().find(|(node, _)| *node == from) {
             Some((_, open)) => *open = question,
@@ -115,11 +115,12 @@ impl EarlyVotes {
 
     /// Records a member's report that it voted in `ballot` for slots `from` to `to`.
     pub fn on_reply(&mut self, by: Member, ballot: Ballot, from: Slot, to: Slot) {
-        let word = VoteReport { member: by, ballot, from, to };
+        let word = VoteReport { member: by, ballot, from, voted_to: to };
         let room = self.member_reports.len() < PEERS_MAX;
         let mut known = self.member_reports.iter_mut();
         match known.find(|known| known.member.node == by.node) {
-            Some(known) if known.member == by && (known.ballot, known.to) >= (ballot, to) => {}
+            Some(known) if known.member == by && (known.ballot, known.voted_to) >= (ballot, to) => {
+            }
             Some(known) => *known = word,
             None if room => self.member_reports.push(word),
             None => {}
@@ -132,7 +133,7 @@ impl EarlyVotes {
         let speaks =
             |word: &&VoteReport| word.member == by && word.ballot == ballot && word.from <= from;
         let word = self.member_reports.iter().find(speaks);
-        word.map_or(Slot(0), |word| word.to)
+        word.map_or(Slot(0), |word| word.voted_to)
     }
 
     /// Drops a disconnected node's request and reports. The node sends a new request after
@@ -144,8 +145,12 @@ impl EarlyVotes {
 
     /// Removes and returns a request that no longer needs to wait, because this node has voted for
     /// its slots or never will.
-    pub fn next_question(&mut self, run: &Run, promised: Ballot) -> Option<(NodeId, Question)> {
-        let is_ripe = |question: &Question| {
+    pub fn next_answerable(
+        &mut self,
+        run: &Run,
+        promised: Ballot,
+    ) -> Option<(NodeId, EarlyVotesQuery)> {
+        let is_ripe = |question: &EarlyVotesQuery| {
             let voted = run.ballot == question.ballot && run.to >= question.to;
             voted || promised > question.ballot
         };
@@ -165,14 +170,14 @@ mod tests {
         Ballot { era: Era(0), round, node: NodeId(1) }
     }
 
-    fn question(round: u32, to: u64) -> Question {
-        Question { ballot: ballot(round), to: Slot(to), check: 0 }
+    fn question(round: u32, to: u64) -> EarlyVotesQuery {
+        EarlyVotesQuery { ballot: ballot(round), to: Slot(to), check: 0 }
     }
 
     #[test]
     fn request_is_sent_for_earlier_slots_and_repeated_unanswered() {
         let mut early = EarlyVotes::default();
-        let ask = |early: &mut EarlyVotes, us| early.question(Time(us), RETRY_US);
+        let ask = |early: &mut EarlyVotes, us| early.next_request(Time(us), RETRY_US);
         assert_eq!(ask(&mut early, 0), None);
         early.await_votes(ballot(1), Slot(5));
         assert_eq!(ask(&mut early, 0), Some((ballot(1), Slot(5))));
@@ -183,9 +188,9 @@ mod tests {
         assert_eq!(early.wake_at(RETRY_US), Some(Time(1020)));
         assert_eq!(ask(&mut early, 1019), None);
         assert_eq!(ask(&mut early, 1020), Some((ballot(1), Slot(7))));
-        assert!(early.is_news(Slot(5)) && !early.is_news(Slot(5)));
+        assert!(early.advance_notified(Slot(5)) && !early.advance_notified(Slot(5)));
         assert!(!early.is_idle());
-        assert!(early.is_news(Slot(7)) && early.is_idle());
+        assert!(early.advance_notified(Slot(7)) && early.is_idle());
         assert_eq!(early.wake_at(RETRY_US), None);
     }
 
@@ -211,10 +216,10 @@ mod tests {
     fn newer_ballot_replaces_the_awaited_one() {
         let mut early = EarlyVotes::default();
         early.await_votes(ballot(1), Slot(9));
-        assert!(early.is_news(Slot(9)));
+        assert!(early.advance_notified(Slot(9)));
         early.await_votes(ballot(2), Slot(6));
         early.await_votes(ballot(1), Slot(12));
-        assert_eq!(early.awaited(), Some((ballot(2), Slot(6))));
+        assert_eq!(early.awaited_votes(), Some((ballot(2), Slot(6))));
         early.stop_waiting();
         assert!(early.is_idle());
     }
@@ -227,12 +232,12 @@ mod tests {
         early.on_request(NodeId(2), question(1, 4));
         early.on_request(NodeId(3), question(2, 3));
         early.on_request(NodeId(2), question(1, 5));
-        assert_eq!(early.next_question(&run(1, 4), ballot(1)), None);
+        assert_eq!(early.next_answerable(&run(1, 4), ballot(1)), None);
         let ripe = Some((NodeId(2), question(1, 5)));
-        assert_eq!(early.next_question(&run(1, 5), ballot(1)), ripe);
-        assert_eq!(early.next_question(&run(1, 5), ballot(2)), None);
+        assert_eq!(early.next_answerable(&run(1, 5), ballot(1)), ripe);
+        assert_eq!(early.next_answerable(&run(1, 5), ballot(2)), None);
         let void = Some((NodeId(3), question(2, 3)));
-        assert_eq!(early.next_question(&run(2, 2), ballot(3)), void);
+        assert_eq!(early.next_answerable(&run(2, 2), ballot(3)), void);
         assert!(early.is_idle());
     }
 }

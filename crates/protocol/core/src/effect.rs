@@ -5,7 +5,7 @@ use core::fmt;
 
 use crate::{
     ballot::Ballot,
-    device::Order,
+    device::DeviceOrder,
     durable::statement::{Durable, Statement},
     explanation::Explanation,
     input::ReadToken,
@@ -48,9 +48,9 @@ pub enum Refusal {
     InvalidChange,
     /// Too few members are known to hold the slots before the era in force ([era-12]). The caller
     /// should retry after they have caught up.
-    NotHeld,
+    SlotsNotHeld,
     /// The target is not a connected follower that may lead.
-    NoTarget,
+    InvalidTarget,
     /// The target did not catch up in time, so this node remains leader.
     TimedOut,
 }
@@ -131,7 +131,7 @@ pub enum Effect {
         value: Value,
     },
     /// Find the bytes of this value, first locally, then at `from`, then at any peer. Retain them
-    /// while the slots are undecided, and report with `Input::Held`, either all at once or in parts
+    /// while the slots are undecided, and report with `Input::BytesHeld`, either all at once or in parts
     /// in slot order.
     Fetch {
         /// A node that should have the bytes.
@@ -142,7 +142,7 @@ pub enum Effect {
         range: SlotRange,
     },
     /// Send `Learn` messages for these decided slots from the log to a peer, within a budget.
-    Serve {
+    ServeDecided {
         /// Node that receives the messages.
         to: NodeId,
         /// Slots to send, all of which are decided on this node.
@@ -178,7 +178,7 @@ pub enum Effect {
     },
     /// Everything below `to` is on stable storage at a phase-2 quorum, so notify clients that wait
     /// for durability ([class-2]). `to` only grows.
-    Lasts {
+    DurableInGroup {
         /// End of the slots, exclusive.
         to: Slot,
     },
@@ -186,14 +186,14 @@ pub enum Effect {
     /// stable storage, so notify clients that wait for in-memory votes ([class-2]). The slots are
     /// not decided yet. They will be, unless one of those members loses its memory before its disk
     /// has the votes ([less-4]). `to` only grows within a ballot.
-    InMemory {
+    VotedInMemory {
         /// Ballot in which the quorum voted.
         ballot: Ballot,
         /// End of the slots, exclusive.
         to: Slot,
     },
     /// An order for this node's device. None is issued before [`crate::input::Input::Offload`].
-    Device(Order),
+    Device(DeviceOrder),
     /// A proposal was refused.
     Refused {
         /// The refused value.
@@ -227,11 +227,11 @@ pub struct SlowPaths {
     /// Number of times that phase 1 was started.
     pub campaigns: u64,
     /// Number of votes that replaced older votes instead of following them.
-    pub rewrites: u64,
+    pub vote_rewrites: u64,
     /// Number of proposals that arrived before their predecessors.
-    pub gaps: u64,
+    pub proposal_gaps: u64,
     /// Number of proposals refused because a buffer was full.
-    pub busy: u64,
+    pub busy_refusals: u64,
     /// Number of proposals that arrived without their bytes.
     pub missing_bytes: u64,
     /// Number of times that a leader resent proposals to a follower that had missed them.
@@ -317,7 +317,7 @@ impl Effects {
     }
 
     /// [ring-2] Forwards other members' votes unchanged, and adds this node's released vote.
-    pub(crate) fn speak_along(
+    pub(crate) fn send_ring_vote(
         &mut self,
         to: NodeId,
         mut others: RingVote,
@@ -330,12 +330,12 @@ impl Effects {
             others.entries.push(RingEntry::of(own, &vote));
         }
         if !others.entries.is_empty() {
-            self.pass_on(to, others);
+            self.forward_ring_vote(to, others);
         }
     }
 
     /// [ring-2] Forwards other members' votes unchanged.
-    pub(crate) fn pass_on(&mut self, to: NodeId, others: RingVote) {
+    pub(crate) fn forward_ring_vote(&mut self, to: NodeId, others: RingVote) {
         let to = NodeSet::one(to);
         let message = Message::RingVote(others);
         self.list.push(Effect::Send { to, message });

@@ -26,7 +26,7 @@ pub struct Vote {
 }
 
 impl Vote {
-    fn clipped(self, range: SlotRange) -> Self {
+    fn clipped_to(self, range: SlotRange) -> Self {
         Self { range: self.range.intersect(range), ..self }
     }
 
@@ -81,7 +81,7 @@ impl Extents {
     pub fn iter_from(&self, from: Slot) -> impl Iterator<Item = Vote> + '_ {
         let start = self.runs.partition_point(|run| run.range.to <= from);
         let rest = SlotRange::new(from, Slot(u64::MAX));
-        self.runs.range(start..).map(move |run| run.clipped(rest))
+        self.runs.range(start..).map(move |run| run.clipped_to(rest))
     }
 
     /// Sets the vote for all slots of its range. Runs that it covers in part are clipped, which
@@ -96,7 +96,7 @@ impl Extents {
         let mut runs = VecDeque::with_capacity(self.runs.capacity().max(self.runs.len() + 2));
         let mut pending = Some(vote);
         for run in self.runs.drain(..) {
-            let before = run.clipped(SlotRange::new(Slot(0), vote.range.from));
+            let before = run.clipped_to(SlotRange::new(Slot(0), vote.range.from));
             if !before.range.is_empty() {
                 push(&mut runs, before);
             }
@@ -105,7 +105,7 @@ impl Extents {
             {
                 push(&mut runs, vote);
             }
-            let after = run.clipped(SlotRange::new(vote.range.to, Slot(u64::MAX)));
+            let after = run.clipped_to(SlotRange::new(vote.range.to, Slot(u64::MAX)));
             if !after.range.is_empty() {
                 push(&mut runs, after);
             }
@@ -138,7 +138,7 @@ fn push(runs: &mut VecDeque<Vote>, vote: Vote) {
 
 /// A reported vote and its reporter, which can supply the value's bytes ([value-4]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Report<W> {
+pub struct ReportedVote<W> {
     /// Slots that share this vote.
     pub range: SlotRange,
     /// Ballot in which the votes were cast.
@@ -151,8 +151,11 @@ pub struct Report<W> {
 
 /// [p1-6] Merges two lists of reports, each in slot order, and keeps the highest ballot of each
 /// slot. Fails with a slot for which one ballot has two values ([count-1]).
-pub fn highest<W: Copy>(a: &[Report<W>], b: &[Report<W>]) -> Result<Vec<Report<W>>, Slot> {
-    let mut out: Vec<Report<W>> = Vec::with_capacity(a.len() + b.len());
+pub fn merge_highest<W: Copy>(
+    a: &[ReportedVote<W>],
+    b: &[ReportedVote<W>],
+) -> Result<Vec<ReportedVote<W>>, Slot> {
+    let mut out: Vec<ReportedVote<W>> = Vec::with_capacity(a.len() + b.len());
     let (mut a, mut b) = (a.iter().copied(), b.iter().copied());
     let (mut left, mut right) = (a.next(), b.next());
     loop {
@@ -166,7 +169,7 @@ pub fn highest<W: Copy>(a: &[Report<W>], b: &[Report<W>]) -> Result<Vec<Report<W
             let (first, border) =
                 if x.range.from < y.range.from { (x, y.range.from) } else { (y, x.range.from) };
             let to = first.range.to.min(border);
-            out.push(Report { range: SlotRange::new(first.range.from, to), ..*first });
+            out.push(ReportedVote { range: SlotRange::new(first.range.from, to), ..*first });
             first.range.from = to;
         } else {
             let to = x.range.to.min(y.range.to);
@@ -174,7 +177,7 @@ pub fn highest<W: Copy>(a: &[Report<W>], b: &[Report<W>]) -> Result<Vec<Report<W
                 return Err(x.range.from);
             }
             let winner = if x.ballot >= y.ballot { *x } else { *y };
-            out.push(Report { range: SlotRange::new(x.range.from, to), ..winner });
+            out.push(ReportedVote { range: SlotRange::new(x.range.from, to), ..winner });
             x.range.from = to;
             y.range.from = to;
         }
@@ -272,7 +275,7 @@ mod tests {
                     // no conflicts.
                     #[expect(clippy::cast_possible_truncation, reason = "small dice")]
                     let round = dice.below(4) as u32;
-                    out.push(Report {
+                    out.push(ReportedVote {
                         range: SlotRange::new(Slot(from), Slot(to)),
                         ballot: ballot(round),
                         value: value(u64::from(round) + 1),
@@ -282,9 +285,9 @@ mod tests {
                 out
             };
             let (a, b) = (list(1), list(2));
-            let merged = highest(&a, &b).expect("no conflicts were made");
+            let merged = merge_highest(&a, &b).expect("no conflicts were made");
             for slot in 0..40 {
-                let in_list = |list: &[Report<u8>]| {
+                let in_list = |list: &[ReportedVote<u8>]| {
                     list.iter().find(|r| r.range.contains(Slot(slot))).map(|r| r.ballot)
                 };
                 assert_eq!(in_list(&merged), in_list(&a).max(in_list(&b)), "seed {seed}");
@@ -296,13 +299,13 @@ mod tests {
     /// [count-1] Two values for one slot in one ballot are a conflict.
     #[test]
     fn two_values_for_a_slot_in_one_ballot_are_a_conflict() {
-        let report = |counter| Report {
+        let report = |counter| ReportedVote {
             range: SlotRange::one(Slot(4)),
             ballot: ballot(1),
             value: value(counter),
             acceptor: (),
         };
-        assert_eq!(highest(&[report(1)], &[report(2)]), Err(Slot(4)));
-        assert!(highest(&[report(1)], &[report(1)]).is_ok());
+        assert_eq!(merge_highest(&[report(1)], &[report(2)]), Err(Slot(4)));
+        assert!(merge_highest(&[report(1)], &[report(1)]).is_ok());
     }
 }

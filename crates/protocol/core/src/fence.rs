@@ -3,7 +3,7 @@
 
 use crate::{
     ballot::Ballot,
-    counted::Counted,
+    counted::CountedSlots,
     explanation::Campaign,
     leader::PromiseTargets,
     node_id::NodeId,
@@ -12,7 +12,7 @@ use crate::{
 
 /// A promise that waits until the device has stopped voting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Promise {
+pub struct WaitingPromise {
     /// The candidate that requested the promise.
     pub to: NodeId,
     /// The ballot to be promised.
@@ -23,7 +23,7 @@ pub struct Promise {
 
 /// Slot at which a run of votes in a ballot may begin, as stated by the ballot's leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Begin {
+pub struct RunBegin {
     /// Ballot in which the run may begin.
     pub ballot: Ballot,
     /// First slot of the run.
@@ -37,72 +37,72 @@ pub struct Begin {
 pub struct Fence {
     /// The only ballot in which votes may be cast outside this node. A device counts as armed as
     /// soon as the order to arm it is sent.
-    armed: Option<Ballot>,
+    armed_ballot: Option<Ballot>,
     /// The device has confirmed that it votes in the armed ballot.
-    confirmed: bool,
+    is_confirmed: bool,
     /// A fence has been ordered, and the device has not been read out yet.
-    in_flight: bool,
+    fence_in_flight: bool,
     /// Upper bound for the first slot that has a cell on the device.
     floor: Slot,
-    begin: Option<Begin>,
+    run_begin: Option<RunBegin>,
     /// Slots that a coordinator counted, and their ballot.
-    counted_slots: Option<(Ballot, Counted)>,
-    promise: Option<Promise>,
-    campaign: Option<(PromiseTargets, Campaign)>,
+    counted_slots: Option<(Ballot, CountedSlots)>,
+    waiting_promise: Option<WaitingPromise>,
+    waiting_campaign: Option<(PromiseTargets, Campaign)>,
 }
 
 impl Fence {
     /// Returns the only ballot in which votes may be cast outside this node.
-    pub fn armed(&self) -> Option<Ballot> {
-        self.armed
+    pub fn armed_ballot(&self) -> Option<Ballot> {
+        self.armed_ballot
     }
 
     /// Returns whether the device has reported that it votes in this ballot.
-    pub fn votes_in(&self, ballot: Ballot) -> bool {
-        self.armed == Some(ballot) && self.confirmed && !self.in_flight
+    pub fn device_votes_in(&self, ballot: Ballot) -> bool {
+        self.armed_ballot == Some(ballot) && self.is_confirmed && !self.fence_in_flight
     }
 
     /// Returns whether a fence has been ordered and the device has not been read out yet.
     pub fn is_in_flight(&self) -> bool {
-        self.in_flight
+        self.fence_in_flight
     }
 
     /// [offload-8] Returns whether no more votes below this ballot can be cast outside this node.
-    pub fn holds_for(&self, ballot: Ballot) -> bool {
-        self.armed.is_none_or(|armed| armed >= ballot)
+    pub fn is_fenced_for(&self, ballot: Ballot) -> bool {
+        self.armed_ballot.is_none_or(|armed| armed >= ballot)
     }
 
     /// Records that an order to arm the device is being sent. The caller has already raised the
     /// promise to this ballot.
     pub fn arm(&mut self, ballot: Ballot, floor: Slot) {
-        assert!(self.armed.is_none(), "armed with {ballot} without a fence");
-        self.armed = Some(ballot);
-        self.confirmed = false;
+        assert!(self.armed_ballot.is_none(), "armed with {ballot} without a fence");
+        self.armed_ballot = Some(ballot);
+        self.is_confirmed = false;
         self.floor = floor;
     }
 
     /// Records the device's report that it is armed with this ballot. Returns whether the report is
     /// new.
     pub fn confirm(&mut self, ballot: Ballot) -> bool {
-        let news = self.armed == Some(ballot) && !self.in_flight && !self.confirmed;
-        self.confirmed |= news;
+        let news = self.armed_ballot == Some(ballot) && !self.fence_in_flight && !self.is_confirmed;
+        self.is_confirmed |= news;
         news
     }
 
     /// Begins a fence. Returns the ballot to fence, or `None` if the device is not armed or a fence
     /// is already in flight.
     pub fn begin_fence(&mut self) -> Option<Ballot> {
-        let ballot = self.armed.filter(|_| !self.in_flight)?;
-        self.in_flight = true;
+        let ballot = self.armed_ballot.filter(|_| !self.fence_in_flight)?;
+        self.fence_in_flight = true;
         Some(ballot)
     }
 
     /// Ends the fence. The device no longer votes. Its votes are now this acceptor's, or will never
     /// count.
     pub fn end_fence(&mut self) {
-        self.armed = None;
-        self.confirmed = false;
-        self.in_flight = false;
+        self.armed_ballot = None;
+        self.is_confirmed = false;
+        self.fence_in_flight = false;
     }
 
     /// Returns the upper bound for the first slot that has a cell on the device.
@@ -116,17 +116,17 @@ impl Fence {
     }
 
     /// Returns the slot at which a run of votes in this ballot may begin.
-    pub fn begin_in(&self, ballot: Ballot) -> Option<Begin> {
-        self.begin.filter(|begin| begin.ballot == ballot)
+    pub fn run_begin_in(&self, ballot: Ballot) -> Option<RunBegin> {
+        self.run_begin.filter(|begin| begin.ballot == ballot)
     }
 
     /// Records the leader's statement about where a run may begin.
-    pub fn note_begin(&mut self, begin: Begin) {
-        self.begin = Some(begin);
+    pub fn note_run_begin(&mut self, begin: RunBegin) {
+        self.run_begin = Some(begin);
     }
 
     /// Returns the slots that a coordinator counted, and their ballot.
-    pub fn counted(&self) -> Option<(Ballot, &Counted)> {
+    pub fn counted_slots(&self) -> Option<(Ballot, &CountedSlots)> {
         self.counted_slots.as_ref().map(|(ballot, counted)| (*ballot, counted))
     }
 
@@ -136,7 +136,7 @@ impl Fence {
             Some((known, counted)) if *known == ballot => counted.add(range),
             Some((known, _)) if *known > ballot => {}
             _ => {
-                let mut counted = Counted::default();
+                let mut counted = CountedSlots::default();
                 counted.add(range);
                 self.counted_slots = Some((ballot, counted));
             }
@@ -152,19 +152,19 @@ impl Fence {
 
     /// Makes a promise wait for the fence. If another promise is already waiting, only the one with
     /// the higher ballot is kept.
-    pub fn wait_to_promise(&mut self, promise: Promise) {
-        if self.promise.is_none_or(|waiting| waiting.ballot < promise.ballot) {
-            self.promise = Some(promise);
+    pub fn wait_to_promise(&mut self, promise: WaitingPromise) {
+        if self.waiting_promise.is_none_or(|waiting| waiting.ballot < promise.ballot) {
+            self.waiting_promise = Some(promise);
         }
     }
 
     /// Makes a campaign wait for the fence.
     pub fn wait_to_campaign(&mut self, asked: PromiseTargets, why: Campaign) {
-        self.campaign = Some((asked, why));
+        self.waiting_campaign = Some((asked, why));
     }
 
     /// Removes and returns the promise and the campaign that waited for the fence.
-    pub fn take_waiting(&mut self) -> (Option<Promise>, Option<(PromiseTargets, Campaign)>) {
-        (self.promise.take(), self.campaign.take())
+    pub fn take_waiting(&mut self) -> (Option<WaitingPromise>, Option<(PromiseTargets, Campaign)>) {
+        (self.waiting_promise.take(), self.waiting_campaign.take())
     }
 }

@@ -40,9 +40,9 @@ pub struct Peer {
     pub kept_to: Slot,
     /// The peer is caught up: its last heartbeat reply in this ballot showed that it holds
     /// everything decided before the previous heartbeat.
-    pub level: bool,
+    pub is_caught_up: bool,
     /// The peer last reported that it should not lead.
-    pub unfit: bool,
+    pub is_unfit: bool,
     /// Recent lateness of the peer's turns, as last reported, in microseconds.
     pub late_us: u32,
 }
@@ -69,12 +69,12 @@ impl Peers {
     }
 
     /// Records that followers were notified of decisions below `decided_to`.
-    pub fn announced(&mut self, decided_to: Slot) {
+    pub fn record_announced(&mut self, decided_to: Slot) {
         self.announced_to = decided_to;
     }
 
     /// Returns the slots that all other members, and a quorum of them, are known to hold.
-    pub fn held_known(&self) -> HeldSlots {
+    pub fn known_held_slots(&self) -> HeldSlots {
         self.held_slots
     }
 
@@ -128,8 +128,8 @@ impl Peers {
                 decided_to: Slot(0),
                 held_to: Slot(0),
                 kept_to: Slot(0),
-                level: false,
-                unfit: false,
+                is_caught_up: false,
+                is_unfit: false,
                 late_us: 0,
             };
             self.list.insert(at, peer);
@@ -140,8 +140,8 @@ impl Peers {
             peer.decided_to = Slot(0);
             peer.held_to = Slot(0);
             peer.kept_to = Slot(0);
-            peer.level = false;
-            peer.unfit = false;
+            peer.is_caught_up = false;
+            peer.is_unfit = false;
             peer.late_us = 0;
         }
         peer.member = member;
@@ -158,7 +158,7 @@ impl Peers {
 
     /// [live-5] Records that this node was paused for `us` microseconds until now, so messages from
     /// peers may not have been read yet.
-    pub fn excuse(&mut self, now: Time, us: u64) {
+    pub fn excuse_own_pause(&mut self, now: Time, us: u64) {
         for peer in &mut self.list {
             peer.last_reply_at = peer.last_reply_at.map(|at| at.plus_us(us).min(now));
         }
@@ -172,7 +172,7 @@ impl Peers {
 
     /// Resets all peers for a new ballot of this node, in which nothing has been sent or voted for
     /// yet.
-    pub fn restart(&mut self, now: Time, from: Slot) {
+    pub fn reset_for_ballot(&mut self, now: Time, from: Slot) {
         for peer in &mut self.list {
             // Every peer counts as heard from now, so that a new leader does not step down at once.
             peer.last_reply_at = Some(now);
@@ -181,7 +181,7 @@ impl Peers {
             peer.voted_to = Slot(0);
             peer.held_to = Slot(0);
             peer.kept_to = Slot(0);
-            peer.level = false;
+            peer.is_caught_up = false;
         }
     }
 
@@ -189,8 +189,8 @@ impl Peers {
     /// a phase-2 quorum hold these slots, and each would still know after a crash that they are
     /// decided. A replica with only a vote could not rule out, without the auxiliary, that another
     /// value was chosen.
-    pub fn kept(&self, eras: &Eras, own: Member, own_to: Slot) -> Slot {
-        eras.current().reached(Phase::Two, |voter| {
+    pub fn kept_by_quorum(&self, eras: &Eras, own: Member, own_to: Slot) -> Slot {
+        eras.current().reached_by_quorum(Phase::Two, |voter| {
             if voter.auxiliary {
                 return Slot(0);
             }
@@ -230,7 +230,7 @@ impl Peers {
                 all = all.min(peer.held_to);
             }
         }
-        let quorum = configuration.reached(Phase::Two, |voter| {
+        let quorum = configuration.reached_by_quorum(Phase::Two, |voter| {
             let full = !voter.auxiliary;
             if full { of(voter.member) } else { Slot(0) }
         });
@@ -306,7 +306,7 @@ mod tests {
         with_learner.disconnect(NodeId(4));
         assert_eq!(held(&with_learner, &eras), (2, 7));
         // Nothing reported in an earlier ballot of this leader counts in the next.
-        with_learner.restart(Time(0), Slot(10));
+        with_learner.reset_for_ballot(Time(0), Slot(10));
         assert_eq!(held(&with_learner, &eras), (0, 0));
     }
 
@@ -328,8 +328,8 @@ mod tests {
         for peer in told.iter_mut() {
             peer.kept_to = peer.held_to;
         }
-        assert_eq!(told.kept(&eras(2), OWN, Slot(10)), Slot(4));
-        assert_eq!(told.kept(&eras(3), OWN, Slot(6)), Slot(6));
+        assert_eq!(told.kept_by_quorum(&eras(2), OWN, Slot(10)), Slot(4));
+        assert_eq!(told.kept_by_quorum(&eras(3), OWN, Slot(6)), Slot(6));
         // Nor is anything retained for an auxiliary.
         assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras(3)), (7, 7));
     }

@@ -11,7 +11,7 @@ impl GroupTime {
     pub const START: Self = Self(0);
 
     /// Restores the time that a snapshot or a commit stored, in Unix milliseconds.
-    pub const fn kept(ms: u64) -> Self {
+    pub const fn restored(ms: u64) -> Self {
         Self(ms)
     }
 
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn time_is_proposed_only_when_a_deadline_is_due() {
-        let time = GroupTime::kept(100);
+        let time = GroupTime::restored(100);
         assert_eq!(time.stamp(200, None), None);
         assert_eq!(time.stamp(200, Some(201)), None);
         assert_eq!(time.stamp(200, Some(200)), Some(200));

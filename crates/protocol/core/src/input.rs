@@ -30,7 +30,7 @@ pub enum Input {
         /// message or earlier. Bytes of slots from `decided_to` to the end of the window are
         /// retained until the slots are decided. Not used for messages without a value, and for
         /// values without bytes.
-        held: bool,
+        bytes_held: bool,
     },
     /// Propose this value in the next slots. The value's bytes are present.
     Propose {
@@ -40,7 +40,7 @@ pub enum Input {
         slots: u64,
     },
     /// Bytes requested by [`crate::effect::Effect::Fetch`] are present.
-    Held {
+    BytesHeld {
         /// The value whose bytes are present.
         value: Value,
         /// Slots of the value, possibly fewer than requested. Earlier reports remain valid.
@@ -55,13 +55,13 @@ pub enum Input {
     /// These slots are lost, in addition to those reported earlier. They were decided before this
     /// process started, have not been learned again, and cannot be read back from the log
     /// ([disk-8]).
-    Lost(SlotRange),
+    SlotsLost(SlotRange),
     /// First slot that was decided in this process and whose value currently cannot be read back;
     /// `None` once all values can be read again ([disk-8]).
-    Missing(Option<Slot>),
+    FirstUnreadable(Option<Slot>),
     /// `true` while bytes of retained streams may be missing on this node, now or after a restart;
     /// `false` once none are ([snap-5], [here-1]).
-    Lacking(bool),
+    StreamBytesLacking(bool),
     /// No connected peer has the missing value. Each was asked twice.
     FoundNowhere,
     /// A snapshot of everything below `to` was installed durably, and the log starts there
@@ -85,17 +85,17 @@ pub enum Input {
     /// A linearizable read waits for its read index.
     Read(ReadToken),
     /// A client waits until everything below `to` is on stable storage at a phase-2 quorum
-    /// ([class-2]). [`crate::effect::Effect::Lasts`] reports when it is. Not used while there may
+    /// ([class-2]). [`crate::effect::Effect::DurableInGroup`] reports when it is. Not used while there may
     /// be a member that does not understand the request.
-    Last {
+    AwaitDurable {
         /// End of the slots, exclusive.
         to: Slot,
     },
     /// A client waits until a phase-2 quorum has voted for everything below `to` in this ballot, in
     /// memory. This node has already voted for it in the same ballot ([class-2]).
-    /// [`crate::effect::Effect::InMemory`] reports it, unless the votes never reach a quorum. Not
+    /// [`crate::effect::Effect::VotedInMemory`] reports it, unless the votes never reach a quorum. Not
     /// used while there may be a member that does not understand the request.
-    Early {
+    AwaitEarlyVotes {
         /// Ballot in which the quorum must vote.
         ballot: Ballot,
         /// End of the slots, exclusive.
@@ -118,9 +118,9 @@ pub enum Input {
         to: Option<NodeId>,
     },
     /// The current turn of this node's event loop began late ([live-5]).
-    Late {
+    LateTurn {
         /// The delay in microseconds.
-        us: u64,
+        delay_us: u64,
     },
     /// Time has passed. Required no later than the time of `Effect::WakeAt`.
     Tick,

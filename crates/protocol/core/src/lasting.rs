@@ -20,9 +20,9 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DurablePrefix {
     /// Every slot below this one is durable on this node.
-    here_to: Slot,
+    durable_here_to: Slot,
     /// Record that restates the decided prefix, while the record is being written.
-    restated: Option<RecordSeq>,
+    restating_record: Option<RecordSeq>,
     /// Nodes that wait for a slot to be on this node's disk, each with that slot.
     waiting_nodes: Vec<(NodeId, Slot)>,
     /// Members that reported how far their logs are durable, each with the end of its durable
@@ -31,7 +31,7 @@ pub struct DurablePrefix {
     /// Clients of this node are waiting until every slot below this one is durable in the group.
     awaited_to: Slot,
     /// Clients have been notified that every slot below this one is durable.
-    reported_to: Slot,
+    notified_to: Slot,
     /// End of the slots in the outstanding request, and the time at which the request was sent.
     last_request: Option<(Slot, Time)>,
 }
@@ -39,7 +39,7 @@ pub struct DurablePrefix {
 impl DurablePrefix {
     /// Returns whether there are no waiting clients or nodes.
     pub fn is_idle(&self) -> bool {
-        self.awaited_to <= self.reported_to && self.waiting_nodes.is_empty()
+        self.awaited_to <= self.notified_to && self.waiting_nodes.is_empty()
     }
 
     /// Records that clients of this node wait until everything below `to` is durable in the group.
@@ -48,8 +48,8 @@ impl DurablePrefix {
     }
 
     /// Returns the slot below which clients of this node have been notified of durability.
-    pub fn told(&self) -> Slot {
-        self.reported_to
+    pub fn notified_to(&self) -> Slot {
+        self.notified_to
     }
 
     /// Records that a peer waits until everything below `to` is durable on this node. A later
@@ -98,25 +98,25 @@ impl DurablePrefix {
         held_to: Slot,
         is_durable: impl Fn(RecordSeq) -> bool,
     ) -> bool {
-        self.here_to = here_to;
-        self.restated = self.restated.filter(|record| !is_durable(*record));
-        self.restated.is_none() && held_to > here_to && self.is_awaited()
+        self.durable_here_to = here_to;
+        self.restating_record = self.restating_record.filter(|record| !is_durable(*record));
+        self.restating_record.is_none() && held_to > here_to && self.is_awaited()
     }
 
     /// Records the number of the record that restates the decided prefix.
-    pub fn restates(&mut self, record: RecordSeq) {
-        self.restated = Some(record);
+    pub fn record_restatement(&mut self, record: RecordSeq) {
+        self.restating_record = Some(record);
     }
 
     /// Returns whether a client or a peer waits for slots that are not durable on this node yet.
     fn is_awaited(&self) -> bool {
-        let by_peers = self.waiting_nodes.iter().any(|(_, to)| *to > self.here_to);
-        by_peers || (self.awaited_to > self.reported_to && self.awaited_to > self.here_to)
+        let by_peers = self.waiting_nodes.iter().any(|(_, to)| *to > self.durable_here_to);
+        by_peers || (self.awaited_to > self.notified_to && self.awaited_to > self.durable_here_to)
     }
 
     /// Returns whether a client or a peer waits for something that this log has not written yet.
     pub fn awaits_disk(&self) -> bool {
-        self.restated.is_some() && !self.is_idle()
+        self.restating_record.is_some() && !self.is_idle()
     }
 
     /// Removes and returns a peer whose request is satisfied up to `here_to`.
@@ -127,24 +127,24 @@ impl DurablePrefix {
 
     /// Records that everything below `to` is durable in the group. Returns whether a waiting client
     /// should be notified.
-    pub fn is_news(&mut self, to: Slot) -> bool {
-        let news = self.awaited_to > self.reported_to && to > self.reported_to;
+    pub fn advance_notified(&mut self, to: Slot) -> bool {
+        let news = self.awaited_to > self.notified_to && to > self.notified_to;
         if news {
-            self.reported_to = to;
+            self.notified_to = to;
         }
         news
     }
 
     /// Returns the request to send to other members, if one is due. One request serves all waiting
     /// clients, and is repeated after `retry_us` without a reply.
-    pub fn question(&mut self, now: Time, retry_us: u64) -> Option<Slot> {
-        if self.awaited_to <= self.reported_to {
+    pub fn next_request(&mut self, now: Time, retry_us: u64) -> Option<Slot> {
+        if self.awaited_to <= self.notified_to {
             self.last_request = None;
             return None;
         }
         let open = self
             .last_request
-            .is_some_and(|(to, at)| to > self.reported_to && now.since_us(at) < retry_us);
+            .is_some_and(|(to, at)| to > self.notified_to && now.since_us(at) < retry_us);
         if open {
             return None;
         }
@@ -179,11 +179,11 @@ mod tests {
         assert!(!looked(&mut lasting, 2, 5, 9), "no node waits");
         lasting.on_request(NodeId(2), Slot(8));
         assert!(looked(&mut lasting, 2, 5, 9));
-        lasting.restates(RecordSeq(10));
+        lasting.record_restatement(RecordSeq(10));
         assert!(lasting.awaits_disk());
         assert!(!looked(&mut lasting, 2, 8, 9), "one is in progress");
         assert!(looked(&mut lasting, 5, 8, 10), "for what was decided since then");
-        lasting.restates(RecordSeq(12));
+        lasting.record_restatement(RecordSeq(12));
         assert_eq!(lasting.next_answer(Slot(5)), None);
         assert!(!looked(&mut lasting, 8, 9, 12), "no node waits for that");
         assert!(!lasting.awaits_disk());
@@ -209,21 +209,21 @@ mod tests {
     #[test]
     fn one_request_serves_all_waiters_and_is_repeated() {
         let mut lasting = DurablePrefix::default();
-        assert_eq!(lasting.question(Time(0), RETRY_US), None);
+        assert_eq!(lasting.next_request(Time(0), RETRY_US), None);
         lasting.await_durable(Slot(5));
-        assert_eq!(lasting.question(Time(0), RETRY_US), Some(Slot(5)));
+        assert_eq!(lasting.next_request(Time(0), RETRY_US), Some(Slot(5)));
         lasting.await_durable(Slot(8));
         lasting.await_durable(Slot(6));
-        assert_eq!(lasting.question(Time(999), RETRY_US), None);
+        assert_eq!(lasting.next_request(Time(999), RETRY_US), None);
         assert_eq!(lasting.wake_at(RETRY_US), Some(Time(1000)));
-        assert_eq!(lasting.question(Time(1000), RETRY_US), Some(Slot(8)));
-        assert!(lasting.is_news(Slot(6)));
-        assert_eq!(lasting.question(Time(1001), RETRY_US), None);
-        assert!(!lasting.is_news(Slot(6)) && !lasting.is_idle());
-        assert!(lasting.is_news(Slot(9)) && lasting.is_idle());
-        assert_eq!(lasting.question(Time(1002), RETRY_US), None);
+        assert_eq!(lasting.next_request(Time(1000), RETRY_US), Some(Slot(8)));
+        assert!(lasting.advance_notified(Slot(6)));
+        assert_eq!(lasting.next_request(Time(1001), RETRY_US), None);
+        assert!(!lasting.advance_notified(Slot(6)) && !lasting.is_idle());
+        assert!(lasting.advance_notified(Slot(9)) && lasting.is_idle());
+        assert_eq!(lasting.next_request(Time(1002), RETRY_US), None);
         assert_eq!(lasting.wake_at(RETRY_US), None);
-        assert!(!lasting.is_news(Slot(12)), "no node waits");
+        assert!(!lasting.advance_notified(Slot(12)), "no node waits");
     }
 
     #[test]

@@ -16,18 +16,18 @@ use crate::{
 
 /// Minimum and maximum time that a leader waits for a decision before it considers its ring broken,
 /// in microseconds.
-const PATIENCE_US: (u64, u64) = (2_000, 40_000);
+const BROKEN_AFTER_US: (u64, u64) = (2_000, 40_000);
 /// A decision is late once it has taken this multiple of the sum of its usual time and the
 /// deviation from it.
 const LATE_MULTIPLE: u64 = 4;
 /// A ring that lasted at least this long, in microseconds, is considered good.
-const GOOD_US: u64 = 1_000_000;
+const GOOD_RING_US: u64 = 1_000_000;
 /// Duration of direct voting after a ring breaks, in microseconds. It is long enough to show which
 /// members are slow.
 const DIRECT_VOTING_US: u64 = 10_000;
 /// Initial and maximum time for which a slow member is excluded from the ring, in microseconds. The
 /// time doubles on each exclusion.
-const BENCH_US: (u64, u64) = (1_000_000, 60_000_000);
+const EXCLUSION_US: (u64, u64) = (1_000_000, 60_000_000);
 
 /// Route of votes to the leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -60,7 +60,7 @@ struct Exclusion {
     member: Member,
     until: Time,
     /// Length of this exclusion, in microseconds.
-    us: u64,
+    duration_us: u64,
 }
 
 /// The leader's view of the ring: the ring in use, its progress, and the excluded members.
@@ -73,11 +73,11 @@ pub struct RingControl {
     /// no proposal is outstanding.
     progress: (Slot, Time),
     /// End of a proposal in flight, and the time it was sent.
-    probe: Option<(Slot, Time)>,
+    timed_proposal: Option<(Slot, Time)>,
     /// Moving average of the time to a decision, in microseconds; 0 before the first decision.
-    usual_us: u64,
-    /// Average deviation from `usual_us`, in microseconds.
-    varies_us: u64,
+    mean_decision_us: u64,
+    /// Average deviation from `mean_decision_us`, in microseconds.
+    decision_deviation_us: u64,
     /// Time at which the ring was set up or given up.
     changed_at: Time,
     /// Slot at which a ring broke, and the members of that ring, until the slow ones are known.
@@ -85,12 +85,12 @@ pub struct RingControl {
     /// No ring is set up before this time.
     next_ring_at: Time,
     /// Length of the last postponement, in microseconds.
-    put_off_us: u64,
-    benched: Vec<Exclusion>,
+    postponed_us: u64,
+    exclusions: Vec<Exclusion>,
     /// End of the decided slots at the last two heartbeats, older first.
-    beats: [Slot; 2],
+    decided_at_heartbeats: [Slot; 2],
     /// Heartbeats before this time do not count.
-    beat_at: Time,
+    count_heartbeats_from: Time,
 }
 
 impl RingControl {
@@ -101,8 +101,21 @@ impl RingControl {
 
     /// Returns whether no ring was ever requested or set up.
     pub fn is_unused(&self) -> bool {
-        let Self { progress, next_ring_at: again_at, beats, beat_at, .. } = *self;
-        *self == Self { progress, next_ring_at: again_at, beats, beat_at, ..Self::default() }
+        let Self {
+            progress,
+            next_ring_at: again_at,
+            decided_at_heartbeats: beats,
+            count_heartbeats_from: beat_at,
+            ..
+        } = *self;
+        *self
+            == Self {
+                progress,
+                next_ring_at: again_at,
+                decided_at_heartbeats: beats,
+                count_heartbeats_from: beat_at,
+                ..Self::default()
+            }
     }
 
     /// Sets the requested route.
@@ -112,7 +125,7 @@ impl RingControl {
     }
 
     /// Returns the requested route.
-    pub fn wished(&self) -> &Route {
+    pub fn requested_route(&self) -> &Route {
         &self.requested_route
     }
 
@@ -121,15 +134,15 @@ impl RingControl {
         self.number = 0;
         self.members.clear();
         self.progress = (decided_to, now);
-        self.probe = None;
+        self.timed_proposal = None;
         self.broken_ring = None;
         self.next_ring_at = now;
-        self.beats = [Slot(0); 2];
+        self.decided_at_heartbeats = [Slot(0); 2];
     }
 
     /// Returns the number and the members of the current ring. The list is empty if votes are sent
     /// directly. Number 0 means that no ring has been announced in this ballot.
-    pub fn laid(&self) -> (u32, &[Member]) {
+    pub fn current_ring(&self) -> (u32, &[Member]) {
         (self.number, &self.members)
     }
 
@@ -153,12 +166,12 @@ impl RingControl {
 
     /// Records that the slots in `range` are being proposed. If every earlier slot is decided, the
     /// wait for a decision begins.
-    pub fn proposed(&mut self, now: Time, range: SlotRange, decided_to: Slot) {
+    pub fn record_proposal(&mut self, now: Time, range: SlotRange, decided_to: Slot) {
         if range.from <= decided_to {
             self.progress = (decided_to, now);
         }
-        if self.requested_route != Route::Star && self.probe.is_none() {
-            self.probe = Some((range.to, now));
+        if self.requested_route != Route::Star && self.timed_proposal.is_none() {
+            self.timed_proposal = Some((range.to, now));
         }
     }
 
@@ -167,30 +180,31 @@ impl RingControl {
         if !open || decided_to > self.progress.0 {
             self.progress = (decided_to, now);
         }
-        if let Some((to, since)) = self.probe
+        if let Some((to, since)) = self.timed_proposal
             && decided_to >= to
         {
             let took_us = now.since_us(since);
-            if self.usual_us == 0 {
-                self.usual_us = took_us;
+            if self.mean_decision_us == 0 {
+                self.mean_decision_us = took_us;
             }
-            let off_us = took_us.abs_diff(self.usual_us);
-            self.varies_us = (7 * self.varies_us + off_us) / 8;
-            self.usual_us = (7 * self.usual_us + took_us) / 8;
-            self.probe = None;
+            let off_us = took_us.abs_diff(self.mean_decision_us);
+            self.decision_deviation_us = (7 * self.decision_deviation_us + off_us) / 8;
+            self.mean_decision_us = (7 * self.mean_decision_us + took_us) / 8;
+            self.timed_proposal = None;
         }
     }
 
     /// Returns how long a leader with a ring waits for a decision, in microseconds.
-    pub fn patience_us(&self) -> u64 {
-        let (least, most) = PATIENCE_US;
-        (LATE_MULTIPLE * (self.usual_us + self.varies_us)).clamp(least, most)
+    pub fn broken_after_us(&self) -> u64 {
+        let (least, most) = BROKEN_AFTER_US;
+        (LATE_MULTIPLE * (self.mean_decision_us + self.decision_deviation_us)).clamp(least, most)
     }
 
     /// Returns the time of the next check: the time at which a ring with an outstanding proposal
     /// (`open`) counts as broken, or at which a new ring may be set up.
     pub fn wake_at(&self, open: bool) -> Option<Time> {
-        let breaks = (self.is_ring() && open).then(|| self.progress.1.plus_us(self.patience_us()));
+        let breaks =
+            (self.is_ring() && open).then(|| self.progress.1.plus_us(self.broken_after_us()));
         let waits = self.broken_ring.is_some() && self.requested_route != Route::Star;
         let again = waits.then_some(self.next_ring_at);
         breaks.into_iter().chain(again).min()
@@ -198,12 +212,12 @@ impl RingControl {
 
     /// Returns whether the ring has stalled with a proposal outstanding (`open`).
     pub fn is_stuck(&self, now: Time, open: bool) -> bool {
-        let waited = now.since_us(self.progress.1) >= self.patience_us();
+        let waited = now.since_us(self.progress.1) >= self.broken_after_us();
         self.is_ring() && open && waited
     }
 
     /// Records that a member of the ring was lost, so that no ring is set up before `again_at`.
-    pub fn loses(&mut self, again_at: Time) {
+    pub fn record_lost_member(&mut self, again_at: Time) {
         self.next_ring_at = again_at;
         self.abandon_request();
     }
@@ -217,18 +231,18 @@ impl RingControl {
 
     /// Records that the ring broke. All members vote directly for a while, so that the slow ones
     /// can be identified. A requested list of members is abandoned.
-    pub fn breaks(&mut self, now: Time) {
+    pub fn record_break(&mut self, now: Time) {
         let members = core::mem::take(&mut self.members);
-        if now.since_us(self.changed_at) >= GOOD_US {
-            self.put_off_us = 0;
+        if now.since_us(self.changed_at) >= GOOD_RING_US {
+            self.postponed_us = 0;
         }
         self.broken_ring = Some((self.progress.0, members));
-        self.next_ring_at = now.plus_us(DIRECT_VOTING_US.max(2 * self.usual_us));
+        self.next_ring_at = now.plus_us(DIRECT_VOTING_US.max(2 * self.mean_decision_us));
         self.abandon_request();
     }
 
     /// Returns the members of the ring that broke.
-    pub fn suspects(&self) -> &[Member] {
+    pub fn suspected_members(&self) -> &[Member] {
         self.broken_ring.as_ref().map_or(&[], |(_, members)| members)
     }
 
@@ -248,33 +262,37 @@ impl RingControl {
         self.broken_ring = None;
         let mut slow = voted_to.iter().filter(|(_, to)| *to <= slot).peekable();
         if slow.peek().is_none() {
-            self.put_off_us = (2 * self.put_off_us).clamp(DIRECT_VOTING_US, BENCH_US.1);
-            self.next_ring_at = now.plus_us(self.put_off_us);
+            self.postponed_us = (2 * self.postponed_us).clamp(DIRECT_VOTING_US, EXCLUSION_US.1);
+            self.next_ring_at = now.plus_us(self.postponed_us);
             return;
         }
-        self.put_off_us = 0;
+        self.postponed_us = 0;
         for (member, _) in slow {
-            self.bench(now, *member);
+            self.exclude(now, *member);
         }
     }
 
-    fn bench(&mut self, now: Time, member: Member) {
-        let (first, most) = BENCH_US;
-        self.benched.retain(|one| one.member.node != member.node || one.member == member);
-        let known = self.benched.iter_mut().find(|one| one.member == member);
+    fn exclude(&mut self, now: Time, member: Member) {
+        let (first, most) = EXCLUSION_US;
+        self.exclusions.retain(|one| one.member.node != member.node || one.member == member);
+        let known = self.exclusions.iter_mut().find(|one| one.member == member);
         match known {
             Some(one) => {
-                one.us = (2 * one.us).min(most);
-                one.until = now.plus_us(one.us);
+                one.duration_us = (2 * one.duration_us).min(most);
+                one.until = now.plus_us(one.duration_us);
             }
-            None => self.benched.push(Exclusion { member, until: now.plus_us(first), us: first }),
+            None => self.exclusions.push(Exclusion {
+                member,
+                until: now.plus_us(first),
+                duration_us: first,
+            }),
         }
     }
 
     /// Returns whether a member is still excluded for being slow.
-    pub fn is_benched(&self, now: Time, member: Member) -> bool {
+    pub fn is_excluded(&self, now: Time, member: Member) -> bool {
         let out = |one: &Exclusion| one.member == member && now < one.until;
-        self.benched.iter().any(out)
+        self.exclusions.iter().any(out)
     }
 
     /// Returns whether a ring may be set up now.
@@ -283,22 +301,22 @@ impl RingControl {
     }
 
     /// Postpones the next check, because no ring can be set up now.
-    pub fn put_off(&mut self, until: Time) {
+    pub fn postpone_check(&mut self, until: Time) {
         self.next_ring_at = until;
     }
 
     /// Records a heartbeat. At most one heartbeat per `every_ms` counts.
     pub fn record_heartbeat(&mut self, now: Time, every_ms: u64, decided_to: Slot) {
-        if now >= self.beat_at {
-            self.beat_at = now.plus_ms(every_ms);
-            self.beats = [self.beats[1], decided_to];
+        if now >= self.count_heartbeats_from {
+            self.count_heartbeats_from = now.plus_ms(every_ms);
+            self.decided_at_heartbeats = [self.decided_at_heartbeats[1], decided_to];
         }
     }
 
     /// Returns the end of the slots that caught-up members must hold. These slots were decided more
     /// than a heartbeat ago, so a member that replies to a heartbeat and holds fewer, at the
     /// group's class, lags.
-    pub fn level_at(&self) -> Slot {
-        self.beats[0]
+    pub fn caught_up_to(&self) -> Slot {
+        self.decided_at_heartbeats[0]
     }
 }

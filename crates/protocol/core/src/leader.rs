@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use crate::{
     ballot::Ballot,
     configuration::Configuration,
-    extents::{Report, highest},
+    extents::{ReportedVote, merge_highest},
     learner::{Proposal, Tally},
     message::Phase1b,
     node_id::{Member, NodeId, PEERS_MAX},
@@ -27,11 +27,11 @@ pub enum PromiseTargets {
 
 /// Stage of phase 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stage {
+pub enum Phase1Stage {
     /// [ballot-2] The record of the round is being written. Nothing has been sent.
     Recording(RecordSeq),
     /// 1A messages have been sent, and promises are awaited.
-    Asking,
+    AwaitingPromises,
     /// [cast-3] All requested promises have arrived, and the record of this node's own promise is
     /// being written.
     Casting,
@@ -50,29 +50,29 @@ pub struct Phase1 {
     /// Nodes from which promises are requested.
     pub promise_targets: PromiseTargets,
     /// Current stage of phase 1.
-    pub stage: Stage,
+    pub stage: Phase1Stage,
     /// Every slot below this one is decided, and some member that promised has dropped its votes
     /// for those slots.
     pub floor: Slot,
-    /// Node to catch up from: the best of the `teachers`, or this node while there is none.
-    pub floor_at: NodeId,
+    /// Node to catch up from: the best of the `catchup_sources`, or this node while there is none.
+    pub floor_source: NodeId,
     /// Members that promised and can send decided slots below the floor.
-    teachers: Vec<Teacher>,
+    catchup_sources: Vec<CatchupSource>,
     promises: Vec<Member>,
     refusals: Vec<Member>,
-    reports: Vec<Report<NodeId>>,
+    reports: Vec<ReportedVote<NodeId>>,
 }
 
 /// A member that promised, and the decided slots in its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Teacher {
+struct CatchupSource {
     node: NodeId,
-    log: SlotRange,
+    log_range: SlotRange,
 }
 
 /// A proposal that a new leader takes over from earlier ballots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inherited {
+pub struct InheritedProposal {
     /// Slots in which the value is to be proposed.
     pub range: SlotRange,
     /// Value to propose in each of these slots.
@@ -89,10 +89,10 @@ impl Phase1 {
             ballot,
             from,
             promise_targets: asked,
-            stage: Stage::Recording(record),
+            stage: Phase1Stage::Recording(record),
             floor: from,
-            floor_at: ballot.node,
-            teachers: Vec::new(),
+            floor_source: ballot.node,
+            catchup_sources: Vec::new(),
             promises: Vec::new(),
             refusals: Vec::new(),
             reports: Vec::new(),
@@ -113,26 +113,27 @@ impl Phase1 {
         if self.promises.contains(&from) || promise.from != self.from {
             return Ok(());
         }
-        let report = |extent: &crate::message::Extent| Report {
+        let report = |extent: &crate::message::Extent| ReportedVote {
             range: extent.range,
             ballot: extent.ballot,
             value: extent.value,
             acceptor: from.node,
         };
         let theirs: Vec<_> = promise.extents.iter().map(report).collect();
-        self.reports = highest(&self.reports, &theirs)?;
+        self.reports = merge_highest(&self.reports, &theirs)?;
         self.promises.push(from);
         if promise.floor > self.from && promise.log_start <= promise.floor {
             let log = SlotRange::new(promise.log_start, promise.floor);
             let node = from.node;
-            self.teachers.push(Teacher { node, log });
+            self.catchup_sources.push(CatchupSource { node, log_range: log });
         }
         self.floor = self.floor.max(promise.floor);
         // Prefer members whose log starts at or below this leader's first undecided slot, and among
         // them the one that is furthest ahead.
-        let use_of = |teacher: &&Teacher| (teacher.log.from <= self.from, teacher.log.to);
-        if let Some(best) = self.teachers.iter().max_by_key(use_of) {
-            self.floor_at = best.node;
+        let use_of =
+            |teacher: &&CatchupSource| (teacher.log_range.from <= self.from, teacher.log_range.to);
+        if let Some(best) = self.catchup_sources.iter().max_by_key(use_of) {
+            self.floor_source = best.node;
         }
         Ok(())
     }
@@ -140,19 +141,19 @@ impl Phase1 {
     /// [p1-5] Returns the start of the best member's log if this node must catch up, but the log of
     /// no member that promised reaches back to `decided_to`, so that a snapshot is needed. Returns
     /// `None` otherwise, or if no such log is known.
-    pub fn unreachable(&self, decided_to: Slot) -> Option<Slot> {
-        let behind = |teacher: &&Teacher| teacher.log.to > decided_to;
-        let teaches = |teacher: &Teacher| teacher.log.from <= decided_to;
-        let mut able = self.teachers.iter().filter(behind);
+    pub fn unreachable_log_start(&self, decided_to: Slot) -> Option<Slot> {
+        let behind = |teacher: &&CatchupSource| teacher.log_range.to > decided_to;
+        let teaches = |teacher: &CatchupSource| teacher.log_range.from <= decided_to;
+        let mut able = self.catchup_sources.iter().filter(behind);
         if decided_to >= self.floor || able.any(teaches) {
             return None;
         }
-        let best = self.teachers.iter().find(|teacher| teacher.node == self.floor_at)?;
-        Some(best.log.from)
+        let best = self.catchup_sources.iter().find(|teacher| teacher.node == self.floor_source)?;
+        Some(best.log_range.from)
     }
 
     /// Returns whether this member's promise has arrived.
-    pub fn promised(&self, member: Member) -> bool {
+    pub fn has_promised(&self, member: Member) -> bool {
         self.promises.contains(&member)
     }
 
@@ -165,7 +166,7 @@ impl Phase1 {
 
     /// Returns whether the refusals rule out a phase-1 quorum of C(era(b)).
     pub fn is_hopeless(&self, configuration: &Configuration) -> bool {
-        configuration.blocks_phase1(set_of(configuration, &self.refusals))
+        configuration.blocks_phase1(member_set_of(configuration, &self.refusals))
     }
 
     /// Returns whether all nodes of a casting phase 1 have replied.
@@ -180,7 +181,7 @@ impl Phase1 {
 
     /// [era-5] Returns whether the promises form a phase-1 quorum of C(era(b)).
     pub fn has_quorum(&self, configuration: &Configuration) -> bool {
-        configuration.is_quorum(Phase::One, set_of(configuration, &self.promises))
+        configuration.is_quorum(Phase::One, member_set_of(configuration, &self.promises))
     }
 
     /// [cast-3] Returns whether the promises would form a phase-1 quorum together with this
@@ -188,13 +189,13 @@ impl Phase1 {
     pub fn has_quorum_with(&self, own: Member, configuration: &Configuration) -> bool {
         let mut promises = self.promises.clone();
         promises.push(own);
-        configuration.is_quorum(Phase::One, set_of(configuration, &promises))
+        configuration.is_quorum(Phase::One, member_set_of(configuration, &promises))
     }
 
     /// [p1-6] Returns the proposals that phase 1 requires for the slots from `decided_to` onwards.
     /// Each slot gets the value reported in the highest ballot. Without a report, it gets this
     /// leader's own earlier proposal, or else a no-op. New values start after these slots.
-    pub fn inheritance(&self, decided_to: Slot, own: Option<&Tally>) -> Vec<Inherited> {
+    pub fn inheritance(&self, decided_to: Slot, own: Option<&Tally>) -> Vec<InheritedProposal> {
         let mut out = Vec::new();
         let mut at = decided_to;
         let undecided = SlotRange::new(decided_to, Slot(u64::MAX));
@@ -203,20 +204,24 @@ impl Phase1 {
             if range.is_empty() {
                 continue;
             }
-            fill(SlotRange::new(at, range.from), own, &mut out);
-            out.push(Inherited { range, value: report.value, reporter: Some(report.acceptor) });
+            fill_unreported(SlotRange::new(at, range.from), own, &mut out);
+            out.push(InheritedProposal {
+                range,
+                value: report.value,
+                reporter: Some(report.acceptor),
+            });
             at = range.to;
         }
         // After the last report only this leader's own earlier proposals remain.
         let own_end = own.map_or(at, |tally| tally.next().max(at));
-        fill(SlotRange::new(at, own_end), own, &mut out);
+        fill_unreported(SlotRange::new(at, own_end), own, &mut out);
         out
     }
 }
 
 /// Fills slots without reports with this leader's own earlier proposals, and with no-ops between
 /// them.
-fn fill(hole: SlotRange, own: Option<&Tally>, out: &mut Vec<Inherited>) {
+fn fill_unreported(hole: SlotRange, own: Option<&Tally>, out: &mut Vec<InheritedProposal>) {
     let mut at = hole.from;
     let own = own.into_iter().flat_map(|tally| tally.proposals_from(hole.from));
     for Proposal { range, value, .. } in own {
@@ -226,39 +231,39 @@ fn fill(hole: SlotRange, own: Option<&Tally>, out: &mut Vec<Inherited>) {
         }
         if at < range.from {
             let range = SlotRange::new(at, range.from);
-            out.push(Inherited { range, value: Value::NoOp, reporter: None });
+            out.push(InheritedProposal { range, value: Value::NoOp, reporter: None });
         }
-        out.push(Inherited { range, value: *value, reporter: None });
+        out.push(InheritedProposal { range, value: *value, reporter: None });
         at = range.to;
     }
     if at < hole.to {
         let range = SlotRange::new(at, hole.to);
-        out.push(Inherited { range, value: Value::NoOp, reporter: None });
+        out.push(InheritedProposal { range, value: Value::NoOp, reporter: None });
     }
 }
 
 /// Returns the positions of `members` in a configuration. Non-members have no vote in it
 /// ([class-4]).
-pub fn set_of(configuration: &Configuration, members: &[Member]) -> MemberSet {
+pub fn member_set_of(configuration: &Configuration, members: &[Member]) -> MemberSet {
     let positions = members.iter().filter_map(|member| configuration.position(*member));
     positions.fold(MemberSet::default(), MemberSet::with)
 }
 
 /// Phase 2 of this node's ballot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Leading {
+pub struct Phase2 {
     /// Proposals of the current ballot, and the votes for them.
     pub tally: Tally,
     /// Tally of the previous ballot after a casting vote. Late votes in that ballot still count
     /// ([cast-4]).
-    pub before: Option<Tally>,
+    pub previous_tally: Option<Tally>,
     /// First slot proposed in the current ballot.
-    pub began: Slot,
+    pub first_slot: Slot,
     /// Slot of the last reconfiguration proposed in this ballot, while it is undecided ([era-8]).
-    pub changing: Option<Slot>,
+    pub undecided_change: Option<Slot>,
 }
 
-impl Leading {
+impl Phase2 {
     /// Returns the ballot in which this node leads.
     pub fn ballot(&self) -> Ballot {
         self.tally.ballot()
@@ -269,21 +274,21 @@ impl Leading {
         if self.tally.ballot() == ballot {
             return Some(&mut self.tally);
         }
-        let before = self.before.as_mut();
+        let before = self.previous_tally.as_mut();
         before.filter(|tally| tally.ballot() == ballot)
     }
 
     /// Drops the state of the slots below `decided_to`.
     pub fn drop_below(&mut self, decided_to: Slot) {
         self.tally.drop_below(decided_to);
-        if let Some(tally) = self.before.as_mut() {
+        if let Some(tally) = self.previous_tally.as_mut() {
             tally.drop_below(decided_to);
             if tally.is_empty() {
-                self.before = None;
+                self.previous_tally = None;
             }
         }
-        if self.changing.is_some_and(|slot| slot < decided_to) {
-            self.changing = None;
+        if self.undecided_change.is_some_and(|slot| slot < decided_to) {
+            self.undecided_change = None;
         }
     }
 }
@@ -292,18 +297,18 @@ impl Leading {
 /// is a phase-1 quorum and R ∪ {leader} a phase-2 quorum. Returns the smallest such L. `usable`
 /// returns whether a member can be relied on. `votes` returns whether a member is sent proposals,
 /// which is required of every member of R.
-pub fn split(
+pub fn split_quorums(
     configuration: &Configuration,
     leader: Member,
     usable: impl Fn(Member) -> bool,
     votes: impl Fn(Member) -> bool,
 ) -> Option<Vec<NodeId>> {
-    split_among(configuration, leader, usable, votes, |_| true)
+    split_preferring(configuration, leader, usable, votes, |_| true)
 }
 
 /// [ballot-5] Splits like [`split`], but with as few members as possible in L for which `level` is
 /// false, because those would have to catch up first.
-pub fn split_among(
+pub fn split_preferring(
     configuration: &Configuration,
     leader: Member,
     usable: impl Fn(Member) -> bool,
@@ -360,7 +365,7 @@ mod tests {
         let configuration = configuration.expect("three members");
         let full = |member| !configuration.is_auxiliary(member);
         let l = |votes: &dyn Fn(Member) -> bool| {
-            split(&configuration, Member::first(1), |_| true, votes)
+            split_quorums(&configuration, Member::first(1), |_| true, votes)
         };
         assert_eq!(l(&full), Some([NodeId(3)].to_vec()));
         assert_eq!(l(&|_| true), Some([NodeId(2)].to_vec()), "once it is engaged");

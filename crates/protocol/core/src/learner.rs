@@ -10,7 +10,7 @@ use crate::{
     ballot::Ballot,
     class::Class,
     configuration::{Configuration, MEMBERS_MAX},
-    counted::Counted,
+    counted::CountedSlots,
     lost::LostSlots,
     message::Phase2b,
     node_id::Member,
@@ -36,7 +36,7 @@ pub struct Proposal {
 
 /// Votes of one member in the tally's ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Votes {
+struct MemberVotes {
     member: Member,
     range: SlotRange,
 }
@@ -49,14 +49,14 @@ pub struct Tally {
     /// End of the last proposal, exclusive. `prefix` is the ballot's prefix sum there.
     next: Slot,
     prefix: u64,
-    votes: Vec<Votes>,
+    votes: Vec<MemberVotes>,
     /// [offload-10] Slots for which a device counted a quorum in this ballot.
-    device_counted: Counted,
+    device_counted: CountedSlots,
 }
 
 /// A vote that does not match the proposals of its ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mismatch {
+pub struct VoteMismatch {
     /// End of the vote's slots, exclusive. The first slot that differs is somewhere below it.
     pub to: Slot,
 }
@@ -71,7 +71,7 @@ impl Tally {
             next,
             prefix: 0,
             votes: Vec::with_capacity(MEMBERS_MAX),
-            device_counted: Counted::default(),
+            device_counted: CountedSlots::default(),
         }
     }
 
@@ -133,7 +133,12 @@ impl Tally {
 
     /// Adds a vote of this ballot. Only its part that has reached `class` counts. Votes are
     /// cumulative, so repeated or reordered messages lead to the same result.
-    pub fn vote(&mut self, member: Member, vote: &Phase2b, class: Class) -> Result<(), Mismatch> {
+    pub fn add_vote(
+        &mut self,
+        member: Member,
+        vote: &Phase2b,
+        class: Class,
+    ) -> Result<(), VoteMismatch> {
         assert_eq!(vote.ballot, self.ballot, "a vote of another ballot");
         let to = match class {
             Class::Volatile => vote.volatile_to,
@@ -145,7 +150,7 @@ impl Tally {
         }
         // [count-1], [p2-6]: a vote for values other than those proposed is not counted.
         if to > vote.volatile_to || self.prefix_at(vote.volatile_to) != Some(vote.check) {
-            return Err(Mismatch { to: vote.volatile_to });
+            return Err(VoteMismatch { to: vote.volatile_to });
         }
         let range = SlotRange::new(vote.from, to);
         match self.votes.iter().position(|votes| votes.member == member) {
@@ -162,7 +167,7 @@ impl Tally {
                     *known = SlotRange::new(range.from, known.to.max(range.to));
                 }
             }
-            None if self.votes.len() < VOTERS_MAX => self.votes.push(Votes { member, range }),
+            None if self.votes.len() < VOTERS_MAX => self.votes.push(MemberVotes { member, range }),
             None => {}
         }
         Ok(())
@@ -175,7 +180,7 @@ impl Tally {
 
     /// Returns the end of the run of slots, starting at `from`, with votes of a phase-2 quorum of
     /// `configuration` in this ballot.
-    fn quorum_to(&self, configuration: &Configuration, from: Slot) -> Slot {
+    fn voted_by_quorum_to(&self, configuration: &Configuration, from: Slot) -> Slot {
         // Members sorted by the end of their votes, highest first. There are few, so insertion sort
         // is enough.
         let mut reach = [(Slot(0), 0usize); MEMBERS_MAX];
@@ -231,12 +236,12 @@ pub struct Learner {
     eras: Eras,
     lost_slots: LostSlots,
     /// First slot decided in this process whose value cannot be read back from the log.
-    missing: Option<Slot>,
+    first_unreadable: Option<Slot>,
     /// [here-1] Bytes of streams may be missing on this node, even though their descriptors are
     /// known.
-    lacking: bool,
+    lacks_stream_bytes: bool,
     /// Reconfigurations decided from `log_start` onwards.
-    changes: Vec<(Slot, Value)>,
+    reconfigurations: Vec<(Slot, Value)>,
     /// [trim-1] No snapshot covers the slots below `log_start`, so neither their values nor the
     /// eras that began there are known.
     hollow: bool,
@@ -255,7 +260,16 @@ impl Learner {
     ) -> Self {
         assert!(log_start <= decided_to, "the log starts at {log_start}, decided to {decided_to}");
         let (missing, lacking) = (None, false);
-        Self { decided_to, log_start, eras, lost_slots: lost, missing, lacking, changes, hollow }
+        Self {
+            decided_to,
+            log_start,
+            eras,
+            lost_slots: lost,
+            first_unreadable: missing,
+            lacks_stream_bytes: lacking,
+            reconfigurations: changes,
+            hollow,
+        }
     }
 
     /// Returns the slot below which everything is decided and this node has the values.
@@ -277,8 +291,8 @@ impl Learner {
             self.decided_to
         );
         self.log_start = self.log_start.max(log_start);
-        self.missing = self.missing.map(|first| first.max(log_start));
-        self.changes.retain(|(slot, _)| *slot >= log_start);
+        self.first_unreadable = self.first_unreadable.map(|first| first.max(log_start));
+        self.reconfigurations.retain(|(slot, _)| *slot >= log_start);
     }
 
     /// [snap-2] Installs a snapshot of everything below `to`. Lost slots below `to` need not be
@@ -292,14 +306,14 @@ impl Learner {
         self.eras = eras;
         self.hollow = false;
         if to > self.decided_to {
-            self.changes.clear();
+            self.reconfigurations.clear();
             self.decided_to = to;
             self.pass_gaps();
         } else {
             // The slots from `to` onwards were decided on this node, and began eras whose numbers
             // were unknown.
-            for (slot, value) in self.changes.iter().filter(|(slot, _)| *slot >= to) {
-                self.eras.decide(*slot, value);
+            for (slot, value) in self.reconfigurations.iter().filter(|(slot, _)| *slot >= to) {
+                self.eras.apply_decided(*slot, value);
             }
         }
         self.trim(to);
@@ -310,7 +324,7 @@ impl Learner {
         self.hollow = true;
         if to > self.decided_to {
             self.decided_to = to;
-            self.changes.clear();
+            self.reconfigurations.clear();
             self.pass_gaps();
         }
         self.trim(to);
@@ -334,12 +348,12 @@ impl Learner {
     /// Sets the first slot that was decided in this process and whose value cannot be read back;
     /// `None` if every value can be read back.
     pub fn set_first_unreadable(&mut self, first: Option<Slot>) {
-        self.missing = first;
+        self.first_unreadable = first;
     }
 
     /// [here-1] Sets whether bytes of streams may be missing on this node.
-    pub fn lack(&mut self, lacking: bool) {
-        self.lacking = lacking;
+    pub fn set_lacks_stream_bytes(&mut self, lacking: bool) {
+        self.lacks_stream_bytes = lacking;
     }
 
     /// [disk-8] Returns whether every value that this node has ever decided is readable.
@@ -348,22 +362,22 @@ impl Learner {
     /// slots, but it does not answer a 1A for lost slots and does not campaign, because it could
     /// not report the values of slots that perhaps no other node knows to be decided. Missing bytes
     /// of streams do not matter, because the descriptors are the values ([here-3]).
-    pub fn is_whole(&self) -> bool {
-        self.lost_slots.is_empty() && self.missing.is_none()
+    pub fn is_all_readable(&self) -> bool {
+        self.lost_slots.is_empty() && self.first_unreadable.is_none()
     }
 
     /// Returns the end of the decided slots whose values can be read back, even if bytes of streams
     /// are missing.
-    pub fn knows_to(&self) -> Slot {
-        let first = self.missing.unwrap_or(self.decided_to);
+    pub fn readable_to(&self) -> Slot {
+        let first = self.first_unreadable.unwrap_or(self.decided_to);
         first.min(self.decided_to)
     }
 
     /// [catch-1] Returns the end of the decided slots that this node can supply to others, bytes
     /// included. Returns [`Slot::FIRST`] while bytes are missing ([here-1]).
     pub fn holds_to(&self) -> Slot {
-        let most = if self.lacking { Slot::FIRST } else { self.decided_to };
-        self.knows_to().min(most)
+        let most = if self.lacks_stream_bytes { Slot::FIRST } else { self.decided_to };
+        self.readable_to().min(most)
     }
 
     /// [disk-8] Marks the slots of `range` as lost if an earlier process decided them and this one
@@ -391,10 +405,10 @@ impl Learner {
     /// ([trim-1]).
     fn note_change(&mut self, slot: Slot, value: &Value) {
         if matches!(value, Value::Reconfigure { .. }) {
-            self.changes.push((slot, *value));
+            self.reconfigurations.push((slot, *value));
         }
         if !self.hollow {
-            self.eras.decide(slot, value);
+            self.eras.apply_decided(slot, value);
         }
     }
 
@@ -422,12 +436,12 @@ impl Learner {
         acceptor: &Acceptor,
         each: &mut impl FnMut(SlotRange, Value),
     ) {
-        while self.eras.counts(tally.ballot) {
-            let mut quorum_to = tally.quorum_to(self.eras.current(), self.decided_to);
+        while self.eras.counts_ballot(tally.ballot) {
+            let mut quorum_to = tally.voted_by_quorum_to(self.eras.current(), self.decided_to);
             // [offload-11] Devices count only under the configuration of the ballot's own era.
             let same_era = self.eras.era() == tally.ballot.era;
             if same_era {
-                quorum_to = quorum_to.max(tally.device_counted.reaches(self.decided_to));
+                quorum_to = quorum_to.max(tally.device_counted.contiguous_end(self.decided_to));
             }
             if quorum_to <= self.decided_to {
                 return;
@@ -499,7 +513,7 @@ mod tests {
     fn run_of_votes_joins_an_earlier_run_of_its_member() {
         let members = [1, 2, 3].map(Member::first);
         let configuration =
-            Configuration::simple(members, Class::Durable).expect("three members are valid");
+            Configuration::majority_of(members, Class::Durable).expect("three members are valid");
         let ballot = Ballot::ZERO;
         let mut tally = Tally::new(ballot, Slot(1), 8);
         let checks: Vec<u64> = (0..6)
@@ -516,8 +530,8 @@ mod tests {
                 durable_to: Slot(to),
                 check: checks[usize::try_from(to - 2).expect("small")],
             };
-            assert_eq!(tally.vote(member, &vote, Class::Durable), Ok(()));
-            tally.quorum_to(&configuration, Slot(3))
+            assert_eq!(tally.add_vote(member, &vote, Class::Durable), Ok(()));
+            tally.voted_by_quorum_to(&configuration, Slot(3))
         };
         assert_eq!(votes(members[0], 1, 7), Slot(3));
         assert_eq!(votes(members[2], 3, 4), Slot(4));
@@ -529,10 +543,10 @@ mod tests {
 
     fn changed(times: u32) -> Eras {
         let members = [1, 2, 3].map(Member::first);
-        let founding = Configuration::simple(members, Class::Durable).expect("three members");
+        let founding = Configuration::majority_of(members, Class::Durable).expect("three members");
         let mut eras = Eras::founded(founding);
         for era in 0..times {
-            eras.decide(Slot(u64::from(era) + 1), &change(era));
+            eras.apply_decided(Slot(u64::from(era) + 1), &change(era));
         }
         eras
     }
@@ -563,7 +577,7 @@ mod tests {
         learner.install(Slot(22), changed(3));
         assert_eq!(learner.decided_to(), Slot(30));
         assert_eq!((learner.eras().era(), learner.eras().era_start()), (Era(4), Slot(26)));
-        assert!(learner.is_whole());
+        assert!(learner.is_all_readable());
     }
 
     /// Values that cannot be read back are not held until a snapshot covers them or they are
@@ -576,13 +590,13 @@ mod tests {
         assert_eq!(learner.holds_to(), Slot(4));
         learner.trim(Slot(6));
         assert_eq!(learner.holds_to(), Slot(6));
-        assert!(!learner.is_whole());
+        assert!(!learner.is_all_readable());
         learner.set_first_unreadable(None);
-        assert_eq!((learner.holds_to(), learner.is_whole()), (Slot(9), true));
+        assert_eq!((learner.holds_to(), learner.is_all_readable()), (Slot(9), true));
         // [here-1] [here-3] Missing bytes are independent of that, and a trim does not supply them.
-        learner.lack(true);
+        learner.set_lacks_stream_bytes(true);
         learner.trim(Slot(7));
-        assert_eq!((learner.holds_to(), learner.knows_to()), (Slot::FIRST, Slot(9)));
-        assert!(learner.is_whole());
+        assert_eq!((learner.holds_to(), learner.readable_to()), (Slot::FIRST, Slot(9)));
+        assert!(learner.is_all_readable());
     }
 }

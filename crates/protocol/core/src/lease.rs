@@ -18,7 +18,7 @@ use crate::{
 
 /// Rules for granting and counting leases. All nodes of a group use the same rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Leases {
+pub struct LeaseRules {
     /// Time for which a grant binds an acceptor, counted from receipt, in microseconds.
     pub duration_us: u64,
     /// Maximum clock drift in either direction, in parts per million.
@@ -28,29 +28,29 @@ pub struct Leases {
 }
 
 /// Number of parts in a whole, for rates in parts per million.
-const WHOLE_PPM: u64 = 1_000_000;
+const PPM_WHOLE: u64 = 1_000_000;
 
-impl Leases {
+impl LeaseRules {
     /// Creates rules under which a lease ends before the election timeout of any node, whatever its
     /// clock drift.
-    pub const fn below(election_min_ms: u64, drift_ppm: u64) -> Self {
-        let duration_us = elsewhere(election_min_ms.saturating_mul(1000), drift_ppm);
+    pub const fn within_election_timeout(election_min_ms: u64, drift_ppm: u64) -> Self {
+        let duration_us = remote_lease_us(election_min_ms.saturating_mul(1000), drift_ppm);
         Self { duration_us, drift_ppm, promises: true }
     }
 }
 
 /// Error allowance in microseconds for two clock readings in whole microseconds. Each reading may
 /// be up to one microsecond too high.
-const READINGS_US: u64 = 2;
+const CLOCK_ERROR_US: u64 = 2;
 
 /// Returns how long a leader may rely on a grant of `us` microseconds by another node, whose clock
 /// may be fast while the leader's is slow.
-pub const fn elsewhere(us: u64, drift_ppm: u64) -> u64 {
-    let drift_ppm = if drift_ppm < WHOLE_PPM { drift_ppm } else { WHOLE_PPM };
-    let scaled = us as u128 * (WHOLE_PPM - drift_ppm) as u128 / (WHOLE_PPM + drift_ppm) as u128;
+pub const fn remote_lease_us(us: u64, drift_ppm: u64) -> u64 {
+    let drift_ppm = if drift_ppm < PPM_WHOLE { drift_ppm } else { PPM_WHOLE };
+    let scaled = us as u128 * (PPM_WHOLE - drift_ppm) as u128 / (PPM_WHOLE + drift_ppm) as u128;
     #[expect(clippy::cast_possible_truncation, reason = "no more than `us`")]
     let scaled = scaled as u64;
-    scaled.saturating_sub(READINGS_US)
+    scaled.saturating_sub(CLOCK_ERROR_US)
 }
 
 /// The lease that a heartbeat requests, or the grant in its reply. All zero means no lease.
@@ -60,7 +60,7 @@ pub struct Lease {
     pub requested_at: Time,
     /// Duration in microseconds. A request with a time and a duration of zero releases earlier
     /// grants.
-    pub us: u64,
+    pub duration_us: u64,
 }
 
 /// A lease that this acceptor granted.
@@ -74,31 +74,31 @@ struct Grant {
 /// The acceptor's side of leases: the grant that it has made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Granter {
-    rules: Option<Leases>,
+    rules: Option<LeaseRules>,
     grant: Option<Grant>,
     /// Before this time, no vote is cast in a ballot above `voted`, because an earlier process may
     /// have made grants that the current process does not know of. Unlimited until the first clock
     /// reading.
     silent_until: Time,
     /// Highest ballot of the recovered votes. When they were cast, no grant withheld them.
-    voted: Ballot,
+    recovered_ballot: Ballot,
 }
 
 impl Granter {
     /// Creates the state of an acceptor that grants leases by `rules`, or none. An earlier process
     /// of this node may have granted a lease for `silent_us`, and last voted in ballot `voted`.
-    pub fn new(rules: Option<Leases>, silent_us: u64, voted: Ballot) -> Self {
+    pub fn new(rules: Option<LeaseRules>, silent_us: u64, voted: Ballot) -> Self {
         Self {
             rules,
             grant: None,
             silent_until: if silent_us > 0 { Time(u64::MAX) } else { Time(0) },
-            voted,
+            recovered_ballot: voted,
         }
     }
 
     /// Returns whether no lease can have been granted.
     pub fn is_unused(&self) -> bool {
-        *self == Self::new(None, 0, self.voted)
+        *self == Self::new(None, 0, self.recovered_ballot)
     }
 
     /// Handles the first reading of the clock. `silent_us` counts from then on.
@@ -111,7 +111,7 @@ impl Granter {
     /// Returns whether a vote in `ballot` must be withheld at `now`.
     pub fn withholds_vote(&self, now: Time, ballot: Ballot) -> bool {
         let other = |grant: Grant| now < grant.until && grant.ballot.node != ballot.node;
-        let silent = now < self.silent_until && ballot > self.voted;
+        let silent = now < self.silent_until && ballot > self.recovered_ballot;
         silent || self.grant.is_some_and(other)
     }
 
@@ -139,7 +139,7 @@ impl Granter {
     /// Responds to a request by the leader of `ballot`, given that no higher ballot has been
     /// promised. `now` must be read after the request has been received.
     pub fn grant_lease(&mut self, now: Time, ballot: Ballot, question: Lease) -> Lease {
-        if question.us == 0 {
+        if question.duration_us == 0 {
             self.release_grants(ballot, question.requested_at);
             return Lease::default();
         }
@@ -150,7 +150,7 @@ impl Granter {
         if live.is_some_and(|grant| grant.ballot.node != ballot.node) {
             return Lease::default();
         }
-        let us = question.us.min(rules.duration_us);
+        let us = question.duration_us.min(rules.duration_us);
         // Requests may be reordered, so an earlier one does not shorten a grant.
         let grant =
             live.unwrap_or(Grant { ballot, requested_at: question.requested_at, until: Time(0) });
@@ -160,7 +160,7 @@ impl Granter {
             requested_at: newest.1,
             until: grant.until.max(now.plus_us(us)),
         });
-        Lease { us, ..question }
+        Lease { duration_us: us, ..question }
     }
 
     /// Releases the grants requested in `ballot` no later than `asked_at`, and those of earlier
@@ -180,22 +180,22 @@ impl Granter {
 /// The leader's side of leases: the grants that members made to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
-    rules: Option<Leases>,
+    rules: Option<LeaseRules>,
     /// Ballot in which the grants were requested.
     ballot: Ballot,
     /// Grants that were requested at or before this time do not count.
-    ended_at: Time,
+    grants_void_until: Time,
     grants: Vec<(Member, Time)>,
 }
 
 impl Holder {
     /// Creates a leader's state without grants.
-    pub fn new(rules: Option<Leases>) -> Self {
-        Self { rules, ballot: Ballot::ZERO, ended_at: Time(0), grants: Vec::new() }
+    pub fn new(rules: Option<LeaseRules>) -> Self {
+        Self { rules, ballot: Ballot::ZERO, grants_void_until: Time(0), grants: Vec::new() }
     }
 
     /// Returns whether leases are enabled.
-    pub fn is_on(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.rules.is_some()
     }
 
@@ -206,25 +206,25 @@ impl Holder {
             return Lease::default();
         };
         if !wanted {
-            self.ended_at = self.ended_at.max(now);
+            self.grants_void_until = self.grants_void_until.max(now);
             self.grants.clear();
-        } else if now <= self.ended_at {
+        } else if now <= self.grants_void_until {
             return Lease::default();
         }
-        Lease { requested_at: now, us: if wanted { rules.duration_us } else { 0 } }
+        Lease { requested_at: now, duration_us: if wanted { rules.duration_us } else { 0 } }
     }
 
     /// Records a member's grant of a request in `ballot`.
-    pub fn granted(&mut self, ballot: Ballot, by: Member, lease: Lease) {
+    pub fn record_grant(&mut self, ballot: Ballot, by: Member, lease: Lease) {
         let Some(rules) = self.rules else { return };
-        if lease.us == 0 || lease.requested_at <= self.ended_at {
+        if lease.duration_us == 0 || lease.requested_at <= self.grants_void_until {
             return;
         }
         if self.ballot != ballot {
             self.ballot = ballot;
             self.grants.clear();
         }
-        let until = lease.requested_at.plus_us(elsewhere(lease.us, rules.drift_ppm));
+        let until = lease.requested_at.plus_us(remote_lease_us(lease.duration_us, rules.drift_ppm));
         match self.grants.iter().position(|(member, _)| *member == by) {
             Some(at) => self.grants[at].1 = until.max(self.grants[at].1),
             None if self.grants.len() < PEERS_MAX => self.grants.push((by, until)),
@@ -244,27 +244,27 @@ mod tests {
     use super::*;
     use crate::{ballot::Era, node_id::NodeId};
 
-    const RULES: Leases = Leases { duration_us: 1000, drift_ppm: 100_000, promises: false };
+    const RULES: LeaseRules = LeaseRules { duration_us: 1000, drift_ppm: 100_000, promises: false };
 
     fn ballot(round: u32, node: u32) -> Ballot {
         Ballot { era: Era(0), round, node: NodeId(node) }
     }
 
     fn question(asked_at: u64) -> Lease {
-        Lease { requested_at: Time(asked_at), us: 1000 }
+        Lease { requested_at: Time(asked_at), duration_us: 1000 }
     }
 
     /// [read-4] The leader allows for the drift of both clocks: its own may be slow while the
     /// granter's is fast.
     #[test]
     fn leader_allows_for_the_drift_of_both_clocks() {
-        assert_eq!(elsewhere(1100, 100_000), 900 - READINGS_US);
-        assert_eq!(elsewhere(u64::MAX, 0), u64::MAX - READINGS_US);
-        assert_eq!(elsewhere(1000, 2_000_000), 0, "a bound that bounds nothing");
-        let leases = Leases::below(100, 10_000);
+        assert_eq!(remote_lease_us(1100, 100_000), 900 - CLOCK_ERROR_US);
+        assert_eq!(remote_lease_us(u64::MAX, 0), u64::MAX - CLOCK_ERROR_US);
+        assert_eq!(remote_lease_us(1000, 2_000_000), 0, "a bound that bounds nothing");
+        let leases = LeaseRules::within_election_timeout(100, 10_000);
         assert_eq!(leases.duration_us, 98_017);
         let mut holder = Holder::new(Some(RULES));
-        holder.granted(ballot(1, 1), Member::first(2), question(5000));
+        holder.record_grant(ballot(1, 1), Member::first(2), question(5000));
         let holds = |at| holder.is_valid(ballot(1, 1), Member::first(2), Time(at));
         assert!(holds(5815) && !holds(5816));
         assert!(!holder.is_valid(ballot(2, 1), Member::first(2), Time(5001)));
@@ -291,7 +291,7 @@ mod tests {
     /// A release of a lease may arrive late. It applies only to leases requested before it.
     #[test]
     fn release_ends_only_leases_requested_before_it() {
-        let release = |at| Lease { requested_at: Time(at), us: 0 };
+        let release = |at| Lease { requested_at: Time(at), duration_us: 0 };
         let mut granter = Granter::new(Some(RULES), 0, Ballot::ZERO);
         granter.grant_lease(Time(50), ballot(1, 1), question(40));
         granter.grant_lease(Time(60), ballot(1, 1), release(39));
@@ -303,7 +303,7 @@ mod tests {
         let mut holder = Holder::new(Some(RULES));
         assert_eq!(holder.next_request(Time(40), true), question(40));
         assert_eq!(holder.next_request(Time(41), false), release(41));
-        holder.granted(ballot(1, 1), Member::first(2), question(40));
+        holder.record_grant(ballot(1, 1), Member::first(2), question(40));
         assert!(!holder.is_valid(ballot(1, 1), Member::first(2), Time(42)));
         assert_eq!(holder.next_request(Time(41), true), Lease::default(), "not later");
         assert_eq!(holder.next_request(Time(42), true), question(42));

@@ -36,7 +36,7 @@
 //! 3. **Liveness**: [`election`], [`flow`], [`auxiliaries`], [`ring`] with [`laying`] (the route
 //!    of votes), [`catchup`], [`reads`], [`transfer`], [`waiting`], [`offload`] (phase 2 in devices).
 //! 4. [`node`]: joins them: the spine, which orders commands, and its wings
-//!    (`docs/spec/structure.md`).
+//!    (`docs/spec/declare_structure.md`).
 //! 5. `tests/testdata/*.txt`: exchanges between nodes, one story per file.
 //!
 //! Rule ids such as [p2-1] refer to `docs/spec/protocol.md`; `docs/spec/divergences.md` lists those

@@ -17,7 +17,7 @@ use crate::{
 pub struct LostSlots {
     ranges: VecDeque<SlotRange>,
     /// Reconfigurations that the log holds after the first lost slot.
-    changes: VecDeque<(Slot, Value)>,
+    reconfigurations: VecDeque<(Slot, Value)>,
     /// Every slot below this one was once decided on this node.
     end: Slot,
 }
@@ -28,7 +28,11 @@ impl LostSlots {
     pub fn new(ranges: Vec<SlotRange>, changes: Vec<(Slot, Value)>, end: Slot) -> Self {
         let first = ranges.first().map_or(end, |range| range.from);
         let behind = |(slot, _): &(Slot, Value)| *slot >= first;
-        Self { changes: changes.into_iter().filter(behind).collect(), ranges: ranges.into(), end }
+        Self {
+            reconfigurations: changes.into_iter().filter(behind).collect(),
+            ranges: ranges.into(),
+            end,
+        }
     }
 
     /// Adds lost slots.
@@ -71,7 +75,9 @@ impl LostSlots {
         let mut known_to = decided_to;
         while self.ranges.pop_front_if(|range| range.to <= known_to).is_some() {
             let next = self.ranges.front().map_or(self.end, |range| range.from);
-            while let Some((slot, value)) = self.changes.pop_front_if(|(slot, _)| *slot < next) {
+            while let Some((slot, value)) =
+                self.reconfigurations.pop_front_if(|(slot, _)| *slot < next)
+            {
                 if slot >= known_to {
                     each(slot, &value);
                 }

@@ -40,7 +40,7 @@ use crate::{
 
 /// Request: "Have you voted in this ballot for every slot of your run below `to`, with this sum?"
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Question {
+pub struct EarlyVotesQuery {
     /// Ballot in which the receiver should have voted.
     pub ballot: Ballot,
     /// End of the requested slots, exclusive.
@@ -407,7 +407,7 @@ pub enum Message {
     },
     /// Request to notify the sender when the receiver has cast the same votes, whether or not on
     /// stable storage ([less-1]).
-    EarlyRequest(Question),
+    EarlyRequest(EarlyVotesQuery),
     /// The sender has voted for these slots, at least in memory. This is not a vote and counts only
     /// for the waiting client.
     EarlyReply {

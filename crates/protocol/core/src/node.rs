@@ -6,7 +6,7 @@
 //! node, `reading` serves linearizable reads, `acks` answers clients earlier or later than the
 //! group's class does, `handover` hands leadership over. `recovered` is a node's initial state.
 //!
-//! `docs/spec/structure.md` defines which part owns which state, and explains the order of a step.
+//! `docs/spec/declare_structure.md` defines which part owns which state, and explains the order of a step.
 
 mod acks;
 mod auxiliary;
@@ -30,7 +30,7 @@ use crate::{
     dice::mix,
     effect::{Alarm, Effect, Effects},
     explanation::BallotEnd,
-    fence::Begin,
+    fence::RunBegin,
     input::Input,
     message::Message,
     node_id::Member,
@@ -77,17 +77,17 @@ impl Node {
     pub fn step(&mut self, now: Time, input: Input, effects: &mut Effects) {
         self.spine.begin_step();
         match input {
-            Input::Message { from, message, held } => {
+            Input::Message { from, message, bytes_held: held } => {
                 self.on_message(now, from, message, held, effects);
             }
             Input::Propose { value, slots } => self.on_propose(now, value, slots, effects),
-            Input::Held { value, range } => self.spine.bytes_arrived(&value, range),
+            Input::BytesHeld { value, range } => self.spine.mark_bytes_present(&value, range),
             Input::Persisted(seq) => self.on_persisted(seq),
             Input::StorageFailed => self.on_storage_failed(now, effects),
             Input::Fitness(fitness) => self.on_fitness(now, fitness, effects),
-            Input::Lost(range) => self.on_lost(range),
-            Input::Missing(first) => self.spine.set_first_unreadable(first),
-            Input::Lacking(lacking) => self.spine.lack(lacking),
+            Input::SlotsLost(range) => self.on_lost(range),
+            Input::FirstUnreadable(first) => self.spine.set_first_unreadable(first),
+            Input::StreamBytesLacking(lacking) => self.spine.set_lacks_stream_bytes(lacking),
             Input::FoundNowhere => self.on_found_nowhere(now, effects),
             Input::Installed { to, eras } => self.on_installed(now, to, eras, effects),
             Input::Trimmed(log_start) => self.on_trimmed(log_start),
@@ -95,13 +95,13 @@ impl Node {
             Input::Connected(member) => self.on_connected(now, member, effects),
             Input::Disconnected(node) => self.on_disconnected(now, node, effects),
             Input::Read(token) => self.on_read(now, token, effects),
-            Input::Last { to } => self.acks.await_durable(to),
-            Input::Early { ballot, to } => self.acks.await_early(ballot, to),
-            Input::Transfer { to } => self.on_transfer_wanted(now, to, effects),
+            Input::AwaitDurable { to } => self.acks.await_durable(to),
+            Input::AwaitEarlyVotes { ballot, to } => self.acks.await_early(ballot, to),
+            Input::Transfer { to } => self.on_transfer_request(now, to, effects),
             Input::Route(wish) => self.on_route(now, wish),
             Input::Offload { cells } => self.on_offload(cells, effects),
             Input::Device(word) => self.on_device_report(now, word, effects),
-            Input::Late { us } => self.on_late(now, us),
+            Input::LateTurn { delay_us: us } => self.on_late_turn(now, us),
             Input::Tick => self.on_tick(now, effects),
         }
         self.settle(now, effects);
@@ -131,7 +131,7 @@ impl Node {
             }
             Message::RingVote(vote) => self.on_ring_vote(now, &vote, effects),
             Message::Arm { ballot, slot, prefix } => {
-                let begin = Begin { ballot, slot, prefix };
+                let begin = RunBegin { ballot, slot, prefix };
                 self.on_arm(now, from.node, begin, effects);
             }
             Message::Armed { ballot, floor } => self.on_armed(from, ballot, floor),
@@ -165,18 +165,18 @@ impl Node {
 
     /// Takes every action that the current input has made possible. The order of the calls matters.
     fn settle(&mut self, now: Time, effects: &mut Effects) {
-        self.make_waiting_promise(now, effects);
+        self.make_deferred_promise(now, effects);
         self.vote_waiting(now, effects);
         self.release(now, effects);
         while self.advance_phase1(now, effects) {
             self.release(now, effects);
         }
         self.decide_counted(now, effects);
-        self.follow_counted(effects);
+        self.decide_device_counted(effects);
         self.follow_roles(now, effects);
-        self.speak_up(effects);
+        self.report_silent_votes(effects);
         self.update_ring(now, effects);
-        self.pass_on(now, effects);
+        self.send_ring_messages(now, effects);
         self.move_on(now, effects);
         self.allow_more_slots(effects);
         self.raise_device_floor(effects);
@@ -192,11 +192,11 @@ impl Node {
     /// Notifies the caller of changes in this node's role and in its next wake-up time.
     fn notify_caller(&mut self, effects: &mut Effects) {
         let (role, leader) = (self.role(), self.spine.election().leader_ballot());
-        if self.last_notified.is_news(role, leader) {
+        if self.last_notified.record_role(role, leader) {
             effects.push(Effect::Role { role, leader });
         }
         let wake = self.wake_at();
-        if self.last_notified.is_other_time(wake) {
+        if self.last_notified.record_wake_at(wake) {
             effects.push(Effect::WakeAt(wake));
         }
     }
@@ -209,12 +209,12 @@ impl Node {
     fn on_storage_failed(&mut self, now: Time, effects: &mut Effects) {
         let led = self.spine.storage_failed();
         // [offload-8] Votes that the device casts from now on could not be recorded.
-        self.fence_off(effects);
+        self.fence_device(effects);
         self.step_down(now, BallotEnd::StorageFailed, effects);
         if let Some(ballot) = led {
             // [live-4] The next leader can finish what this one could not, and should not have to
             // wait for a timeout.
-            self.lead_on(ballot, effects);
+            self.regain_leadership(ballot, effects);
         }
     }
 }

@@ -59,10 +59,10 @@ impl NodeSet {
             self.len += 1;
             return true;
         }
-        self.insert_between(node)
+        self.insert_sorted(node)
     }
 
-    fn insert_between(&mut self, node: NodeId) -> bool {
+    fn insert_sorted(&mut self, node: NodeId) -> bool {
         let at = match self.as_slice().binary_search(&node) {
             Ok(_) => return true,
             Err(_) if self.is_full() => return false,

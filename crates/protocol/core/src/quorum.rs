@@ -78,7 +78,7 @@ pub enum Phase {
 
 /// Members that voted, as the input to a quorum rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Voting {
+pub struct VotingMembers {
     /// Members that voted.
     pub set: MemberSet,
     /// Total weight of the members that voted.
@@ -112,7 +112,7 @@ impl QuorumRule {
     }
 
     /// Encodes the rule as its kind and two numbers.
-    pub const fn words(self) -> [u32; 3] {
+    pub const fn to_words(self) -> [u32; 3] {
         match self {
             Self::Majority => [0, 0, 0],
             Self::Flexible { phase1, phase2 } => [1, phase1, phase2],
@@ -131,8 +131,8 @@ impl QuorumRule {
     }
 
     /// Returns whether these votes form a quorum for `phase`.
-    pub fn satisfied(self, phase: Phase, voting: Voting) -> bool {
-        let Voting { set, weight, weight_all, members } = voting;
+    pub fn satisfied(self, phase: Phase, voting: VotingMembers) -> bool {
+        let VotingMembers { set, weight, weight_all, members } = voting;
         match self {
             Self::Majority => weight * 2 > weight_all,
             Self::Flexible { phase1, phase2 } => {

@@ -12,7 +12,7 @@ use crate::{
 
 /// Maximum number of reads that wait at a leader, from its own clients and from followers. One read
 /// of a follower may stand for many.
-pub const GATHERED_MAX: usize = 1024;
+pub const WAITING_READS_MAX: usize = 1024;
 
 /// A reader that waits for a read index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,9 +29,9 @@ pub struct Reads {
     /// Number of the last round that was started. Rounds of the same ballot never share a number.
     round: u64,
     /// Reads that the current round confirms, each with its index.
-    confirming: Vec<(Reader, Slot)>,
+    confirming_reads: Vec<(Reader, Slot)>,
     /// Reads that arrived since the current round started.
-    gathering: Vec<(Reader, Slot)>,
+    gathered_reads: Vec<(Reader, Slot)>,
     /// Members that have confirmed "promised ≤ b" in the current round.
     confirmed_by: Vec<Member>,
 }
@@ -40,9 +40,9 @@ impl Reads {
     /// Adds a read. `slot` is one past the last proposed slot ([read-1]). Returns `false` if too
     /// many reads wait.
     pub fn add_read(&mut self, reader: Reader, slot: Slot) -> bool {
-        let room = self.gathering.len() < GATHERED_MAX;
+        let room = self.gathered_reads.len() < WAITING_READS_MAX;
         if room {
-            self.gathering.push((reader, slot));
+            self.gathered_reads.push((reader, slot));
         }
         room
     }
@@ -50,10 +50,10 @@ impl Reads {
     /// Starts a round if reads wait and no round is in progress, and returns its number. Heartbeats
     /// sent from now on carry the number ([read-2]).
     pub fn start_round(&mut self, own: Member) -> Option<u64> {
-        if !self.confirming.is_empty() || self.gathering.is_empty() {
+        if !self.confirming_reads.is_empty() || self.gathered_reads.is_empty() {
             return None;
         }
-        core::mem::swap(&mut self.confirming, &mut self.gathering);
+        core::mem::swap(&mut self.confirming_reads, &mut self.gathered_reads);
         self.confirmed_by.clear();
         self.confirmed_by.push(own);
         self.round += 1;
@@ -62,7 +62,7 @@ impl Reads {
 
     /// Returns the number of the current round; 0 if there is none.
     pub fn round(&self) -> u64 {
-        if self.confirming.is_empty() { 0 } else { self.round }
+        if self.confirming_reads.is_empty() { 0 } else { self.round }
     }
 
     /// Records that a member confirmed a round.
@@ -81,7 +81,7 @@ impl Reads {
     /// Ends the confirmed round, and returns its reads and their indexes.
     pub fn finish_round(&mut self) -> impl Iterator<Item = (Reader, Slot)> + '_ {
         self.confirmed_by.clear();
-        self.confirming.drain(..)
+        self.confirming_reads.drain(..)
     }
 
     /// Restarts the reads after the leader has moved to another ballot of its own and has proposed
@@ -90,8 +90,8 @@ impl Reads {
     /// was known when the read arrived.
     pub fn restart(&mut self, slot: Slot) {
         self.confirmed_by.clear();
-        self.gathering.append(&mut self.confirming);
-        for (_, index) in &mut self.gathering {
+        self.gathered_reads.append(&mut self.confirming_reads);
+        for (_, index) in &mut self.gathered_reads {
             *index = slot.max(*index);
         }
     }
@@ -99,7 +99,10 @@ impl Reads {
     /// Removes and returns all readers, because this node no longer leads.
     pub fn fail(&mut self) -> impl Iterator<Item = Reader> + '_ {
         self.confirmed_by.clear();
-        self.confirming.drain(..).chain(self.gathering.drain(..)).map(|(reader, _)| reader)
+        self.confirming_reads
+            .drain(..)
+            .chain(self.gathered_reads.drain(..))
+            .map(|(reader, _)| reader)
     }
 }
 
@@ -107,11 +110,11 @@ impl Reads {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReadRequests {
     last_id: u64,
-    open: Vec<Question>,
+    open: Vec<PendingRequest>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Question {
+struct PendingRequest {
     id: u64,
     token: ReadToken,
     requested_at: Time,
@@ -132,16 +135,16 @@ impl ReadRequests {
 
     /// Adds a request to the leader and returns its id; `None` if too many are outstanding.
     pub fn add_request(&mut self, now: Time, token: ReadToken) -> Option<u64> {
-        if self.open.len() >= GATHERED_MAX {
+        if self.open.len() >= WAITING_READS_MAX {
             return None;
         }
         self.last_id = self.last_id.wrapping_add(1);
-        self.open.push(Question { id: self.last_id, token, requested_at: now });
+        self.open.push(PendingRequest { id: self.last_id, token, requested_at: now });
         Some(self.last_id)
     }
 
     /// Removes and returns the read whose request the leader answered.
-    pub fn answered(&mut self, id: u64) -> Option<ReadToken> {
+    pub fn take_answered(&mut self, id: u64) -> Option<ReadToken> {
         let at = self.open.iter().position(|open| open.id == id)?;
         Some(self.open.remove(at).token)
     }
@@ -153,7 +156,7 @@ impl ReadRequests {
 
     /// Removes and returns the oldest read if it has waited for `patience_us`, because its request
     /// or the reply was lost.
-    pub fn overdue(&mut self, now: Time, patience_us: u64) -> Option<ReadToken> {
+    pub fn take_overdue(&mut self, now: Time, patience_us: u64) -> Option<ReadToken> {
         let first = self.open.first()?;
         (now.since_us(first.requested_at) > patience_us).then(|| self.open.remove(0).token)
     }

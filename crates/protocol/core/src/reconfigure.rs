@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::{
     ballot::{Ballot, Era},
-    configuration::{Change, Configuration, Invalid},
+    configuration::{Change, Configuration, InvalidConfiguration},
     node_id::{Incarnation, Member, NodeId},
     slot::Slot,
     value::Value,
@@ -29,7 +29,7 @@ pub struct Eras {
     era_start: Slot,
     current: Configuration,
     previous: Option<Configuration>,
-    ids: Vec<Identity>,
+    identities: Vec<Identity>,
 }
 
 impl Eras {
@@ -46,7 +46,7 @@ impl Eras {
         Self {
             era: Era(0),
             era_start: Slot::FIRST,
-            ids: members.map(|voter| identity(voter.member)).collect(),
+            identities: members.map(|voter| identity(voter.member)).collect(),
             current: founding,
             previous: None,
         }
@@ -60,12 +60,12 @@ impl Eras {
         current: Configuration,
         previous: Option<Configuration>,
         ids: Vec<Identity>,
-    ) -> Result<Self, Invalid> {
+    ) -> Result<Self, InvalidConfiguration> {
         let first = era == Era(0);
         let begun = previous.is_none() == first && (since == Slot::FIRST) == first;
         let class = previous.as_ref().is_none_or(|previous| previous.class() == current.class());
         let in_order = ids.windows(2).all(|pair| pair[0].node < pair[1].node);
-        let eras = Self { era, era_start: since, current, previous, ids };
+        let eras = Self { era, era_start: since, current, previous, identities: ids };
         let known = |member: Member| {
             let identity = eras.identity(member.node);
             identity.is_some_and(|id| id.incarnation >= member.incarnation && !id.is_removed)
@@ -74,7 +74,7 @@ impl Eras {
         if begun && class && in_order && since >= Slot::FIRST && members_known {
             Ok(eras)
         } else {
-            Err(Invalid::Eras)
+            Err(InvalidConfiguration::Eras)
         }
     }
 
@@ -99,18 +99,18 @@ impl Eras {
     }
 
     /// Returns every node that ever had weight or was removed, sorted by id ([member-1]).
-    pub fn ids(&self) -> &[Identity] {
-        &self.ids
+    pub fn identities(&self) -> &[Identity] {
+        &self.identities
     }
 
     /// Returns the permanent record of a node; `None` if it never had weight and was not removed.
     pub fn identity(&self, node: NodeId) -> Option<&Identity> {
-        let at = self.ids.binary_search_by_key(&node, |id| id.node).ok()?;
-        Some(&self.ids[at])
+        let at = self.identities.binary_search_by_key(&node, |id| id.node).ok()?;
+        Some(&self.identities[at])
     }
 
     /// Returns C(era) if `era` is the current or the previous one.
-    pub fn of(&self, era: Era) -> Option<&Configuration> {
+    pub fn configuration_of(&self, era: Era) -> Option<&Configuration> {
         if era == self.era {
             Some(&self.current)
         } else if era.next() == self.era {
@@ -122,27 +122,29 @@ impl Eras {
 
     /// [era-5] Returns whether votes in this ballot count for the first undecided slot. Votes in
     /// other ballots do not; [era-7] shows why that is enough.
-    pub fn counts(&self, ballot: Ballot) -> bool {
+    pub fn counts_ballot(&self, ballot: Ballot) -> bool {
         ballot.era == self.era || ballot.era.next() == self.era
     }
 
     /// Returns the configuration after `change`, if it is valid in the current era ([era-4],
     /// [member-1]).
-    pub fn changed(&self, change: Change) -> Result<Configuration, Invalid> {
+    pub fn after_change(&self, change: Change) -> Result<Configuration, InvalidConfiguration> {
         let identity = |node| self.identity(node).copied();
         match change {
             Change::Increment(member) if self.current.position(member).is_none() => {
                 match identity(member.node) {
-                    Some(id) if id.is_removed => return Err(Invalid::Spent(member.node)),
+                    Some(id) if id.is_removed => {
+                        return Err(InvalidConfiguration::Removed(member.node));
+                    }
                     // A later incarnation had weight, so this one may have forgotten votes.
                     Some(id) if id.incarnation > member.incarnation => {
-                        return Err(Invalid::Forgotten(member));
+                        return Err(InvalidConfiguration::OutdatedIncarnation(member));
                     }
                     Some(_) | None => {}
                 }
             }
             Change::Remove(node) if identity(node).is_some_and(|id| id.is_removed) => {
-                return Err(Invalid::Spent(node));
+                return Err(InvalidConfiguration::Removed(node));
             }
             Change::Increment(_)
             | Change::Decrement(_)
@@ -152,19 +154,19 @@ impl Eras {
             | Change::Role { .. }
             | Change::Rule(_) => {}
         }
-        self.current.changed(change)
+        self.current.after_change(change)
     }
 
     /// [era-2] Applies a value decided in `slot`, the first undecided slot. Returns whether a new
     /// era begins after it. A change that is invalid, or that names another era, is a no-op.
-    pub fn decide(&mut self, slot: Slot, value: &Value) -> bool {
+    pub fn apply_decided(&mut self, slot: Slot, value: &Value) -> bool {
         let Value::Reconfigure { era, change } = *value else {
             return false;
         };
         if era != self.era {
             return false;
         }
-        let Ok(next) = self.changed(change) else {
+        let Ok(next) = self.after_change(change) else {
             return false;
         };
         self.record_change(change);
@@ -185,13 +187,15 @@ impl Eras {
             | Change::Role { .. }
             | Change::Rule(_) => return,
         };
-        match self.ids.binary_search_by_key(&node, |id| id.node) {
+        match self.identities.binary_search_by_key(&node, |id| id.node) {
             Ok(at) => {
-                let known = &mut self.ids[at];
+                let known = &mut self.identities[at];
                 known.incarnation = known.incarnation.max(incarnation);
                 known.is_removed |= spent;
             }
-            Err(at) => self.ids.insert(at, Identity { node, incarnation, is_removed: spent }),
+            Err(at) => {
+                self.identities.insert(at, Identity { node, incarnation, is_removed: spent })
+            }
         }
     }
 }
@@ -200,7 +204,7 @@ impl Eras {
 /// ([snap-3]). Used by recovery.
 pub fn replay<'a>(mut base: Eras, decided: impl IntoIterator<Item = &'a (Slot, Value)>) -> Eras {
     for (slot, value) in decided {
-        base.decide(*slot, value);
+        base.apply_decided(*slot, value);
     }
     base
 }
@@ -216,12 +220,12 @@ mod tests {
 
     fn founded() -> Eras {
         let members = [1, 2, 3].map(Member::first);
-        Eras::founded(Configuration::simple(members, Class::Durable).expect("three members"))
+        Eras::founded(Configuration::majority_of(members, Class::Durable).expect("three members"))
     }
 
     fn decide(eras: &mut Eras, slot: u64, change: Change) -> bool {
         let era = eras.era();
-        eras.decide(Slot(slot), &Value::Reconfigure { era, change })
+        eras.apply_decided(Slot(slot), &Value::Reconfigure { era, change })
     }
 
     #[test]
@@ -231,7 +235,7 @@ mod tests {
         assert!(decide(&mut eras, 7, Change::Multiply(2)));
         assert_eq!((eras.era(), eras.era_start()), (Era(1), Slot(8)));
         let stale = Value::Reconfigure { era: Era(0), change: Change::Multiply(2) };
-        assert!(!eras.decide(Slot(9), &stale), "[era-2] it names era 0");
+        assert!(!eras.apply_decided(Slot(9), &stale), "[era-2] it names era 0");
         assert_eq!((eras.era(), eras.era_start()), (Era(1), Slot(8)));
     }
 
@@ -243,8 +247,8 @@ mod tests {
         assert!(decide(&mut eras, 2, Change::Increment(member(3, 2))), "a new incarnation");
         assert!(decide(&mut eras, 3, Change::Decrement(member(3, 2))));
         assert_eq!(
-            eras.changed(Change::Increment(member(3, 1))),
-            Err(Invalid::Forgotten(member(3, 1)))
+            eras.after_change(Change::Increment(member(3, 1))),
+            Err(InvalidConfiguration::OutdatedIncarnation(member(3, 1)))
         );
         assert!(!decide(&mut eras, 4, Change::Increment(member(3, 0))));
         assert!(
@@ -257,8 +261,8 @@ mod tests {
     #[test]
     fn removed_node_never_gets_weight_again() {
         let mut eras = founded();
-        let with_weight = eras.changed(Change::Remove(NodeId(3)));
-        assert_eq!(with_weight, Err(Invalid::HasWeight(NodeId(3))));
+        let with_weight = eras.after_change(Change::Remove(NodeId(3)));
+        assert_eq!(with_weight, Err(InvalidConfiguration::HasWeight(NodeId(3))));
         assert!(decide(&mut eras, 1, Change::Decrement(member(3, 0))));
         let before = eras.current().clone();
         assert!(decide(&mut eras, 2, Change::Remove(NodeId(3))));
@@ -266,7 +270,7 @@ mod tests {
         assert_eq!((eras.era(), eras.era_start()), (Era(2), Slot(3)));
         for incarnation in [0, 1, 9] {
             let change = Change::Increment(member(3, incarnation));
-            assert_eq!(eras.changed(change), Err(Invalid::Spent(NodeId(3))));
+            assert_eq!(eras.after_change(change), Err(InvalidConfiguration::Removed(NodeId(3))));
             assert!(!decide(&mut eras, 3, change));
         }
         assert!(!decide(&mut eras, 3, Change::Remove(NodeId(3))), "once");
@@ -286,15 +290,15 @@ mod tests {
             eras.era_start(),
             eras.current().clone(),
             eras.previous().cloned(),
-            eras.ids().to_vec(),
+            eras.identities().to_vec(),
         );
         assert_eq!(again, Ok(eras.clone()));
         let without = |era, since, previous: Option<&Configuration>, ids: &[Identity]| {
             let current = eras.current().clone();
             Eras::restored(era, since, current, previous.cloned(), ids.to_vec())
         };
-        let (previous, ids) = (eras.previous(), eras.ids());
-        let wrong = Err(Invalid::Eras);
+        let (previous, ids) = (eras.previous(), eras.identities());
+        let wrong = Err(InvalidConfiguration::Eras);
         assert_eq!(without(Era(2), Slot(6), None, ids), wrong);
         assert_eq!(without(Era(0), Slot(1), previous, ids), wrong);
         assert_eq!(without(Era(2), Slot(1), previous, ids), wrong);

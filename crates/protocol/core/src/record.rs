@@ -51,7 +51,7 @@ pub struct RecordSeq(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HardState {
     /// Highest of the node's own ballots that has been recorded ([`Record::Round`]).
-    pub spoken: Ballot,
+    pub last_used_ballot: Ballot,
     /// Highest ballot that the node has promised.
     pub promised: Ballot,
     /// Every slot below this one is decided. It is a lower bound after a restart ([decide-3]).

@@ -22,7 +22,7 @@ use crate::{
 pub const RING_MAX: usize = 16;
 /// Maximum time in microseconds that a member waits for its predecessor's vote, or for its own,
 /// before it sends the votes that it has ([ring-6]).
-pub const HOLD_US: u64 = 300;
+pub const VOTE_HOLD_US_MAX: u64 = 300;
 
 /// A message to send on the ring, and its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +30,9 @@ pub enum RelayAction {
     /// Send nothing now.
     Nothing,
     /// Send this node's vote directly to the leader.
-    Straight,
+    ToLeader,
     /// Send the received votes, together with this node's own, to this node.
-    Onward(NodeId),
+    Forward(NodeId),
 }
 
 /// A member's view of the ring: the ring that the leader announced, and the votes that pass through
@@ -46,7 +46,7 @@ pub struct Relay {
     member_votes: Vec<RingEntry>,
     /// End of the received votes that have not been forwarded. They are sent once this node's own
     /// vote reaches this slot.
-    goal: Option<Slot>,
+    own_vote_goal: Option<Slot>,
     /// This node's vote has grown since it was last sent.
     own_is_unsent: bool,
     /// Time since which a vote has been waiting to be sent.
@@ -62,7 +62,7 @@ impl Relay {
         }
         if ballot != self.ballot {
             self.member_votes.clear();
-            self.goal = None;
+            self.own_vote_goal = None;
         }
         self.ballot = ballot;
         self.number = number;
@@ -73,7 +73,7 @@ impl Relay {
 
     /// Returns whether votes in `ballot` travel along a ring that does not include this member,
     /// which then votes silently ([ring-8]).
-    pub fn spares(&self, ballot: Ballot, own: Member) -> bool {
+    pub fn bypasses(&self, ballot: Ballot, own: Member) -> bool {
         self.is_laid(ballot) && !self.members.contains(&own)
     }
 
@@ -115,7 +115,7 @@ impl Relay {
         if let Some(goal) = goal {
             // The first entry sets the goal. Otherwise, a member that always lags a little would
             // always wait.
-            self.goal.get_or_insert(goal);
+            self.own_vote_goal.get_or_insert(goal);
             self.waiting_since.get_or_insert(now);
         }
     }
@@ -123,44 +123,44 @@ impl Relay {
     /// [ring-6], [ring-7] Returns the action to take now, given that this node's vote extends to
     /// `own_to`. The caller sends the messages.
     pub fn next_action(&mut self, now: Time, own: Member, own_to: Slot) -> RelayAction {
-        if !self.own_is_unsent && self.goal.is_none() {
+        if !self.own_is_unsent && self.own_vote_goal.is_none() {
             return RelayAction::Nothing;
         }
         let place = self.members.iter().position(|member| *member == own);
-        let say = match (place, self.goal) {
+        let say = match (place, self.own_vote_goal) {
             // There is no ring, or this node is not a member of it, so received votes go to the
             // leader.
-            (None, Some(_)) => RelayAction::Onward(self.ballot.node),
-            (None, None) if self.members.is_empty() => RelayAction::Straight,
+            (None, Some(_)) => RelayAction::Forward(self.ballot.node),
+            (None, None) if self.members.is_empty() => RelayAction::ToLeader,
             (None, None) => RelayAction::Nothing,
             (Some(at), goal) => {
                 let covered = at == 0 || goal.is_some_and(|goal| own_to >= goal);
                 let overdue =
-                    self.waiting_since.is_some_and(|since| now.since_us(since) >= HOLD_US);
+                    self.waiting_since.is_some_and(|since| now.since_us(since) >= VOTE_HOLD_US_MAX);
                 let next = self.members.get(at + 1).map_or(self.ballot.node, |member| member.node);
                 match goal {
-                    _ if covered => RelayAction::Onward(next),
-                    Some(_) if overdue => RelayAction::Onward(next),
-                    None if overdue => RelayAction::Straight,
+                    _ if covered => RelayAction::Forward(next),
+                    Some(_) if overdue => RelayAction::Forward(next),
+                    None if overdue => RelayAction::ToLeader,
                     _ => return RelayAction::Nothing,
                 }
             }
         };
         self.own_is_unsent = false;
-        self.goal = None;
+        self.own_vote_goal = None;
         self.waiting_since = None;
         say
     }
 
     /// Returns the latest time at which [`Relay::next_action`] must be called.
     pub fn wake_at(&self) -> Option<Time> {
-        let waits = self.own_is_unsent || self.goal.is_some();
+        let waits = self.own_is_unsent || self.own_vote_goal.is_some();
         let since = self.waiting_since.filter(|_| waits && !self.members.is_empty());
-        since.map(|since| since.plus_us(HOLD_US))
+        since.map(|since| since.plus_us(VOTE_HOLD_US_MAX))
     }
 
     /// Returns the votes that other members released, unchanged.
-    pub fn bundle(&self) -> RingVote {
+    pub fn received_votes(&self) -> RingVote {
         RingVote { ballot: self.ballot, entries: self.member_votes.clone() }
     }
 }

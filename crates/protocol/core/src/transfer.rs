@@ -8,7 +8,7 @@ use crate::{node_id::NodeId, time::Time};
 
 /// Stage of a transfer, with the time that bounds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stage {
+pub enum TransferStage {
     /// The target is not close, or did not catch up. Proposals continue, and the next attempt
     /// starts no earlier than this time.
     Waiting(Time),
@@ -23,11 +23,11 @@ pub enum Stage {
 
 /// Durations that limit the stages of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct TransferBounds {
     /// Maximum pause of proposals before the transfer message, and again after it, in microseconds.
-    pub hold_us: u64,
+    pub pause_max_us: u64,
     /// Minimum time between two pauses that let the target catch up, in microseconds.
-    pub rest_us: u64,
+    pub pause_interval_min_us: u64,
     /// Interval between checks while the target is not close, in microseconds.
     pub check_interval_us: u64,
 }
@@ -39,7 +39,7 @@ pub struct Transfer {
     pub target: NodeId,
     /// Time at which the old leader gives up the transfer and continues.
     pub deadline: Time,
-    stage: Stage,
+    stage: TransferStage,
     /// Time since which this leader cannot continue, because too many members have promised the
     /// target's ballot.
     campaign_seen: Option<Time>,
@@ -48,41 +48,44 @@ pub struct Transfer {
 impl Transfer {
     /// Starts a transfer.
     pub fn new(target: NodeId, now: Time, deadline: Time) -> Self {
-        Self { target, deadline, stage: Stage::Waiting(now), campaign_seen: None }
+        Self { target, deadline, stage: TransferStage::Waiting(now), campaign_seen: None }
     }
 
     /// Returns whether the leader pauses its proposals.
-    pub fn holds_back(&self) -> bool {
-        matches!(self.stage, Stage::Closing(_) | Stage::Handed(_))
+    pub fn pauses_proposals(&self) -> bool {
+        matches!(self.stage, TransferStage::Closing(_) | TransferStage::Handed(_))
     }
 
     /// Returns whether the transfer message has been sent.
     pub fn is_handed(&self) -> bool {
-        matches!(self.stage, Stage::Handed(_) | Stage::Open)
+        matches!(self.stage, TransferStage::Handed(_) | TransferStage::Open)
     }
 
     /// Advances the transfer. `near` means that the target lacks no more than may be in flight, and
     /// `level` that it lacks nothing. Returns whether to send the transfer message.
-    pub fn advance(&mut self, now: Time, near: bool, level: bool, bounds: Bounds) -> bool {
-        if let Stage::Waiting(from) = self.stage
+    pub fn advance(&mut self, now: Time, near: bool, level: bool, bounds: TransferBounds) -> bool {
+        if let TransferStage::Waiting(from) = self.stage
             && now >= from
         {
             self.stage = if near {
-                Stage::Closing(now.plus_us(bounds.hold_us))
+                TransferStage::Closing(now.plus_us(bounds.pause_max_us))
             } else {
-                Stage::Waiting(now.plus_us(bounds.check_interval_us))
+                TransferStage::Waiting(now.plus_us(bounds.check_interval_us))
             };
         }
         match self.stage {
-            Stage::Closing(_) if level => {
-                self.stage = Stage::Handed(now.plus_us(bounds.hold_us));
+            TransferStage::Closing(_) if level => {
+                self.stage = TransferStage::Handed(now.plus_us(bounds.pause_max_us));
                 return true;
             }
-            Stage::Closing(until) if now >= until => {
-                self.stage = Stage::Waiting(now.plus_us(bounds.rest_us));
+            TransferStage::Closing(until) if now >= until => {
+                self.stage = TransferStage::Waiting(now.plus_us(bounds.pause_interval_min_us));
             }
-            Stage::Handed(until) if now >= until => self.stage = Stage::Open,
-            Stage::Waiting(_) | Stage::Closing(_) | Stage::Handed(_) | Stage::Open => {}
+            TransferStage::Handed(until) if now >= until => self.stage = TransferStage::Open,
+            TransferStage::Waiting(_)
+            | TransferStage::Closing(_)
+            | TransferStage::Handed(_)
+            | TransferStage::Open => {}
         }
         false
     }
@@ -99,10 +102,15 @@ impl Transfer {
     /// deadline.
     pub fn wake_at(&self, leads: bool) -> Time {
         match self.stage {
-            Stage::Waiting(at) | Stage::Closing(at) | Stage::Handed(at) if leads => {
+            TransferStage::Waiting(at) | TransferStage::Closing(at) | TransferStage::Handed(at)
+                if leads =>
+            {
                 at.min(self.deadline)
             }
-            Stage::Waiting(_) | Stage::Closing(_) | Stage::Handed(_) | Stage::Open => self.deadline,
+            TransferStage::Waiting(_)
+            | TransferStage::Closing(_)
+            | TransferStage::Handed(_)
+            | TransferStage::Open => self.deadline,
         }
     }
 }
@@ -111,7 +119,8 @@ impl Transfer {
 mod tests {
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { hold_us: 100, rest_us: 200, check_interval_us: 20 };
+    const BOUNDS: TransferBounds =
+        TransferBounds { pause_max_us: 100, pause_interval_min_us: 200, check_interval_us: 20 };
 
     fn at(now: u64) -> Time {
         Time(now)
@@ -121,21 +130,21 @@ mod tests {
     fn proposals_pause_briefly_at_the_end_of_a_transfer() {
         let mut transfer = Transfer::new(NodeId(2), at(0), at(2000));
         assert!(!transfer.advance(at(0), false, false, BOUNDS));
-        assert!(!transfer.holds_back(), "the target is far behind");
+        assert!(!transfer.pauses_proposals(), "the target is far behind");
         assert_eq!(transfer.wake_at(true), at(20));
         assert!(!transfer.advance(at(19), true, true, BOUNDS));
         assert!(!transfer.advance(at(20), true, false, BOUNDS));
-        assert!(transfer.holds_back());
+        assert!(transfer.pauses_proposals());
         // The target does not catch up: proposals continue, and a later attempt succeeds.
         assert!(!transfer.advance(at(120), true, false, BOUNDS));
-        assert!(!transfer.holds_back());
+        assert!(!transfer.pauses_proposals());
         assert!(!transfer.advance(at(319), true, true, BOUNDS));
         assert!(transfer.advance(at(320), true, true, BOUNDS), "the token");
-        assert!(transfer.holds_back() && transfer.is_handed());
+        assert!(transfer.pauses_proposals() && transfer.is_handed());
         assert!(!transfer.advance(at(350), true, true, BOUNDS), "once");
         // The target's disk is slow, so proposals do not wait for it.
         assert!(!transfer.advance(at(420), true, true, BOUNDS));
-        assert!(!transfer.holds_back() && transfer.is_handed());
+        assert!(!transfer.pauses_proposals() && transfer.is_handed());
         assert_eq!(transfer.wake_at(true), at(2000));
     }
 

@@ -148,7 +148,7 @@ fn fingerprint(value: &Value) -> (u64, u64) {
         }
         Value::ExpireSession { session } => [6, session, 0, 0],
         Value::Reconfigure { era, change } => {
-            let [kind, node, amount] = change.words();
+            let [kind, node, amount] = change.checksum_words();
             [7 | u64::from(era.0) << 32, kind, node, amount]
         }
         Value::AllocateNode { nonce } => [8, nonce, 0, 0],

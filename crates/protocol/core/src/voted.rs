@@ -23,7 +23,7 @@ pub struct Run {
 
 /// This acceptor's votes in the newest ballot, and the end of the slots that are on stable storage.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Voted {
+pub struct OwnVotes {
     run: Run,
     /// Votes of the run below this slot are on stable storage.
     run_durable_to: Slot,
@@ -31,7 +31,7 @@ pub struct Voted {
     durable_to: Slot,
 }
 
-impl Voted {
+impl OwnVotes {
     /// Creates the state of a process that has not voted yet. The log holds everything below
     /// `durable_to`.
     pub fn new(durable_to: Slot) -> Self {
@@ -50,7 +50,7 @@ impl Voted {
 
     /// Returns the ends of the volatile and the durable votes in `ballot`; slot 0 for both if there
     /// are none.
-    pub fn in_ballot(&self, ballot: Ballot) -> (Slot, Slot) {
+    pub fn voted_to_in(&self, ballot: Ballot) -> (Slot, Slot) {
         if self.run.ballot == ballot {
             (self.run.to, self.run_durable_to)
         } else {
@@ -65,19 +65,19 @@ impl Voted {
     }
 
     /// Replaces the run after a vote. The vote's record is not on stable storage yet.
-    pub fn cast(&mut self, run: Run) {
-        if !run.same_as(&self.run) {
+    pub fn replace_run(&mut self, run: Run) {
+        if !run.is_same_run(&self.run) {
             self.run_durable_to = run.from;
         }
         self.run = run;
     }
 
     /// Records that `run` is on stable storage. Returns whether it belongs to the newest run.
-    pub fn persisted(&mut self, run: &Run) -> bool {
+    pub fn record_persisted(&mut self, run: &Run) -> bool {
         if run.from <= self.durable_to {
             self.durable_to = self.durable_to.max(run.to);
         }
-        let newest = run.same_as(&self.run);
+        let newest = run.is_same_run(&self.run);
         if newest {
             self.run_durable_to = run.to;
         }
@@ -85,7 +85,7 @@ impl Voted {
     }
 
     /// Records that decisions below `to` are on stable storage.
-    pub fn decisions_persisted(&mut self, to: Slot) {
+    pub fn record_decisions_persisted(&mut self, to: Slot) {
         self.durable_to = self.durable_to.max(to);
     }
 
@@ -112,7 +112,7 @@ pub enum ProposalEffect {
 
 impl Run {
     /// Returns whether this and `other` are states of the same run: same ballot, same first slot.
-    pub fn same_as(&self, other: &Self) -> bool {
+    pub fn is_same_run(&self, other: &Self) -> bool {
         self.ballot == other.ballot && self.from == other.from
     }
 

@@ -50,7 +50,7 @@ impl Memory {
     }
 
     /// [lie-4] Returns whether a node with this state may skip ahead of the state `remembered`.
-    pub fn may_pass(self, remembered: Self) -> bool {
+    pub fn may_skip_to(self, remembered: Self) -> bool {
         let (own, other) = (self.log_end.incarnation.0, remembered.log_end.incarnation.0);
         other.saturating_sub(own) <= STEPS_MAX
             && remembered.boot.saturating_sub(self.boot) <= STEPS_MAX
@@ -106,7 +106,7 @@ impl RollbackDetector {
     /// or with all of the machine's memory.
     pub fn record_connection(&mut self, member: Member, boot: u32) -> Memory {
         let Some(known) = self.remembered.iter_mut().find(|known| known.node == member.node) else {
-            self.learn(member, boot, 0);
+            self.record_report(member, boot, 0);
             return Memory::default();
         };
         let memory = known.memory();
@@ -122,7 +122,7 @@ impl RollbackDetector {
     /// messages may overtake each other.
     pub fn record_log_end(&mut self, from: Member, to: u64) -> Result<(), Memory> {
         let Some(known) = self.remembered.iter_mut().find(|one| one.node == from.node) else {
-            self.learn(from, 0, to);
+            self.record_report(from, 0, to);
             return Ok(());
         };
         if from.incarnation > known.incarnation {
@@ -144,7 +144,7 @@ impl RollbackDetector {
         }
     }
 
-    fn learn(&mut self, member: Member, boot: u32, to: u64) {
+    fn record_report(&mut self, member: Member, boot: u32, to: u64) {
         let Member { node, incarnation } = member;
         if self.remembered.len() < PEERS_MAX {
             self.remembered.push(RememberedReports {
@@ -245,7 +245,7 @@ mod tests {
             (memory(2, 12, 2), memory(u32::MAX, u64::MAX, u32::MAX), true, false),
         ] {
             assert_eq!(own.fell_behind(remembered), behind, "{own:?} {remembered:?}");
-            assert_eq!(own.may_pass(remembered), passes, "{own:?} {remembered:?}");
+            assert_eq!(own.may_skip_to(remembered), passes, "{own:?} {remembered:?}");
         }
     }
 

@@ -19,23 +19,23 @@ use crate::time::Moment;
 
 /// Number of commands to wait for, as a fraction of the commands that got replies. Below 1, because
 /// some of many commands are always late.
-const EXPECTED: (usize, usize) = (9, 10);
+const EXPECTED_FRACTION: (usize, usize) = (9, 10);
 /// The maximum wait is the batch's duration divided by this constant.
-const PATIENCE: u64 = 4;
+const WAIT_DIVISOR: u64 = 4;
 /// Upper bound for a wait in nanoseconds. A batch that took longer than usual because of a change
 /// of leader does not justify a long wait.
-const PATIENCE_MOST_NS: u64 = 25_000_000;
+const WAIT_NS_MAX: u64 = 25_000_000;
 /// Number of consecutive fruitless waits without consequences. After each further one, 1, 2, 4 … 64
 /// batches are sent without a wait.
-const TRUST: u32 = 3;
-const DOUBT_MOST: u32 = TRUST + 7;
+const FRUITLESS_WAITS_MAX: u32 = 3;
+const FRUITLESS_COUNT_MAX: u32 = FRUITLESS_WAITS_MAX + 7;
 
 /// The wait in progress before the next batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wait {
     /// Number of queued commands at which the wait ends.
-    expected: usize,
-    until: Moment,
+    commands_expected: usize,
+    wait_until: Moment,
 }
 
 /// Decides whether the next batch waits for more commands.
@@ -43,28 +43,34 @@ struct Wait {
 pub struct Anticipation {
     wait: Option<Wait>,
     /// Number of consecutive fruitless waits.
-    in_vain: u32,
+    fruitless_waits: u32,
     /// Number of batches to skip before the next wait.
-    skip: u32,
+    skips_left: u32,
 }
 
 impl Anticipation {
     /// Starts a wait, if appropriate, after a batch has completed and none is in flight. The batch
     /// had `commands` commands and was formed at `formed`. `gathered` commands are already queued.
-    pub fn on_completed(&mut self, now: Moment, formed: Moment, commands: usize, gathered: usize) {
-        let (part, of) = EXPECTED;
+    pub fn on_batch_completed(
+        &mut self,
+        now: Moment,
+        formed: Moment,
+        commands: usize,
+        gathered: usize,
+    ) {
+        let (part, of) = EXPECTED_FRACTION;
         let returning = commands.saturating_mul(part).div_ceil(of);
         if returning == 0 {
             return;
         }
-        if self.skip > 0 {
-            self.skip -= 1;
+        if self.skips_left > 0 {
+            self.skips_left -= 1;
             return;
         }
-        let patience = (now.since(formed) / PATIENCE).min(PATIENCE_MOST_NS);
+        let patience = (now.since(formed) / WAIT_DIVISOR).min(WAIT_NS_MAX);
         self.wait = Some(Wait {
-            expected: gathered.saturating_add(returning),
-            until: Moment(now.0.saturating_add(patience)),
+            commands_expected: gathered.saturating_add(returning),
+            wait_until: Moment(now.0.saturating_add(patience)),
         });
     }
 
@@ -74,14 +80,14 @@ impl Anticipation {
         let Some(wait) = self.wait else {
             return;
         };
-        if gathered >= wait.expected || full {
+        if gathered >= wait.commands_expected || full {
             self.wait = None;
-            self.in_vain = 0;
-        } else if now >= wait.until {
+            self.fruitless_waits = 0;
+        } else if now >= wait.wait_until {
             self.wait = None;
-            self.in_vain = (self.in_vain + 1).min(DOUBT_MOST);
-            let doubt = self.in_vain.saturating_sub(TRUST);
-            self.skip = (1 << doubt) >> 1;
+            self.fruitless_waits = (self.fruitless_waits + 1).min(FRUITLESS_COUNT_MAX);
+            let doubt = self.fruitless_waits.saturating_sub(FRUITLESS_WAITS_MAX);
+            self.skips_left = (1 << doubt) >> 1;
         }
     }
 
@@ -91,8 +97,8 @@ impl Anticipation {
 
     /// Returns the latest end of the current wait; `None` if there is none. No batch may be formed
     /// before [`Anticipation::end_wait_if_over`] has ended the wait.
-    pub fn until(&self) -> Option<Moment> {
-        self.wait.map(|wait| wait.until)
+    pub fn wait_until(&self) -> Option<Moment> {
+        self.wait.map(|wait| wait.wait_until)
     }
 }
 
@@ -106,43 +112,43 @@ mod tests {
 
     fn completed(commands: usize, gathered: usize) -> Anticipation {
         let mut anticipation = Anticipation::default();
-        anticipation.on_completed(COMPLETED, FORMED, commands, gathered);
+        anticipation.on_batch_completed(COMPLETED, FORMED, commands, gathered);
         anticipation
     }
 
     #[test]
     fn waits_until_nearly_all_clients_have_sent_again() {
         let mut anticipation = completed(100, 50);
-        assert_eq!(anticipation.until(), Some(PATIENT_UNTIL));
+        assert_eq!(anticipation.wait_until(), Some(PATIENT_UNTIL));
         anticipation.end_wait_if_over(COMPLETED, 139, false);
-        assert!(anticipation.until().is_some());
+        assert!(anticipation.wait_until().is_some());
         anticipation.end_wait_if_over(COMPLETED, 140, false);
-        assert_eq!(anticipation.until(), None);
+        assert_eq!(anticipation.wait_until(), None);
     }
 
     #[test]
     fn waits_for_a_quarter_of_what_the_batch_took_at_most() {
         let mut anticipation = completed(100, 50);
         anticipation.end_wait_if_over(Moment(PATIENT_UNTIL.0 - 1), 60, false);
-        assert!(anticipation.until().is_some());
+        assert!(anticipation.wait_until().is_some());
         anticipation.end_wait_if_over(PATIENT_UNTIL, 60, false);
-        assert_eq!(anticipation.until(), None);
+        assert_eq!(anticipation.wait_until(), None);
     }
 
     #[test]
     fn no_wait_for_a_full_batch_or_after_an_empty_one() {
         let mut anticipation = completed(100, 50);
         anticipation.end_wait_if_over(COMPLETED, 60, true);
-        assert_eq!(anticipation.until(), None);
-        assert_eq!(completed(0, 50).until(), None);
+        assert_eq!(anticipation.wait_until(), None);
+        assert_eq!(completed(0, 50).wait_until(), None);
     }
 
     /// Returns how many of `batches` were followed by a wait, although their commands never return.
     fn waited(anticipation: &mut Anticipation, batches: u32) -> u32 {
         let mut waited = 0;
         for _ in 0..batches {
-            anticipation.on_completed(COMPLETED, FORMED, 100, 0);
-            waited += u32::from(anticipation.until().is_some());
+            anticipation.on_batch_completed(COMPLETED, FORMED, 100, 0);
+            waited += u32::from(anticipation.wait_until().is_some());
             anticipation.end_wait_if_over(PATIENT_UNTIL, 0, false);
         }
         waited
@@ -155,8 +161,8 @@ mod tests {
         // One wait in 2 batches, then in 3, in 5, and finally in 65.
         assert_eq!(waited(&mut anticipation, 1 + 1 + 2 + 1), 2);
         assert!(waited(&mut anticipation, 6_500) <= 106);
-        while anticipation.until().is_none() {
-            anticipation.on_completed(COMPLETED, FORMED, 100, 0);
+        while anticipation.wait_until().is_none() {
+            anticipation.on_batch_completed(COMPLETED, FORMED, 100, 0);
         }
         anticipation.end_wait_if_over(COMPLETED, 90, false);
         assert_eq!(waited(&mut anticipation, 3), 3);
@@ -165,13 +171,13 @@ mod tests {
     #[test]
     fn invalid_times_cause_no_wait_or_a_bounded_one() {
         let mut anticipation = Anticipation::default();
-        anticipation.on_completed(FORMED, COMPLETED, 100, 0);
+        anticipation.on_batch_completed(FORMED, COMPLETED, 100, 0);
         anticipation.end_wait_if_over(FORMED, 0, false);
-        assert_eq!(anticipation.until(), None);
-        anticipation.on_completed(Moment(u64::MAX), Moment(0), usize::MAX, usize::MAX);
+        assert_eq!(anticipation.wait_until(), None);
+        anticipation.on_batch_completed(Moment(u64::MAX), Moment(0), usize::MAX, usize::MAX);
         anticipation.end_wait_if_over(Moment(u64::MAX), 0, false);
-        assert_eq!(anticipation.until(), None);
-        anticipation.on_completed(Moment(1 << 60), Moment(0), 100, 0);
-        assert_eq!(anticipation.until(), Some(Moment((1 << 60) + 25_000_000)));
+        assert_eq!(anticipation.wait_until(), None);
+        anticipation.on_batch_completed(Moment(1 << 60), Moment(0), 100, 0);
+        assert_eq!(anticipation.wait_until(), Some(Moment((1 << 60) + 25_000_000)));
     }
 }

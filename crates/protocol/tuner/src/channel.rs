@@ -3,37 +3,37 @@
 use std::collections::VecDeque;
 
 use crate::{
-    fit::{Estimate, LINE_SAMPLES, Line},
-    guard::Guard,
+    fit::{Estimate, LINE_SAMPLES_MIN, LineFit},
+    guard::InterruptionGuard,
     time::Moment,
 };
 
 /// Maximum number of recent batches stored per peer.
-const RING: usize = 128;
+const RECENT_BATCHES_MAX: usize = 128;
 /// Minimum length of a rate sample in nanoseconds. A sample lasts one round trip if that is longer.
-const RATE_NS: u64 = 20_000_000;
+const RATE_SAMPLE_NS_MIN: u64 = 20_000_000;
 /// Number of rate samples before the rate is trusted. The first sample includes the delay of the
 /// link.
-const RATES: u64 = 2;
+const RATE_SAMPLES_MIN: u64 = 2;
 /// Maximum number of stored heartbeats in flight.
-const ASKED: usize = 64;
+const HEARTBEATS_MAX: usize = 64;
 /// Minimum round trip in nanoseconds for which bytes in flight indicate a queue. With a shorter
 /// round trip, they may be waiting for the disk.
-const QUEUE_NS: f64 = 10e6;
+const QUEUE_ROUND_TRIP_NS_MIN: f64 = 10e6;
 /// Time after which a minimum expires, in nanoseconds.
-const FLOOR_NS: u64 = 5_000_000_000;
+const MINIMUM_EXPIRES_NS: u64 = 5_000_000_000;
 /// Number of recent heartbeats that must all show a longer round trip before the minimum is
 /// replaced.
-const RECENT: usize = 6;
+const RECENT_ROUND_TRIPS: usize = 6;
 
 /// Throughput of a channel, as measured by its votes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Drained {
+pub(crate) struct ChannelThroughput {
     /// Throughput in bytes per second.
-    pub(crate) rate: f64,
+    pub(crate) bytes_per_s: f64,
     /// Number of bytes that have been sent and not voted for yet, except for one batch at either
     /// end.
-    pub(crate) ahead: f64,
+    pub(crate) bytes_in_flight: f64,
     /// Number of rate samples behind the rate.
     pub(crate) samples: u64,
 }
@@ -42,219 +42,227 @@ pub(crate) struct Drained {
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
     /// Slot of each recent batch, and the total number of bytes sent up to the end of that batch.
-    ring: VecDeque<(u64, u64)>,
-    sent: u64,
-    acknowledged: u64,
+    recent_batches: VecDeque<(u64, u64)>,
+    bytes_sent: u64,
+    bytes_acknowledged: u64,
     /// Heartbeats in flight: the time of sending, the mark, and the number of bytes in flight ahead
     /// of the heartbeat.
-    asked: VecDeque<(Moment, u64, u64)>,
-    trips: Line,
+    heartbeats_in_flight: VecDeque<(Moment, u64, u64)>,
+    round_trip_line: LineFit,
     /// Minimum round trip, that of a heartbeat without bytes ahead of it.
-    least: Floor,
+    min_round_trip: RecentMinimum,
     /// Recent round trips. If all of them are much longer than the minimum, the round-trip time has
     /// risen and the old minimum no longer counts.
-    recent_least: VecDeque<f64>,
+    recent_round_trips: VecDeque<f64>,
     /// Start of the current rate sample, and the number of bytes acknowledged by then.
-    rate_from: Option<(Moment, u64)>,
-    rate: f64,
+    rate_sample_start: Option<(Moment, u64)>,
+    bytes_per_s: f64,
     /// Number of completed rate samples.
-    rates: u64,
+    rate_samples: u64,
     /// Size of the largest recent batch in bytes. The value decays over time.
-    batch: f64,
+    largest_batch_bytes: f64,
     /// Smoothed number of bytes in flight, except for one batch at either end.
-    queued: f64,
+    queued_bytes: f64,
 }
 
 impl Channel {
     pub(crate) fn new() -> Self {
         Self {
-            ring: VecDeque::with_capacity(RING),
-            sent: 0,
-            acknowledged: 0,
-            asked: VecDeque::with_capacity(ASKED),
-            trips: Line::new(0.96),
-            least: Floor::default(),
-            recent_least: VecDeque::with_capacity(RECENT),
-            rate_from: None,
-            rate: 0.0,
-            rates: 0,
-            batch: 0.0,
-            queued: 0.0,
+            recent_batches: VecDeque::with_capacity(RECENT_BATCHES_MAX),
+            bytes_sent: 0,
+            bytes_acknowledged: 0,
+            heartbeats_in_flight: VecDeque::with_capacity(HEARTBEATS_MAX),
+            round_trip_line: LineFit::new(0.96),
+            min_round_trip: RecentMinimum::default(),
+            recent_round_trips: VecDeque::with_capacity(RECENT_ROUND_TRIPS),
+            rate_sample_start: None,
+            bytes_per_s: 0.0,
+            rate_samples: 0,
+            largest_batch_bytes: 0.0,
+            queued_bytes: 0.0,
         }
     }
 
     pub(crate) fn on_sent(&mut self, now: Moment, slot: u64, bytes: usize) {
-        if self.ring.back().is_some_and(|&(last, _)| last >= slot) {
+        if self.recent_batches.back().is_some_and(|&(last, _)| last >= slot) {
             // The batch is being sent again after a loss, or by another leader, so start over.
-            self.ring.clear();
-            self.acknowledged = self.sent;
+            self.recent_batches.clear();
+            self.bytes_acknowledged = self.bytes_sent;
         }
-        if self.ring.len() == RING {
-            self.ring.pop_front();
+        if self.recent_batches.len() == RECENT_BATCHES_MAX {
+            self.recent_batches.pop_front();
         }
-        if self.rate_from.is_none() {
-            self.rate_from = Some((now, self.acknowledged));
+        if self.rate_sample_start.is_none() {
+            self.rate_sample_start = Some((now, self.bytes_acknowledged));
         }
-        self.sent += bytes as u64;
-        self.batch = (bytes as f64).max(self.batch * 0.9);
-        self.ring.push_back((slot, self.sent));
+        self.bytes_sent += bytes as u64;
+        self.largest_batch_bytes = (bytes as f64).max(self.largest_batch_bytes * 0.9);
+        self.recent_batches.push_back((slot, self.bytes_sent));
     }
 
-    pub(crate) fn on_voted(&mut self, now: Moment, to: u64, guard: &Guard) {
-        while let Some((_, sent)) = self.ring.pop_front_if(|(slot, _)| *slot < to) {
-            self.acknowledged = sent;
+    pub(crate) fn on_voted(&mut self, now: Moment, to: u64, guard: &InterruptionGuard) {
+        while let Some((_, sent)) = self.recent_batches.pop_front_if(|(slot, _)| *slot < to) {
+            self.bytes_acknowledged = sent;
         }
-        let Some((from, bytes)) = self.rate_from else {
+        let Some((from, bytes)) = self.rate_sample_start else {
             return;
         };
         // A sample spans at least one round trip, and enough time to include more than one vote.
-        let least = self.least.least().unwrap_or(0.0) as u64;
-        if now.since(from) < least.max(RATE_NS) {
+        let least = self.min_round_trip.least().unwrap_or(0.0) as u64;
+        if now.since(from) < least.max(RATE_SAMPLE_NS_MIN) {
             return;
         }
-        if guard.is_clean(from, now) {
-            self.on_rate((self.acknowledged - bytes) as f64 * 1e9 / now.since(from) as f64);
+        if guard.is_uninterrupted(from, now) {
+            self.update_rate(
+                (self.bytes_acknowledged - bytes) as f64 * 1e9 / now.since(from) as f64,
+            );
         }
-        self.rate_from = Some((now, self.acknowledged));
+        self.rate_sample_start = Some((now, self.bytes_acknowledged));
     }
 
-    pub(crate) fn on_asked(&mut self, now: Moment, mark: u64) {
-        if self.asked.len() == ASKED {
-            self.asked.pop_front();
+    pub(crate) fn on_heartbeat_sent(&mut self, now: Moment, mark: u64) {
+        if self.heartbeats_in_flight.len() == HEARTBEATS_MAX {
+            self.heartbeats_in_flight.pop_front();
         }
-        self.asked.push_back((now, mark, self.ahead()));
+        self.heartbeats_in_flight.push_back((now, mark, self.bytes_unacknowledged()));
     }
 
-    pub(crate) fn on_answered(&mut self, now: Moment, mark: u64, guard: &Guard) {
+    pub(crate) fn on_heartbeat_reply(&mut self, now: Moment, mark: u64, guard: &InterruptionGuard) {
         // Replies arrive in order, so the replies to earlier heartbeats have been lost.
-        while self.asked.pop_front_if(|asked| asked.1 < mark).is_some() {}
-        let Some((at, _, ahead)) = self.asked.pop_front_if(|asked| asked.1 == mark) else {
+        while self.heartbeats_in_flight.pop_front_if(|asked| asked.1 < mark).is_some() {}
+        let Some((at, _, ahead)) = self.heartbeats_in_flight.pop_front_if(|asked| asked.1 == mark)
+        else {
             return;
         };
-        if !guard.is_clean(at, now) {
+        if !guard.is_uninterrupted(at, now) {
             return;
         }
         let took = now.since(at) as f64;
-        self.least.add(now, took);
-        if self.recent_least.len() == RECENT {
-            self.recent_least.pop_front();
+        self.min_round_trip.add(now, took);
+        if self.recent_round_trips.len() == RECENT_ROUND_TRIPS {
+            self.recent_round_trips.pop_front();
         }
-        self.recent_least.push_back(took);
-        self.trips.add(ahead as f64, took);
+        self.recent_round_trips.push_back(took);
+        self.round_trip_line.add(ahead as f64, took);
     }
 
     /// Returns the measured throughput; `None` before there are enough samples.
-    pub(crate) fn drained(&self) -> Option<Drained> {
-        (self.rates >= RATES).then(|| Drained {
-            rate: self.rate,
-            ahead: self.behind(),
-            samples: self.rates,
+    pub(crate) fn throughput(&self) -> Option<ChannelThroughput> {
+        (self.rate_samples >= RATE_SAMPLES_MIN).then(|| ChannelThroughput {
+            bytes_per_s: self.bytes_per_s,
+            bytes_in_flight: self.bytes_queued(),
+            samples: self.rate_samples,
         })
     }
 
-    fn ahead(&self) -> u64 {
-        self.sent - self.acknowledged
+    fn bytes_unacknowledged(&self) -> u64 {
+        self.bytes_sent - self.bytes_acknowledged
     }
 
     /// Updates the rate. Peaks decay slowly, because a lull does not make the channel slower.
-    fn on_rate(&mut self, rate: f64) {
-        self.rate = rate.max(self.rate * 0.93);
-        self.rates += 1;
-        self.queued += 0.3 * (self.behind() - self.queued);
+    fn update_rate(&mut self, rate: f64) {
+        self.bytes_per_s = rate.max(self.bytes_per_s * 0.93);
+        self.rate_samples += 1;
+        self.queued_bytes += 0.3 * (self.bytes_queued() - self.queued_bytes);
     }
 
     /// Returns the number of bytes queued in the channel. A batch at either end is not a queue,
     /// however large it is.
-    fn behind(&self) -> f64 {
-        (self.ahead() as f64 - 2.0 * self.batch).max(0.0)
+    fn bytes_queued(&self) -> f64 {
+        (self.bytes_unacknowledged() as f64 - 2.0 * self.largest_batch_bytes).max(0.0)
     }
 
     /// Returns the minimum round trip in nanoseconds, and the number of samples behind it.
     pub(crate) fn round_trip(&self) -> Option<(f64, f64)> {
-        let samples = self.least.samples;
-        let trip = self.trip().filter(|_| samples >= 1.0)?;
+        let samples = self.min_round_trip.samples;
+        let trip = self.current_round_trip().filter(|_| samples >= 1.0)?;
         Some((trip, samples))
     }
 
-    fn trip(&self) -> Option<f64> {
-        let least = self.least.least()?;
+    fn current_round_trip(&self) -> Option<f64> {
+        let least = self.min_round_trip.least()?;
         // All recent round trips are far above the old minimum, so the round trip has become
         // longer.
-        let recent = self.recent_least.iter().copied().fold(f64::INFINITY, f64::min);
-        if self.recent_least.len() == RECENT && recent > least * 2.0 && self.by_trips().is_none() {
+        let recent = self.recent_round_trips.iter().copied().fold(f64::INFINITY, f64::min);
+        if self.recent_round_trips.len() == RECENT_ROUND_TRIPS
+            && recent > least * 2.0
+            && self.bandwidth_by_round_trips().is_none()
+        {
             return Some(recent);
         }
         Some(least)
     }
 
     /// Returns the minimum of the recent round trips.
-    fn recent(&self) -> f64 {
-        let trips = self.recent_least.iter().copied();
+    fn min_recent_round_trip(&self) -> f64 {
+        let trips = self.recent_round_trips.iter().copied();
         trips.fold(f64::INFINITY, f64::min)
     }
 
     /// Returns the bandwidth in bytes per second; `None` if it is unknown.
     pub(crate) fn bandwidth(&self, flush_ns: f64) -> Option<Estimate> {
-        self.by_trips().or_else(|| self.by_queue(flush_ns))
+        self.bandwidth_by_round_trips().or_else(|| self.bandwidth_by_queue(flush_ns))
     }
 
     /// Estimates the bandwidth from the delay that bytes in flight add to the heartbeats sent after
     /// them.
-    fn by_trips(&self) -> Option<Estimate> {
-        let law = self.trips.law(LINE_SAMPLES)?;
+    fn bandwidth_by_round_trips(&self) -> Option<Estimate> {
+        let law = self.round_trip_line.coefficients(LINE_SAMPLES_MIN)?;
         let slope = law.slope;
-        let sure = slope.value > 0.0 && slope.error < slope.value * 0.25 && law.explained > 0.7;
+        let sure =
+            slope.value > 0.0 && slope.error < slope.value * 0.25 && law.explained_fraction > 0.7;
         if !sure {
             return None;
         }
         // Nanoseconds per byte.
         let value = 1e9 / slope.value;
         // A channel that never reaches 40 % of that rate is not a bottleneck.
-        (self.rate > value * 0.4).then_some(Estimate {
-            value: value.max(self.rate),
+        (self.bytes_per_s > value * 0.4).then_some(Estimate {
+            value: value.max(self.bytes_per_s),
             error: value * slope.error / slope.value,
-            samples: slope.samples,
+            sample_weight: slope.sample_weight,
         })
     }
 
     /// Estimates the bandwidth of a link with a high round-trip time. If more bytes are in flight
     /// than delay and disk explain, the link transmits as fast as it can.
-    fn by_queue(&self, flush_ns: f64) -> Option<Estimate> {
-        let round_trip = self.least.least()?;
-        let explained = self.rate * (round_trip + 2.0 * flush_ns) / 1e9;
-        let long = round_trip > QUEUE_NS && self.rates > 4;
+    fn bandwidth_by_queue(&self, flush_ns: f64) -> Option<Estimate> {
+        let round_trip = self.min_round_trip.least()?;
+        let explained = self.bytes_per_s * (round_trip + 2.0 * flush_ns) / 1e9;
+        let long = round_trip > QUEUE_ROUND_TRIP_NS_MIN && self.rate_samples > 4;
         // Heartbeats wait only for bytes ahead of them, not for the disk.
-        let waits = self.recent_least.len() == RECENT
-            && (round_trip * 1.3..round_trip * 2.0).contains(&self.recent());
-        (long && (waits || self.queued > 1.4 * explained)).then_some(Estimate {
-            value: self.rate,
-            error: self.rate * 0.1,
-            samples: self.rates as f64,
+        let waits = self.recent_round_trips.len() == RECENT_ROUND_TRIPS
+            && (round_trip * 1.3..round_trip * 2.0).contains(&self.min_recent_round_trip());
+        (long && (waits || self.queued_bytes > 1.4 * explained)).then_some(Estimate {
+            value: self.bytes_per_s,
+            error: self.bytes_per_s * 0.1,
+            sample_weight: self.rate_samples as f64,
         })
     }
 }
 
 /// Minimum of the samples of the last seconds.
 #[derive(Clone, Copy, Debug, Default)]
-struct Floor {
-    now: Option<f64>,
-    before: Option<f64>,
-    since: Moment,
+struct RecentMinimum {
+    current_minimum: Option<f64>,
+    previous_minimum: Option<f64>,
+    period_start: Moment,
     samples: f64,
 }
 
-impl Floor {
+impl RecentMinimum {
     fn add(&mut self, at: Moment, value: f64) {
-        if at.since(self.since) > FLOOR_NS {
-            (self.before, self.now, self.since) = (self.now, None, at);
+        if at.since(self.period_start) > MINIMUM_EXPIRES_NS {
+            (self.previous_minimum, self.current_minimum, self.period_start) =
+                (self.current_minimum, None, at);
             self.samples = (self.samples * 0.5).floor();
         }
         self.samples += 1.0;
-        self.now = Some(self.now.map_or(value, |now| now.min(value)));
+        self.current_minimum = Some(self.current_minimum.map_or(value, |now| now.min(value)));
     }
 
     fn least(&self) -> Option<f64> {
-        match (self.now, self.before) {
+        match (self.current_minimum, self.previous_minimum) {
             (Some(now), Some(before)) => Some(now.min(before)),
             (now, before) => now.or(before),
         }

@@ -6,14 +6,16 @@
 
 use crate::{
     estimate::Parameters,
-    model::{Bandwidth, Bytes, Cores, Disk, Linear, Micros, Model, Network, Prediction, Workload},
-    setting::{Bounds, Setting},
+    model::{
+        Bandwidth, Bytes, Cores, Disk, LinearCost, Micros, Model, Network, Prediction, Workload,
+    },
+    setting::{Setting, SettingBounds},
 };
 
 /// Window sizes on the grid.
-pub(crate) const WINDOWS: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
+pub(crate) const GRID_WINDOWS: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
 /// Batch sizes on the grid, in bytes.
-pub(crate) const BATCHES: [usize; 11] = [
+pub(crate) const GRID_BATCH_BYTES: [usize; 11] = [
     1 << 10,
     2 << 10,
     4 << 10,
@@ -27,15 +29,15 @@ pub(crate) const BATCHES: [usize; 11] = [
     1 << 20,
 ];
 /// Predictions of at least this fraction of the best one count as equal.
-const EQUAL: f64 = 0.98;
+const EQUAL_FRACTION: f64 = 0.98;
 /// Fraction of a window, except for its first batch, that is assumed to be late.
-const SLACK: f64 = 0.3;
+const LATE_FRACTION: f64 = 0.3;
 /// Overhead in bytes of a batch sent to a peer: the batch header and the frame header.
-const HEADERS: f64 = 145.0;
+const BATCH_OVERHEAD_BYTES: f64 = 145.0;
 /// Minimum batch size to recommend, in bytes. The headers of smaller batches cost too much.
-const FITTING_LEAST: f64 = 8192.0;
+const RECOMMENDED_BYTES_MIN: f64 = 8192.0;
 /// Maximum number of bytes in one log write.
-const WRITE_MAX: f64 = 1_048_576.0;
+const LOG_WRITE_BYTES_MAX: f64 = 1_048_576.0;
 
 /// A point of the grid, and the model's prediction for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,12 +48,12 @@ pub struct Point {
 
 /// The model with the measured parameters and the current load.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fitted {
+pub(crate) struct FittedModel {
     pub(crate) model: Model,
     pub(crate) load: Workload,
 }
 
-impl Fitted {
+impl FittedModel {
     /// Creates the model; `None` while the round trip or the size of a command is unknown.
     pub(crate) fn new(known: &Parameters, nodes: usize, outstanding: f64) -> Option<Self> {
         let round_trip = known.round_trip_ns?.value;
@@ -65,8 +67,8 @@ impl Fitted {
             bandwidth: known
                 .disk_bandwidth
                 .map_or(Bandwidth::UNLIMITED, |bandwidth| Bandwidth(bandwidth.value)),
-            depth: 2.0,
-            write_max: Bytes(WRITE_MAX),
+            writes_in_flight_max: 2.0,
+            write_max: Bytes(LOG_WRITE_BYTES_MAX),
         });
         let model = Model {
             nodes: nodes.max(2) as f64,
@@ -74,18 +76,21 @@ impl Fitted {
             // sharing.
             network: Network::Wan,
             bandwidth: known
-                .bandwidth
+                .channel_bytes_per_s
                 .map_or(Bandwidth::UNLIMITED, |bandwidth| Bandwidth(bandwidth.value)),
-            one_way: Micros(round_trip / 2e3),
-            client: Linear { fixed: us(known.command_ns), per_byte: us(known.byte_ns) },
-            replica: Linear { fixed: us(known.batch_ns) * (1.0 / peers), per_byte: Micros(0.0) },
+            one_way_delay: Micros(round_trip / 2e3),
+            client_cost: LinearCost { fixed: us(known.command_ns), per_byte: us(known.byte_ns) },
+            replica_cost: LinearCost {
+                fixed: us(known.batch_ns) * (1.0 / peers),
+                per_byte: Micros(0.0),
+            },
             disk,
             cores: Cores::ONE,
         };
         let load = Workload {
             request: Bytes(command),
             answer: Bytes(0.0),
-            batch_header: Bytes(HEADERS),
+            batch_header: Bytes(BATCH_OVERHEAD_BYTES),
             vote: Bytes(0.0),
             execute: Micros(0.0),
             outstanding: Some(outstanding.max(1.0)),
@@ -102,11 +107,11 @@ impl Fitted {
     fn predict_with_slack(&self, setting: Setting) -> Prediction {
         let commands = (setting.batch_bytes as f64 / self.load.request.0).floor();
         let window = setting.window as f64;
-        self.model.predict(&self.load, commands.max(1.0), window - SLACK * (window - 1.0))
+        self.model.predict(&self.load, commands.max(1.0), window - LATE_FRACTION * (window - 1.0))
     }
 
     /// Returns the number of bytes that would be in flight at once.
-    pub(crate) fn in_flight(&self, setting: Setting) -> f64 {
+    pub(crate) fn bytes_in_flight(&self, setting: Setting) -> f64 {
         let command = self.load.request.0;
         let most = self.load.outstanding.unwrap_or(f64::INFINITY) * command;
         let batch = (setting.batch_bytes as f64 / command).floor().max(1.0) * command;
@@ -114,11 +119,11 @@ impl Fitted {
     }
 
     /// Returns every grid point within the bounds.
-    pub(crate) fn grid(&self, bounds: &Bounds) -> Vec<Point> {
+    pub(crate) fn predict_grid(&self, bounds: &SettingBounds) -> Vec<Point> {
         let mut points = Vec::new();
-        let least = batch_least(self.load.request.0);
-        for batch_bytes in BATCHES.into_iter().filter(|&batch| batch >= least) {
-            for window in WINDOWS {
+        let least = smallest_batch_for(self.load.request.0);
+        for batch_bytes in GRID_BATCH_BYTES.into_iter().filter(|&batch| batch >= least) {
+            for window in GRID_WINDOWS {
                 let setting = Setting { batch_bytes, window };
                 if bounds.clamp(setting) == setting {
                     let predicted = self.predict(setting);
@@ -132,43 +137,47 @@ impl Fitted {
     /// Returns the setting that the model prefers. Among the settings that are nearly as good as
     /// the best one, it is the one with the fewest bytes in flight. `in_flight_max` limits the
     /// bytes in flight.
-    pub(crate) fn choose(&self, bounds: &Bounds, in_flight_max: f64) -> Option<Setting> {
+    pub(crate) fn best_setting(
+        &self,
+        bounds: &SettingBounds,
+        in_flight_max: f64,
+    ) -> Option<Setting> {
         let least = self.load.request.0;
-        let mut points = self.grid(bounds);
-        points.retain(|point| self.in_flight(point.setting) <= in_flight_max.max(least));
+        let mut points = self.predict_grid(bounds);
+        points.retain(|point| self.bytes_in_flight(point.setting) <= in_flight_max.max(least));
         for point in &mut points {
             point.predicted = self.predict_with_slack(point.setting);
         }
         let best = points.iter().map(|point| point.predicted.throughput).fold(0.0, f64::max);
         let chosen = points
             .iter()
-            .filter(|point| point.predicted.throughput >= best * EQUAL)
+            .filter(|point| point.predicted.throughput >= best * EQUAL_FRACTION)
             .min_by(|a, b| {
-                let bytes = |point: &Point| self.in_flight(point.setting);
+                let bytes = |point: &Point| self.bytes_in_flight(point.setting);
                 let window = |point: &Point| point.setting.window;
                 bytes(a).total_cmp(&bytes(b)).then(window(a).cmp(&window(b)))
             })?;
-        let fitting = bounds.clamp(self.fitting(chosen.setting));
-        let fits = self.in_flight(fitting) <= in_flight_max.max(least);
+        let fitting = bounds.clamp(self.fit_batch_to_load(chosen.setting));
+        let fits = self.bytes_in_flight(fitting) <= in_flight_max.max(least);
         Some(if fits { fitting } else { chosen.setting })
     }
 
     /// Returns the setting with batches sized for 1.5 times the commands per batch that the load
     /// provides. Smaller batches would split commands that arrive together. With much larger ones,
     /// commands would gather into one batch after a hiccup and keep circulating together.
-    fn fitting(&self, setting: Setting) -> Setting {
+    fn fit_batch_to_load(&self, setting: Setting) -> Setting {
         let outstanding = self.load.outstanding.unwrap_or(f64::INFINITY);
         let commands = (outstanding / setting.window as f64).max(1.0) * 1.5;
-        let bytes = (commands * self.load.request.0).max(FITTING_LEAST);
-        let batch = BATCHES.into_iter().find(|&step| step as f64 >= bytes);
+        let bytes = (commands * self.load.request.0).max(RECOMMENDED_BYTES_MIN);
+        let batch = GRID_BATCH_BYTES.into_iter().find(|&step| step as f64 >= bytes);
         Setting { batch_bytes: batch.unwrap_or(setting.batch_bytes), ..setting }
     }
 }
 
 /// Returns the smallest batch size on the grid that has room for a command of `command` bytes.
 /// Smaller sizes would have no effect.
-pub(crate) fn batch_least(command: f64) -> usize {
+pub(crate) fn smallest_batch_for(command: f64) -> usize {
     let holds = |&step: &usize| step as f64 >= command;
-    let last = BATCHES[BATCHES.len() - 1];
-    BATCHES.into_iter().find(holds).unwrap_or(last)
+    let last = GRID_BATCH_BYTES[GRID_BATCH_BYTES.len() - 1];
+    GRID_BATCH_BYTES.into_iter().find(holds).unwrap_or(last)
 }

@@ -31,33 +31,33 @@ mod search;
 mod start;
 mod view;
 
-pub(crate) use self::view::View;
+pub(crate) use self::view::ControllerView;
 use self::{
-    demand::Demand,
-    drain::Drain,
+    demand::DemandSlope,
+    drain::QueueControl,
     noise::Noise,
-    record::Record,
-    regroup::{Regroup, RegroupState},
+    record::MeasurementRecord,
+    regroup::{RegroupState, WindowRegroup},
     search::{Candidate, Search, SearchInputs},
-    start::{Begin, Start},
-    view::VETO_NS,
+    start::{StartOutcome, StartPhase},
+    view::LONG_BATCH_NS,
 };
 use crate::{
-    epoch::{Done, Epoch, Score},
-    setting::{Bounds, Change, Reason, Setting},
+    epoch::{CompletedBatch, Epoch, EpochScore},
+    setting::{ChangeReason, Setting, SettingBounds, SettingChange},
     time::Moment,
 };
 
 /// If a probe seems better than the base by more than this factor, the base is measured again.
-const DOUBT: f64 = 1.3;
+const REMEASURE_FACTOR: f64 = 1.3;
 /// Time after a change during which measurements still reflect the previous setting and are
 /// ignored, as a multiple of a batch's duration. Applies only if a batch takes less than
 /// `SETTLE_NS`.
-const SETTLE_WALLS: f64 = 2.0;
+const SETTLE_DURATIONS: f64 = 2.0;
 const SETTLE_NS: f64 = 25e6;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Stage {
+enum MeasurementStage {
     /// The base is being measured.
     Base,
     /// A candidate is being measured.
@@ -67,245 +67,263 @@ enum Stage {
 /// The search for the best setting.
 #[derive(Clone, Debug)]
 pub(crate) struct Controller {
-    bounds: Bounds,
+    bounds: SettingBounds,
     goal_ns: Option<f64>,
-    start: Start,
-    base: Setting,
-    score: Option<Score>,
+    start: StartPhase,
+    base_setting: Setting,
+    base_score: Option<EpochScore>,
     /// Number of completed epochs of the base.
-    lasted: u32,
+    base_epochs: u32,
     /// Number of consecutive epochs that indicate a change of load.
-    shifted: u32,
-    stage: Stage,
+    shifted_epochs: u32,
+    stage: MeasurementStage,
     /// First score of the probe that is being measured a second time.
-    confirming: Option<Score>,
+    first_probe_score: Option<EpochScore>,
     /// The base has been measured again because a probe seemed too good to be true.
-    doubted: bool,
+    base_was_rechecked: bool,
     epoch: Epoch,
     /// Recent duration of a batch in nanoseconds.
-    wall_ns: f64,
+    batch_duration_ns: f64,
     search: Search,
-    record: Record,
+    measurements: MeasurementRecord,
     noise: Noise,
-    demand: Demand,
-    drain: Drain,
-    regroup: Regroup,
-    moves: u64,
-    last: Option<Change>,
+    demand: DemandSlope,
+    queue_control: QueueControl,
+    regroup: WindowRegroup,
+    base_changes: u64,
+    last_change: Option<SettingChange>,
 }
 
 impl Controller {
-    pub(crate) fn new(bounds: Bounds, goal_ns: Option<u64>, start: Setting) -> Self {
-        let (start, base) = Start::new(bounds.clamp(start));
+    pub(crate) fn new(bounds: SettingBounds, goal_ns: Option<u64>, start: Setting) -> Self {
+        let (start, base) = StartPhase::new(bounds.clamp(start));
         let mut epoch = Epoch::new(base, Moment(0));
         if goal_ns.is_some() {
-            epoch.last_for_percentile();
+            epoch.require_percentile();
         }
         Self {
             bounds,
             goal_ns: goal_ns.map(|ns| ns as f64),
             start,
-            base,
-            score: None,
-            lasted: 0,
-            shifted: 0,
-            stage: Stage::Base,
-            confirming: None,
-            doubted: false,
+            base_setting: base,
+            base_score: None,
+            base_epochs: 0,
+            shifted_epochs: 0,
+            stage: MeasurementStage::Base,
+            first_probe_score: None,
+            base_was_rechecked: false,
             epoch,
-            wall_ns: f64::INFINITY,
+            batch_duration_ns: f64::INFINITY,
             search: Search::default(),
-            record: Record::default(),
+            measurements: MeasurementRecord::default(),
             noise: Noise::default(),
-            demand: Demand::default(),
-            drain: Drain::new(base),
-            regroup: Regroup::default(),
-            moves: 0,
-            last: None,
+            demand: DemandSlope::default(),
+            queue_control: QueueControl::new(base),
+            regroup: WindowRegroup::default(),
+            base_changes: 0,
+            last_change: None,
         }
     }
 
     pub(crate) fn setting(&self) -> Setting {
-        self.regroup.setting(self.target_setting())
+        self.regroup.effective_setting(self.target_setting())
     }
 
     /// Returns the setting in force, or the one that takes effect after regrouping.
     fn target_setting(&self) -> Setting {
         match self.stage {
-            Stage::Base => self.base,
-            Stage::Probe(candidate) => candidate.setting,
+            MeasurementStage::Base => self.base_setting,
+            MeasurementStage::Probe(candidate) => candidate.setting,
         }
     }
 
     /// Enters a stage, whose measurements start now.
-    fn enter(&mut self, now: Moment, stage: Stage) {
+    fn enter_stage(&mut self, now: Moment, stage: MeasurementStage) {
         let from = self.target_setting();
         self.stage = stage;
         let to = self.target_setting();
         let split = from.batch_bytes < to.batch_bytes
-            && (self.epoch.is_split() || to.batch_bytes == self.bounds.batch_bytes_max);
-        self.regroup.begin(now, from, to, split, self.wall_ns);
+            && (self.epoch.has_full_size_batch() || to.batch_bytes == self.bounds.batch_bytes_max);
+        self.regroup.begin(now, from, to, split, self.batch_duration_ns);
         self.epoch.restart(to, now);
-        if self.score.is_some_and(|score| score.piles()) {
-            self.settle(now);
+        if self.base_score.is_some_and(|score| score.is_piling_up()) {
+            self.ignore_settling(now);
         }
     }
 
     /// Ignores the first measurements, which still reflect the previous setting.
-    fn settle(&mut self, now: Moment) {
-        if self.wall_ns < SETTLE_NS {
-            self.epoch.ignore_until(now.later(self.wall_ns * SETTLE_WALLS));
+    fn ignore_settling(&mut self, now: Moment) {
+        if self.batch_duration_ns < SETTLE_NS {
+            self.epoch.ignore_until(now.later(self.batch_duration_ns * SETTLE_DURATIONS));
         }
     }
 
-    pub(crate) fn score(&self) -> Option<&Score> {
-        self.score.as_ref()
+    pub(crate) fn base_score(&self) -> Option<&EpochScore> {
+        self.base_score.as_ref()
     }
 
     /// Returns the last change of the setting that was not part of a probe.
-    pub(crate) fn last(&self) -> Option<&Change> {
-        self.last.as_ref()
+    pub(crate) fn last_change(&self) -> Option<&SettingChange> {
+        self.last_change.as_ref()
     }
 
     /// Returns the number of times that the base changed.
-    pub(crate) fn moves(&self) -> u64 {
-        self.moves
+    pub(crate) fn base_changes(&self) -> u64 {
+        self.base_changes
     }
 
     pub(crate) fn on_turn(&mut self, waiting: usize, in_flight: usize) {
         self.epoch.on_turn(waiting, in_flight);
     }
 
-    pub(crate) fn on_done(&mut self, now: Moment, done: &Done) {
+    pub(crate) fn on_done(&mut self, now: Moment, done: &CompletedBatch) {
         self.epoch.on_done(now, done);
     }
 
     /// Restarts an interrupted epoch, because its measurements are meaningless. Ignores the first
     /// measurements of the new one, which include the commands that queued up during the
     /// interruption.
-    pub(crate) fn interrupted(&mut self, now: Moment) {
+    pub(crate) fn restart_epoch(&mut self, now: Moment) {
         let setting = self.target_setting();
         self.epoch.restart(setting, now);
-        self.settle(now);
+        self.ignore_settling(now);
     }
 
     /// Decides whether to change the setting. Returns the change, if any.
-    pub(crate) fn decide(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
-        if let Some(wall) = view.estimator.wall() {
-            self.wall_ns = wall.value;
+    pub(crate) fn decide_change(
+        &mut self,
+        now: Moment,
+        view: &ControllerView<'_>,
+    ) -> Option<SettingChange> {
+        if let Some(wall) = view.estimator.batch_duration_estimate() {
+            self.batch_duration_ns = wall.value;
         }
-        match self.regroup.look(now) {
-            RegroupState::No => {}
-            RegroupState::Goes => return None,
+        match self.regroup.end_if_due(now) {
+            RegroupState::Inactive => {}
+            RegroupState::InProgress => return None,
             RegroupState::Over => {
                 self.epoch.restart(self.target_setting(), now);
                 return None;
             }
         }
-        match self.start.begin(now, self.base, view) {
-            Begin::Begun => {}
-            Begin::Waits => return None,
-            Begin::With(setting, gather_ns) => {
-                self.drain.start(setting);
-                let change = self.move_to(now, setting, Reason::Short);
-                self.regroup.one_at_a_time(now, gather_ns);
+        match self.start.first_step(now, self.base_setting, view) {
+            StartOutcome::Begun => {}
+            StartOutcome::Waiting => return None,
+            StartOutcome::StartWith(setting, gather_ns) => {
+                self.queue_control.start(setting);
+                let change = self.change_base(now, setting, ChangeReason::ShortRoundTrip);
+                self.regroup.limit_to_one_batch(now, gather_ns);
                 return change;
             }
         }
-        if let Some(change) = self.unqueue(now, view) {
+        if let Some(change) = self.reduce_queue(now, view) {
             return Some(change);
         }
         match self.stage {
-            Stage::Base if self.score.is_none() && self.drain.may_jump() => {
-                if let Some(change) = self.jump(now, view) {
+            MeasurementStage::Base
+                if self.base_score.is_none() && self.queue_control.may_jump() =>
+            {
+                if let Some(change) = self.jump_to_model(now, view) {
                     return Some(change);
                 }
-                self.on_base(now, view)
+                self.on_base_epoch(now, view)
             }
-            Stage::Base => self.on_base(now, view),
-            Stage::Probe(candidate) => self.on_probe(now, candidate, view),
+            MeasurementStage::Base => self.on_base_epoch(now, view),
+            MeasurementStage::Probe(candidate) => self.on_probe_epoch(now, candidate, view),
         }
     }
 
     /// Reduces the setting if more bytes are in flight than the channel drains.
-    fn unqueue(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
+    fn reduce_queue(&mut self, now: Moment, view: &ControllerView<'_>) -> Option<SettingChange> {
         let wanted = self.target_setting();
-        let (to, excess) = self.drain.unqueue(now, wanted, &self.bounds, view)?;
-        self.search_again();
-        self.move_to(now, to, Reason::Queue(excess))
+        let (to, excess) = self.queue_control.reduced_setting(now, wanted, &self.bounds, view)?;
+        self.restart_search_only();
+        self.change_base(now, to, ChangeReason::ExcessQueue(excess))
     }
 
-    fn jump(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
-        let (to, gain) = self.drain.jump(self.base, &self.bounds, view)?;
-        self.move_to(now, to, Reason::Model(gain))
+    fn jump_to_model(&mut self, now: Moment, view: &ControllerView<'_>) -> Option<SettingChange> {
+        let (to, gain) = self.queue_control.jump_to_model(self.base_setting, &self.bounds, view)?;
+        self.change_base(now, to, ChangeReason::Model(gain))
     }
 
-    fn on_base(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
+    fn on_base_epoch(&mut self, now: Moment, view: &ControllerView<'_>) -> Option<SettingChange> {
         if !self.epoch.is_complete() {
             return None;
         }
         let score = self.epoch.score();
-        self.epoch.restart(self.base, now);
+        self.epoch.restart(self.base_setting, now);
         self.search.base_measured();
-        if let Some(change) = self.on_crowd(now, &score, view) {
+        if let Some(change) = self.on_queueing(now, &score, view) {
             return Some(change);
         }
-        self.drain.record_in_flight(view, &score);
-        self.lasted += 1;
-        match self.score {
-            Some(old) if self.lasted > 1 => self.compare_with_itself(&old, &score),
+        self.queue_control.record_in_flight(view, &score);
+        self.base_epochs += 1;
+        match self.base_score {
+            Some(old) if self.base_epochs > 1 => self.compare_base_epochs(&old, &score),
             // The score of a probe is a setting's initial performance, and the luckiest of several
             // measurements. So the first epoch as the base replaces it.
-            _ => self.score = Some(score),
+            _ => self.base_score = Some(score),
         }
-        self.remember();
-        self.try_again();
-        if let Some(to) = self.drain.check_jumps(self.base, &score, view) {
-            return self.move_to(now, to, Reason::TooFar);
+        self.return_to_best_base();
+        self.retry_abandoned();
+        if let Some(to) = self.queue_control.setting_to_return_to(self.base_setting, &score, view) {
+            return self.change_base(now, to, ChangeReason::JumpTooFar);
         }
-        if self.search.rests() {
+        if self.search.count_rest_epoch() {
             return None;
         }
-        self.probe_next(now, view)
+        self.start_next_probe(now, view)
     }
 
     /// Starts the next probe; `None` if there is no candidate.
-    fn probe_next(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
+    fn start_next_probe(
+        &mut self,
+        now: Moment,
+        view: &ControllerView<'_>,
+    ) -> Option<SettingChange> {
         if let Some(change) = self.on_open_load(now, view) {
             return Some(change);
         }
-        if self.is_at_ease() {
-            self.search.rest();
+        if self.has_nothing_to_gain() {
+            self.search.start_rest();
             return None;
         }
-        let closed = self.demand.is_closed();
-        let (search, ground) = self.ground(view);
+        let closed = self.demand.is_closed_loop();
+        let (search, ground) = self.search_with_inputs(view);
         let candidate = search.next(&ground, closed)?;
         let from = self.target_setting();
-        self.enter(now, Stage::Probe(candidate));
-        Some(Change { from, to: candidate.setting, reason: Reason::Probe })
+        self.enter_stage(now, MeasurementStage::Probe(candidate));
+        Some(SettingChange { from, to: candidate.setting, reason: ChangeReason::Probe })
     }
 
     /// Returns the search, and the inputs for choosing its candidates.
-    fn ground<'a>(&'a mut self, view: &'a View<'a>) -> (&'a mut Search, SearchInputs<'a>) {
+    fn search_with_inputs<'a>(
+        &'a mut self,
+        view: &'a ControllerView<'a>,
+    ) -> (&'a mut Search, SearchInputs<'a>) {
         let ground = SearchInputs {
             bounds: &self.bounds,
-            base: self.base,
-            score: self.score,
-            wall_ns: self.wall_ns,
+            base_setting: self.base_setting,
+            score: self.base_score,
+            batch_duration_ns: self.batch_duration_ns,
             for_throughput: self.goal_ns.is_none(),
-            drain: &self.drain,
+            drain: &self.queue_control,
             view,
         };
         (&mut self.search, ground)
     }
 
-    fn on_probe(&mut self, now: Moment, candidate: Candidate, view: &View<'_>) -> Option<Change> {
-        let Some(base) = self.score else {
+    fn on_probe_epoch(
+        &mut self,
+        now: Moment,
+        candidate: Candidate,
+        view: &ControllerView<'_>,
+    ) -> Option<SettingChange> {
+        let Some(base) = self.base_score else {
             return self.end_probe(now, view);
         };
-        let hopeless = self.epoch.is_hopeless(now, base.rate, base.wall_ns);
-        let waits = self.goal_ns.is_none() && self.epoch.makes_wait(&base);
+        let hopeless = self.epoch.cannot_reach(now, base.commands_per_s, base.batch_duration_ns);
+        let waits = self.goal_ns.is_none() && self.epoch.adds_waiting(&base);
         if hopeless || waits {
             return self.end_probe(now, view);
         }
@@ -314,72 +332,86 @@ impl Controller {
         }
         let mut score = self.epoch.score();
         self.demand.add_pair(&base, &score);
-        if let Some(first) = self.confirming.take() {
-            self.record_probe_difference(score.rate / first.rate.max(1e-9) - 1.0);
-            score.rate = (score.rate + first.rate) / 2.0;
+        if let Some(first) = self.first_probe_score.take() {
+            self.record_probe_difference(
+                score.commands_per_s / first.commands_per_s.max(1e-9) - 1.0,
+            );
+            score.commands_per_s = (score.commands_per_s + first.commands_per_s) / 2.0;
             score.latency_ns = (score.latency_ns + first.latency_ns) / 2.0;
-        } else if self.is_close(&score, &base)
-            && self.is_better(&score, &base, candidate.setting, view).is_some()
+        } else if self.needs_second_epoch(&score, &base)
+            && self.reason_if_better(&score, &base, candidate.setting, view).is_some()
         {
-            self.confirming = Some(score);
+            self.first_probe_score = Some(score);
             self.epoch.restart(candidate.setting, now);
             return None;
         }
-        let Some(reason) = self.is_better(&score, &base, candidate.setting, view) else {
-            self.doubted = false;
-            self.record.record_abandoned(candidate.setting, score.rate);
+        let Some(reason) = self.reason_if_better(&score, &base, candidate.setting, view) else {
+            self.base_was_rechecked = false;
+            self.measurements.record_abandoned(candidate.setting, score.commands_per_s);
             return self.end_probe(now, view);
         };
-        if self.goal_ns.is_none() && score.rate > base.rate * DOUBT && !self.doubted {
+        if self.goal_ns.is_none()
+            && score.commands_per_s > base.commands_per_s * REMEASURE_FACTOR
+            && !self.base_was_rechecked
+        {
             // More likely, the base was measured at a bad moment. Measure both again in sequence.
-            self.doubted = true;
-            self.search.again(candidate);
-            self.score = None;
-            self.lasted = 0;
+            self.base_was_rechecked = true;
+            self.search.requeue(candidate);
+            self.base_score = None;
+            self.base_epochs = 0;
             let from = self.target_setting();
-            self.record_difference(1.0 - base.rate / score.rate.max(1e-9));
-            self.enter(now, Stage::Base);
-            return Some(Change { from, to: self.base, reason: Reason::Worse });
+            self.record_difference(1.0 - base.commands_per_s / score.commands_per_s.max(1e-9));
+            self.enter_stage(now, MeasurementStage::Base);
+            return Some(SettingChange {
+                from,
+                to: self.base_setting,
+                reason: ChangeReason::ProbeFailed,
+            });
         }
-        self.doubted = false;
-        let from = self.base;
-        self.search.found();
-        self.drain.record_in_flight(view, &score);
-        let change = self.move_to(now, candidate.setting, reason);
-        self.score = Some(score);
+        self.base_was_rechecked = false;
+        let from = self.base_setting;
+        self.search.record_found();
+        self.queue_control.record_in_flight(view, &score);
+        let change = self.change_base(now, candidate.setting, reason);
+        self.base_score = Some(score);
         if candidate.has_direction() {
             // Continue in a direction that improved the score.
-            let (search, ground) = self.ground(view);
-            search.push(candidate.step, &ground);
+            let (search, ground) = self.search_with_inputs(view);
+            search.push(candidate.step_factors, &ground);
         }
-        change.map(|change| Change { from, ..change })
+        change.map(|change| SettingChange { from, ..change })
     }
 
     /// Ends a probe, and continues with the next one or with the base.
-    fn end_probe(&mut self, now: Moment, view: &View<'_>) -> Option<Change> {
-        self.confirming = None;
-        self.record.disappoints(self.target_setting());
-        if self.search.failed(self.wall_ns > VETO_NS)
-            && let Some(change) = self.probe_next(now, view)
+    fn end_probe(&mut self, now: Moment, view: &ControllerView<'_>) -> Option<SettingChange> {
+        self.first_probe_score = None;
+        self.measurements.record_retry_failed(self.target_setting());
+        if self.search.record_failed_probe(self.batch_duration_ns > LONG_BATCH_NS)
+            && let Some(change) = self.start_next_probe(now, view)
         {
             return Some(change);
         }
         let from = self.target_setting();
-        self.enter(now, Stage::Base);
-        Some(Change { from, to: self.base, reason: Reason::Worse })
+        self.enter_stage(now, MeasurementStage::Base);
+        Some(SettingChange { from, to: self.base_setting, reason: ChangeReason::ProbeFailed })
     }
 
-    fn move_to(&mut self, now: Moment, to: Setting, reason: Reason) -> Option<Change> {
+    fn change_base(
+        &mut self,
+        now: Moment,
+        to: Setting,
+        reason: ChangeReason,
+    ) -> Option<SettingChange> {
         let from = self.target_setting();
-        let moved = to != self.base;
-        self.base = to;
-        self.score = None;
-        self.lasted = 0;
-        self.confirming = None;
-        self.enter(now, Stage::Base);
-        self.moves += u64::from(moved);
-        let change = Change { from, to, reason };
-        self.last = Some(change);
+        let moved = to != self.base_setting;
+        self.base_setting = to;
+        self.base_score = None;
+        self.base_epochs = 0;
+        self.first_probe_score = None;
+        self.enter_stage(now, MeasurementStage::Base);
+        self.base_changes += u64::from(moved);
+        let change = SettingChange { from, to, reason };
+        self.last_change = Some(change);
         (from != to || moved).then_some(change)
     }
 }

@@ -21,30 +21,30 @@
 //! for the batch itself. Laws are solved only on request.
 
 use crate::{
-    channel::{Channel, Drained},
-    fit::{Estimate, LINE_SAMPLES, Line, Mean, Sum3},
-    guard::Guard,
+    channel::{Channel, ChannelThroughput},
+    fit::{DecayingMean, Estimate, LINE_SAMPLES_MIN, LineFit, SumFit},
+    guard::InterruptionGuard,
     time::Moment,
 };
 
 /// Maximum number of peers that are measured. Further peers are ignored.
 pub const PEERS_MAX: usize = 16;
 /// Number of turns in one sample of processor time.
-const TURNS: u32 = 16;
+const TURNS_PER_SAMPLE: u32 = 16;
 /// Time span in nanoseconds after which fewer turns are enough for a sample.
-const SPAN_NS: u64 = 10_000_000;
+const SAMPLE_NS: u64 = 10_000_000;
 /// Number of samples before the breakdown of processor time is trusted.
-const PART_SAMPLES: f64 = 6.0;
+const BREAKDOWN_SAMPLES_MIN: f64 = 6.0;
 
 /// One turn of the reactor's event loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Turn {
+pub struct ReactorTurn {
     /// Time at which the reactor woke up.
-    pub began: Moment,
+    pub woke_at: Moment,
     /// Time at which the reactor is about to sleep.
     pub ended: Moment,
     /// Latest time at which the reactor will wake; `None` if unknown.
-    pub wake_by: Option<Moment>,
+    pub next_wake_by: Option<Moment>,
     /// Number of commands accepted from clients.
     pub commands: u32,
     /// Number of batches that this node formed in the turn.
@@ -54,14 +54,14 @@ pub struct Turn {
     /// Number of commands in the completed batches.
     pub batch_commands: u32,
     /// Number of commands that still wait to be put into a batch.
-    pub waiting: usize,
+    pub waiting_commands: usize,
     /// Number of this node's batches in flight.
     pub in_flight: usize,
 }
 
 /// Costs of several turns, accumulated into one sample.
 #[derive(Clone, Copy, Debug, Default)]
-struct Gathered {
+struct TurnSample {
     turns: u32,
     since: Option<Moment>,
     busy_ns: u64,
@@ -78,7 +78,7 @@ pub struct Parameters {
     /// Throughput B of a channel to one peer in bytes per second. It is measured while the other
     /// channels are in use too, so that a shared link is accounted for. Known only if the channel
     /// has been busy enough.
-    pub bandwidth: Option<Estimate>,
+    pub channel_bytes_per_s: Option<Estimate>,
     /// Processor time per command, φcli + φexec, in nanoseconds.
     pub command_ns: Option<Estimate>,
     /// Processor time per batch, in nanoseconds: the fixed part of (n−1)·φrep, and any other cost.
@@ -92,42 +92,42 @@ pub struct Parameters {
     /// Size of a command in a batch, in bytes.
     pub command_bytes: Option<Estimate>,
     /// Time from forming a batch to the replies to its commands, in nanoseconds.
-    pub wall_ns: Option<Estimate>,
+    pub batch_duration_ns: Option<Estimate>,
     /// Number of pauses of the process and steps of the clock. The samples that they affected were
     /// dropped.
-    pub stalls: u64,
+    pub interruptions: u64,
 }
 
 /// Continuously measures the parameters of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct Estimator {
-    guard: Guard,
+    interruption_guard: InterruptionGuard,
     channels: Vec<Channel>,
-    gathered: Gathered,
-    processor: Sum3,
-    flush: Line,
+    gathered: TurnSample,
+    processor_fit: SumFit,
+    flush_line: LineFit,
     /// Time at which the last write reached stable storage.
-    flushed_at: Moment,
-    command_bytes: Mean,
-    wall: Mean,
+    last_flushed_at: Moment,
+    command_bytes: DecayingMean,
+    batch_duration: DecayingMean,
 }
 
 impl Estimator {
     pub(crate) fn new() -> Self {
         Self {
-            guard: Guard::default(),
+            interruption_guard: InterruptionGuard::default(),
             channels: Vec::new(),
-            gathered: Gathered::default(),
-            processor: Sum3::new(0.985),
-            flush: Line::new(0.97),
-            flushed_at: Moment(0),
-            command_bytes: Mean::new(0.95),
-            wall: Mean::new(0.9),
+            gathered: TurnSample::default(),
+            processor_fit: SumFit::new(0.985),
+            flush_line: LineFit::new(0.97),
+            last_flushed_at: Moment(0),
+            command_bytes: DecayingMean::new(0.95),
+            batch_duration: DecayingMean::new(0.9),
         }
     }
 
-    pub(crate) fn stalls(&self) -> u64 {
-        self.guard.stalls()
+    pub(crate) fn interruptions(&self) -> u64 {
+        self.interruption_guard.interruptions()
     }
 
     /// Drops everything that depends on the leader, so that all channels start over.
@@ -145,26 +145,26 @@ impl Estimator {
         self.channels.get_mut(peer)
     }
 
-    pub(crate) fn on_turn(&mut self, turn: &Turn) {
-        if !self.guard.record_turn(turn.began, turn.ended, turn.wake_by) {
-            self.gathered = Gathered::default();
+    pub(crate) fn on_turn(&mut self, turn: &ReactorTurn) {
+        if !self.interruption_guard.record_turn(turn.woke_at, turn.ended, turn.next_wake_by) {
+            self.gathered = TurnSample::default();
             return;
         }
         let sum = &mut self.gathered;
         sum.turns += 1;
-        let since = *sum.since.get_or_insert(turn.began);
-        sum.busy_ns += turn.ended.since(turn.began);
+        let since = *sum.since.get_or_insert(turn.woke_at);
+        sum.busy_ns += turn.ended.since(turn.woke_at);
         sum.commands += u64::from(turn.commands);
         sum.batches += u64::from(turn.batches);
         sum.bytes += turn.batch_bytes as u64;
-        let enough = sum.turns >= TURNS || turn.ended.since(since) > SPAN_NS;
+        let enough = sum.turns >= TURNS_PER_SAMPLE || turn.ended.since(since) > SAMPLE_NS;
         if !enough || sum.batches == 0 {
             return;
         }
         let x = [sum.commands as f64, sum.batches as f64, sum.bytes as f64];
         let y = sum.busy_ns as f64;
-        self.gathered = Gathered::default();
-        self.processor.add(x, y);
+        self.gathered = TurnSample::default();
+        self.processor_fit.add(x, y);
     }
 
     pub(crate) fn on_sent(&mut self, now: Moment, peer: usize, slot: u64, bytes: usize) {
@@ -174,70 +174,76 @@ impl Estimator {
     }
 
     pub(crate) fn on_voted(&mut self, now: Moment, peer: usize, to: u64) {
-        let guard = self.guard;
+        let guard = self.interruption_guard;
         if let Some(channel) = self.channel(peer) {
             channel.on_voted(now, to, &guard);
         }
     }
 
-    pub(crate) fn on_asked(&mut self, now: Moment, peer: usize, mark: u64) {
+    pub(crate) fn on_heartbeat_sent(&mut self, now: Moment, peer: usize, mark: u64) {
         if let Some(channel) = self.channel(peer) {
-            channel.on_asked(now, mark);
+            channel.on_heartbeat_sent(now, mark);
         }
     }
 
-    pub(crate) fn on_answered(&mut self, now: Moment, peer: usize, mark: u64) {
-        let guard = self.guard;
+    pub(crate) fn on_heartbeat_reply(&mut self, now: Moment, peer: usize, mark: u64) {
+        let guard = self.interruption_guard;
         if let Some(channel) = self.channel(peer) {
-            channel.on_answered(now, mark, &guard);
+            channel.on_heartbeat_reply(now, mark, &guard);
         }
     }
 
     pub(crate) fn on_flush(&mut self, began: Moment, now: Moment, bytes: usize) {
         // A write that began while another one was in flight first had to wait for the other one.
-        let alone = began.max(self.flushed_at.min(now));
-        self.flushed_at = now;
-        if self.guard.is_clean(began, now) && alone < now {
-            self.flush.add(bytes as f64, now.since(alone) as f64);
+        let alone = began.max(self.last_flushed_at.min(now));
+        self.last_flushed_at = now;
+        if self.interruption_guard.is_uninterrupted(began, now) && alone < now {
+            self.flush_line.add(bytes as f64, now.since(alone) as f64);
         }
     }
 
-    pub(crate) fn on_done(&mut self, formed: Moment, now: Moment, commands: u32, bytes: usize) {
-        if self.guard.is_clean(formed, now) && commands > 0 {
+    pub(crate) fn on_batch_done(
+        &mut self,
+        formed: Moment,
+        now: Moment,
+        commands: u32,
+        bytes: usize,
+    ) {
+        if self.interruption_guard.is_uninterrupted(formed, now) && commands > 0 {
             self.command_bytes.add(bytes as f64 / f64::from(commands));
-            self.wall.add(now.since(formed) as f64);
+            self.batch_duration.add(now.since(formed) as f64);
         }
     }
 
     /// Returns the throughput of the channel to the peer that completes a majority, the bytes in
     /// flight to that peer, and the number of samples.
-    pub(crate) fn drained(&self) -> Option<Drained> {
-        let drained = self.channels.iter().filter_map(Channel::drained);
-        let mut by_rate: Vec<Drained> = drained.collect();
-        by_rate.sort_by(|a, b| b.rate.total_cmp(&a.rate));
+    pub(crate) fn majority_throughput(&self) -> Option<ChannelThroughput> {
+        let drained = self.channels.iter().filter_map(Channel::throughput);
+        let mut by_rate: Vec<ChannelThroughput> = drained.collect();
+        by_rate.sort_by(|a, b| b.bytes_per_s.total_cmp(&a.bytes_per_s));
         let needed = self.channels.len().div_ceil(2);
         by_rate.get(needed.checked_sub(1)?).copied()
     }
 
-    pub(crate) fn wall(&self) -> Option<Estimate> {
-        self.wall.estimate()
+    pub(crate) fn batch_duration_estimate(&self) -> Option<Estimate> {
+        self.batch_duration.estimate()
     }
 
     pub(crate) fn parameters(&self) -> Parameters {
-        let parts = self.processor.parts(PART_SAMPLES);
+        let parts = self.processor_fit.coefficients(BREAKDOWN_SAMPLES_MIN);
         let part = |number: usize| parts.map(|parts| parts[number]);
-        let (flush_ns, disk_bandwidth) = self.disk();
+        let (flush_ns, disk_bandwidth) = self.disk_estimates();
         Parameters {
             round_trip_ns: self.round_trip(),
-            bandwidth: self.bandwidth(flush_ns.map_or(0.0, |flush| flush.value)),
+            channel_bytes_per_s: self.bandwidth(flush_ns.map_or(0.0, |flush| flush.value)),
             command_ns: part(0),
             batch_ns: part(1),
             byte_ns: part(2),
             flush_ns,
             disk_bandwidth,
             command_bytes: self.command_bytes.estimate(),
-            wall_ns: self.wall(),
-            stalls: self.guard.stalls(),
+            batch_duration_ns: self.batch_duration_estimate(),
+            interruptions: self.interruption_guard.interruptions(),
         }
     }
 
@@ -251,7 +257,7 @@ impl Estimator {
         let (value, samples) = *trips.get(needed.checked_sub(1)?)?;
         // The minimum of n samples exceeds the true value by about one part in n.
         let error = value / samples.max(1.0) * 0.5;
-        Some(Estimate { value, error, samples })
+        Some(Estimate { value, error, sample_weight: samples })
     }
 
     fn bandwidth(&self, flush_ns: f64) -> Option<Estimate> {
@@ -262,25 +268,25 @@ impl Estimator {
         known.get(needed.checked_sub(1)?).copied()
     }
 
-    fn disk(&self) -> (Option<Estimate>, Option<Estimate>) {
-        let Some(law) = self.flush.law(LINE_SAMPLES) else {
+    fn disk_estimates(&self) -> (Option<Estimate>, Option<Estimate>) {
+        let Some(law) = self.flush_line.coefficients(LINE_SAMPLES_MIN) else {
             return (None, None);
         };
         let slope = law.slope;
         let told = slope.value > 0.0 && slope.error < slope.value * 0.3;
         if !told {
             // The size makes no difference, or did not vary, so the mean is the flush time.
-            let mean = law.fixed.value + slope.value * self.flush.mean_x();
-            let flush = Estimate { value: mean, ..law.fixed };
+            let mean = law.intercept.value + slope.value * self.flush_line.x_mean();
+            let flush = Estimate { value: mean, ..law.intercept };
             let error = if flush.error.is_finite() { flush.error } else { mean };
             return (Some(Estimate { error, ..flush }), None);
         }
         let bandwidth = Estimate {
             value: 1e9 / slope.value,
             error: 1e9 / slope.value * slope.error / slope.value,
-            samples: slope.samples,
+            sample_weight: slope.sample_weight,
         };
-        let flush = Estimate { value: law.fixed.value.max(0.0), ..law.fixed };
+        let flush = Estimate { value: law.intercept.value.max(0.0), ..law.intercept };
         (Some(flush), Some(bandwidth))
     }
 }

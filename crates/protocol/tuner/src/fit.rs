@@ -5,7 +5,7 @@
 //! usual range.
 
 /// Number of samples before a fitted line is trusted.
-pub(crate) const LINE_SAMPLES: f64 = 5.0;
+pub(crate) const LINE_SAMPLES_MIN: f64 = 5.0;
 
 /// An estimated quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,7 +14,7 @@ pub struct Estimate {
     /// Standard error of the estimate.
     pub error: f64,
     /// Number of samples behind the estimate, weighted by their decay.
-    pub samples: f64,
+    pub sample_weight: f64,
 }
 
 impl Estimate {
@@ -28,50 +28,50 @@ impl Estimate {
 }
 
 /// Number of standard deviations within which a deviation counts in full.
-const USUAL: f64 = 4.0;
+const OUTLIER_DEVIATIONS: f64 = 4.0;
 /// Minimum standard deviation of x, as a fraction of its mean.
-const SPREAD: f64 = 0.02;
+const X_SPREAD_MIN: f64 = 0.02;
 /// Number of samples before outliers are clipped.
-const ENOUGH: f64 = 8.0;
+const CLIPPING_SAMPLES_MIN: f64 = 8.0;
 
 /// A decaying mean.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mean {
-    keep: f64,
-    weight: f64,
+pub(crate) struct DecayingMean {
+    decay: f64,
+    sample_weight: f64,
     mean: f64,
     variance: f64,
 }
 
-impl Mean {
+impl DecayingMean {
     /// Creates a mean. `keep` is the factor by which old samples decay with each new one.
     pub(crate) const fn new(keep: f64) -> Self {
-        Self { keep, weight: 0.0, mean: 0.0, variance: 0.0 }
+        Self { decay: keep, sample_weight: 0.0, mean: 0.0, variance: 0.0 }
     }
 
     pub(crate) fn add(&mut self, value: f64) {
-        self.weight = self.weight * self.keep + 1.0;
-        let edge = USUAL * self.variance.sqrt().max(self.mean.abs() * 0.05);
-        let usual = self.weight >= ENOUGH;
+        self.sample_weight = self.sample_weight * self.decay + 1.0;
+        let edge = OUTLIER_DEVIATIONS * self.variance.sqrt().max(self.mean.abs() * 0.05);
+        let usual = self.sample_weight >= CLIPPING_SAMPLES_MIN;
         let off = value - self.mean;
         let off = if usual { off.clamp(-edge, edge) } else { off };
-        let part = 1.0 / self.weight;
+        let part = 1.0 / self.sample_weight;
         self.mean += off * part;
         self.variance = (1.0 - part) * (self.variance + part * off * off);
     }
 
     pub(crate) fn estimate(&self) -> Option<Estimate> {
-        (self.weight > 1.5).then(|| Estimate {
+        (self.sample_weight > 1.5).then(|| Estimate {
             value: self.mean,
-            error: (self.variance / self.weight).sqrt(),
-            samples: self.weight,
+            error: (self.variance / self.sample_weight).sqrt(),
+            sample_weight: self.sample_weight,
         })
     }
 }
 
 /// A line fitted to samples: `y = fixed + slope · x`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Line {
+pub(crate) struct LineFit {
     keep: f64,
     weight: f64,
     x: f64,
@@ -81,22 +81,22 @@ pub(crate) struct Line {
     yy: f64,
 }
 
-/// The parameters of a [`Line`].
+/// The parameters of a [`LineFit`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Law {
-    pub(crate) fixed: Estimate,
+pub(crate) struct LineCoefficients {
+    pub(crate) intercept: Estimate,
     pub(crate) slope: Estimate,
     /// Fraction of the variation of y that the line explains, from 0 to 1.
-    pub(crate) explained: f64,
+    pub(crate) explained_fraction: f64,
 }
 
-impl Line {
+impl LineFit {
     pub(crate) const fn new(keep: f64) -> Self {
         Self { keep, weight: 0.0, x: 0.0, y: 0.0, xx: 0.0, xy: 0.0, yy: 0.0 }
     }
 
     pub(crate) fn add(&mut self, x: f64, y: f64) {
-        let y = self.usual(x, y);
+        let y = self.clip_outlier(x, y);
         // Means and central moments, because sums of squares of large numbers would cancel.
         let before = self.weight * self.keep;
         self.weight = before + 1.0;
@@ -110,23 +110,23 @@ impl Line {
         self.yy = self.yy * self.keep + dy * dy * share;
     }
 
-    pub(crate) const fn mean_x(&self) -> f64 {
+    pub(crate) const fn x_mean(&self) -> f64 {
         self.x
     }
 
-    fn usual(&self, x: f64, y: f64) -> f64 {
-        if self.weight < ENOUGH {
+    fn clip_outlier(&self, x: f64, y: f64) -> f64 {
+        if self.weight < CLIPPING_SAMPLES_MIN {
             return y;
         }
         let (slope, residue) = self.slope();
         let expected = self.y + slope * (x - self.x);
-        let edge = USUAL * (residue / self.weight).sqrt().max(self.y.abs() * 0.05);
+        let edge = OUTLIER_DEVIATIONS * (residue / self.weight).sqrt().max(self.y.abs() * 0.05);
         y.clamp(expected - edge, expected + edge)
     }
 
     /// Returns whether x varied enough to distinguish a slope from rounding.
     fn has_spread(&self) -> bool {
-        let usual = self.x * SPREAD;
+        let usual = self.x * X_SPREAD_MIN;
         self.xx > self.weight * usual * usual && self.xx > 0.0
     }
 
@@ -139,7 +139,7 @@ impl Line {
     }
 
     /// Returns the fitted law; `None` if there are fewer than `samples` samples.
-    pub(crate) fn law(&self, samples: f64) -> Option<Law> {
+    pub(crate) fn coefficients(&self, samples: f64) -> Option<LineCoefficients> {
         if self.weight < samples.max(3.0) {
             return None;
         }
@@ -148,7 +148,7 @@ impl Line {
         let of = |value, variance: f64| Estimate {
             value,
             error: variance.max(0.0).sqrt(),
-            samples: self.weight,
+            sample_weight: self.weight,
         };
         let (slope_variance, fixed_variance) = if self.has_spread() {
             let spread = self.x * self.x / self.xx;
@@ -156,17 +156,17 @@ impl Line {
         } else {
             (f64::INFINITY, variance / self.weight)
         };
-        Some(Law {
-            fixed: of(self.y - slope * self.x, fixed_variance),
+        Some(LineCoefficients {
+            intercept: of(self.y - slope * self.x, fixed_variance),
             slope: of(slope, slope_variance),
-            explained: if self.yy > 0.0 { 1.0 - residue / self.yy } else { 0.0 },
+            explained_fraction: if self.yy > 0.0 { 1.0 - residue / self.yy } else { 0.0 },
         })
     }
 }
 
 /// A sum fitted to samples: `y = a·x₁ + b·x₂ + c·x₃`, without a constant part.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sum3 {
+pub(crate) struct SumFit {
     keep: f64,
     weight: f64,
     moments: [[f64; 3]; 3],
@@ -174,7 +174,7 @@ pub(crate) struct Sum3 {
     squares: f64,
 }
 
-impl Sum3 {
+impl SumFit {
     pub(crate) const fn new(keep: f64) -> Self {
         Self { keep, weight: 0.0, moments: [[0.0; 3]; 3], products: [0.0; 3], squares: 0.0 }
     }
@@ -193,7 +193,7 @@ impl Sum3 {
 
     /// Returns the three coefficients, none of them negative. Coefficients that cannot be
     /// distinguished have large errors, but their sum is still right for the observed samples.
-    pub(crate) fn parts(&self, samples: f64) -> Option<[Estimate; 3]> {
+    pub(crate) fn coefficients(&self, samples: f64) -> Option<[Estimate; 3]> {
         if self.weight < samples.max(4.0) {
             return None;
         }
@@ -212,7 +212,7 @@ impl Sum3 {
             return Some([0, 1, 2].map(|part| Estimate {
                 value: values[part],
                 error: variances[part].max(0.0).sqrt(),
-                samples: self.weight,
+                sample_weight: self.weight,
             }));
         }
     }
@@ -238,7 +238,7 @@ impl Sum3 {
                 }
             }
         }
-        let inverse = invert(matrix)?;
+        let inverse = invert_matrix(matrix)?;
         let right = [0, 1, 2].map(|part| match used[part] {
             true => self.products[part] / scale[part],
             false => 0.0,
@@ -254,7 +254,7 @@ impl Sum3 {
     }
 }
 
-fn invert(m: [[f64; 3]; 3]) -> Option<[[f64; 3]; 3]> {
+fn invert_matrix(m: [[f64; 3]; 3]) -> Option<[[f64; 3]; 3]> {
     let minor = |a: usize, b: usize, c: usize, d: usize| m[a][b] * m[c][d] - m[a][d] * m[c][b];
     let first = [minor(1, 1, 2, 2), -minor(1, 0, 2, 2), minor(1, 0, 2, 1)];
     let determinant = m[0][0] * first[0] + m[0][1] * first[1] + m[0][2] * first[2];
@@ -275,58 +275,58 @@ mod tests {
 
     #[test]
     fn fit_finds_the_line_in_noise_and_follows_a_change() {
-        let mut line = Line::new(0.95);
+        let mut line = LineFit::new(0.95);
         for number in 0..400_u32 {
             let x = f64::from(number % 37) * 100.0;
             let noise = f64::from(number * 7919 % 11) - 5.0;
             line.add(x, 50.0 + 0.3 * x + noise);
         }
-        let law = line.law(8.0).unwrap();
+        let law = line.coefficients(8.0).unwrap();
         assert!((law.slope.value - 0.3).abs() < 0.005, "{law:?}");
-        assert!((law.fixed.value - 50.0).abs() < 5.0, "{law:?}");
-        assert!(law.explained > 0.95);
+        assert!((law.intercept.value - 50.0).abs() < 5.0, "{law:?}");
+        assert!(law.explained_fraction > 0.95);
         for number in 0..400_u32 {
             let x = f64::from(number % 37) * 100.0;
             line.add(x, 500.0 + 0.1 * x);
         }
-        let law = line.law(8.0).unwrap();
+        let law = line.coefficients(8.0).unwrap();
         assert!((law.slope.value - 0.1).abs() < 0.01, "{law:?}");
     }
 
     #[test]
     fn single_outlier_moves_the_fit_by_less_than_5_percent() {
-        let mut line = Line::new(0.98);
+        let mut line = LineFit::new(0.98);
         for number in 0..100_u32 {
             let x = f64::from(number % 10);
             line.add(x, 100.0 + x + f64::from(number % 3));
         }
-        let before = line.law(8.0).unwrap();
+        let before = line.coefficients(8.0).unwrap();
         line.add(5.0, 1e9);
-        let after = line.law(8.0).unwrap();
-        let at = |law: &Law| law.fixed.value + law.slope.value * 5.0;
+        let after = line.coefficients(8.0).unwrap();
+        let at = |law: &LineCoefficients| law.intercept.value + law.slope.value * 5.0;
         assert!((at(&after) / at(&before) - 1.0).abs() < 0.05, "{after:?}");
     }
 
     #[test]
     fn samples_without_spread_yield_no_reliable_slope() {
-        let mut line = Line::new(0.98);
+        let mut line = LineFit::new(0.98);
         for _ in 0..50 {
             line.add(7.0, 3.0);
         }
-        let law = line.law(8.0).unwrap();
+        let law = line.coefficients(8.0).unwrap();
         assert_eq!(law.slope.error, f64::INFINITY);
         assert_eq!(law.slope.confidence(), 0.0);
-        assert!(line.law(1e3).is_none());
+        assert!(line.coefficients(1e3).is_none());
     }
 
     #[test]
     fn three_cost_factors_are_separated_if_they_vary() {
-        let mut sum = Sum3::new(0.98);
+        let mut sum = SumFit::new(0.98);
         for number in 1..300_u32 {
             let x = [number % 50, number % 7, (number * 31) % 4000].map(f64::from);
             sum.add(x, 0.25 * x[0] + 9.0 * x[1] + 0.001 * x[2]);
         }
-        let [command, batch, byte] = sum.parts(8.0).unwrap();
+        let [command, batch, byte] = sum.coefficients(8.0).unwrap();
         assert!((command.value - 0.25).abs() < 0.01, "{command:?}");
         assert!((batch.value - 9.0).abs() < 0.1, "{batch:?}");
         assert!((byte.value - 0.001).abs() < 0.0005, "{byte:?}");
@@ -336,12 +336,12 @@ mod tests {
     /// right.
     #[test]
     fn correlated_factors_share_their_cost() {
-        let mut sum = Sum3::new(0.98);
+        let mut sum = SumFit::new(0.98);
         for number in 1..300_u32 {
             let (commands, batches) = (f64::from(number % 50), f64::from(number % 7));
             sum.add([commands, batches, commands * 64.0], commands + 9.0 * batches);
         }
-        let parts = sum.parts(8.0).unwrap();
+        let parts = sum.coefficients(8.0).unwrap();
         let cost = parts[0].value * 10.0 + parts[1].value + parts[2].value * 640.0;
         assert!((cost - 19.0).abs() < 0.5, "{parts:?}");
         assert!(parts.iter().all(|part| part.value >= 0.0));

@@ -19,12 +19,12 @@ pub mod time;
 pub mod tuner;
 
 pub use anticipation::Anticipation;
-pub use epoch::Done;
-pub use estimate::{Parameters, Turn};
+pub use epoch::CompletedBatch;
+pub use estimate::{Parameters, ReactorTurn};
 pub use fit::Estimate;
-pub use hysteresis::Choice;
+pub use hysteresis::DampedChoice;
 pub use report::Report;
-pub use setting::{Bounds, Change, Reason, Setting};
+pub use setting::{ChangeReason, Setting, SettingBounds, SettingChange};
 pub use settings::Settings;
 pub use time::Moment;
 pub use tuner::Tuner;

@@ -4,13 +4,13 @@
 //! Santos and Schiper, "Optimizing Paxos with batching and pipelining" (§4), model how long an
 //! instance keeps the leader's processor and its outgoing link busy, and how long it takes from
 //! start to end. From that follows how many instances must run in parallel to keep the busiest
-//! resource busy, `w = ⌈min(T/φcpu, T/φnet)⌉`. [`Model::paper`] is exactly that model. Extensions,
+//! resource busy, `w = ⌈min(T/φcpu, T/φnet)⌉`. [`Model::from_paper`] is exactly that model. Extensions,
 //! which the paper's form does not use, are the disk with group commit ([`Disk`]), several cores
 //! ([`Cores`]), and a load that does not fill every batch ([`Workload::outstanding`]).
 
 use std::fmt;
 
-pub use crate::quantity::{Bandwidth, Bytes, Linear, Micros};
+pub use crate::quantity::{Bandwidth, Bytes, LinearCost, Micros};
 
 /// The network between the nodes (§4.1, "Network busy time").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,22 +25,22 @@ pub enum Network {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cores {
     /// Maximum number of processors that the leader's process keeps busy.
-    pub count: f64,
+    pub usable_cores: f64,
     /// Fraction of an instance's work that may run in parallel with the protocol, from 0 to 1. This
     /// is the work of reading from clients, replying to them, and executing on a separate thread.
-    pub parallel: f64,
+    pub parallel_fraction: f64,
 }
 
 impl Cores {
     /// One processor, which does everything in sequence (§4: "execution within each process is
     /// sequential").
-    pub const ONE: Self = Self { count: 1.0, parallel: 0.0 };
+    pub const ONE: Self = Self { usable_cores: 1.0, parallel_fraction: 0.0 };
 
     /// Returns the fraction of the work that the busiest processor does: the sequential part, or an
     /// equal share of everything if that is more.
     fn busiest(self) -> f64 {
-        let parallel = self.parallel.clamp(0.0, 1.0);
-        (1.0 - parallel).max(1.0 / self.count.max(1.0))
+        let parallel = self.parallel_fraction.clamp(0.0, 1.0);
+        (1.0 - parallel).max(1.0 / self.usable_cores.max(1.0))
     }
 }
 
@@ -53,7 +53,7 @@ pub struct Disk {
     pub bandwidth: Bandwidth,
     /// Maximum number of writes in flight. If it is more than one, the next write is ready when a
     /// flush ends.
-    pub depth: f64,
+    pub writes_in_flight_max: f64,
     /// Maximum number of bytes in one write.
     pub write_max: Bytes,
 }
@@ -67,13 +67,13 @@ pub struct Model {
     /// B: bandwidth of the leader's link (LAN), or of its channel to each other node (WAN).
     pub bandwidth: Bandwidth,
     /// L: one-way delay between nodes, half a round trip.
-    pub one_way: Micros,
+    pub one_way_delay: Micros,
     /// φcli: the leader's processor time to receive one request and reply to it. The argument is
     /// the size of both together.
-    pub client: Linear,
+    pub client_cost: LinearCost,
     /// φrep: the leader's processor time per batch for one other node. The argument is the size of
     /// 2A and 2B together.
-    pub replica: Linear,
+    pub replica_cost: LinearCost,
     /// The disk of each node; `None` in the paper's form, where votes count as soon as they are in
     /// memory.
     pub disk: Option<Disk>,
@@ -111,7 +111,7 @@ pub enum Bottleneck {
     /// The window is full, so no more instances may start until one completes.
     Window,
     /// The load is too small, because clients have no more requests outstanding.
-    Load,
+    ClientLoad,
 }
 
 impl fmt::Display for Bottleneck {
@@ -121,18 +121,18 @@ impl fmt::Display for Bottleneck {
             Self::Link => "the leader's link",
             Self::Disk => "the disk",
             Self::Window => "the window",
-            Self::Load => "the load",
+            Self::ClientLoad => "the load",
         })
     }
 }
 
 /// Predicted duration of one instance, and the time for which it keeps each resource busy.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Instance {
+pub struct InstancePrediction {
     /// `S_2a`: size of the proposal.
-    pub proposal: Bytes,
+    pub proposal_bytes: Bytes,
     /// `T_inst`: time from forming the batch to the replies, if no other instance runs.
-    pub wall: Micros,
+    pub duration: Micros,
     /// φcpu: time on the leader's busiest processor.
     pub processor: Micros,
     /// φlan or φwan: time on the leader's link.
@@ -141,25 +141,25 @@ pub struct Instance {
     pub disk: Micros,
 }
 
-impl Instance {
+impl InstancePrediction {
     /// Returns the number of instances that keep the processor busy, `w_cpu = T_inst / φcpu`
     /// (§4.2).
     pub fn window_cpu(&self) -> f64 {
-        self.wall.0 / self.processor.0
+        self.duration.0 / self.processor.0
     }
 
     /// Returns the number of instances that keep the link busy, `w_net = T_inst / φnet` (§4.2).
     pub fn window_net(&self) -> f64 {
-        self.wall.0 / self.link.0
+        self.duration.0 / self.link.0
     }
 
     /// Returns the window that keeps the busiest resource busy, `⌈min(w_cpu, w_net, …)⌉`, at least
     /// 1.
     pub fn window(&self) -> f64 {
-        (self.wall.0 / self.busiest().0).ceil().max(1.0)
+        (self.duration.0 / self.busiest_resource_time().0).ceil().max(1.0)
     }
 
-    fn busiest(&self) -> Micros {
+    fn busiest_resource_time(&self) -> Micros {
         self.processor.max(self.link).max(self.disk)
     }
 }
@@ -176,20 +176,29 @@ pub struct Prediction {
 
 impl Model {
     /// Creates a model in the paper's form: no disk, one processor.
-    pub const fn paper(
+    pub const fn from_paper(
         nodes: f64,
         network: Network,
         bandwidth: Bandwidth,
         one_way: Micros,
-        client: Linear,
-        replica: Linear,
+        client: LinearCost,
+        replica: LinearCost,
     ) -> Self {
-        Self { nodes, network, bandwidth, one_way, client, replica, disk: None, cores: Cores::ONE }
+        Self {
+            nodes,
+            network,
+            bandwidth,
+            one_way_delay: one_way,
+            client_cost: client,
+            replica_cost: replica,
+            disk: None,
+            cores: Cores::ONE,
+        }
     }
 
     /// Returns the prediction for one instance with `k` requests, while `window` instances run in
     /// parallel. The window matters only to the disk, because parallel instances share its flushes.
-    pub fn instance(&self, load: &Workload, k: f64, window: f64) -> Instance {
+    pub fn predict_instance(&self, load: &Workload, k: f64, window: f64) -> InstancePrediction {
         let proposal = load.request * k + load.batch_header;
         let answers = load.answer * k;
         let execute = load.execute * k;
@@ -199,39 +208,45 @@ impl Model {
         let wall = match self.network {
             Network::Lan => {
                 let majority = (self.nodes / 2.0).floor();
-                let send = self.bandwidth.time_for(proposal * majority);
+                let send = self.bandwidth.transfer_time(proposal * majority);
                 // (1), (2), (3)
                 let by_processor = processor + send * 0.5 + written;
                 let by_latency = send
-                    + self.one_way * 2.0
+                    + self.one_way_delay * 2.0
                     + written
                     + execute
-                    + self.bandwidth.time_for(answers);
+                    + self.bandwidth.transfer_time(answers);
                 by_processor.max(link).max(by_latency)
             }
             Network::Wan => {
-                let send = self.bandwidth.time_for(proposal);
+                let send = self.bandwidth.transfer_time(proposal);
                 // (4), (5), (6)
                 let by_processor = processor + send + written;
-                let by_latency = send + self.one_way * 2.0 + written + execute;
+                let by_latency = send + self.one_way_delay * 2.0 + written + execute;
                 by_processor.max(link).max(by_latency)
             }
         };
-        Instance { proposal, wall, processor: processor * self.cores.busiest(), link, disk }
+        InstancePrediction {
+            proposal_bytes: proposal,
+            duration: wall,
+            processor: processor * self.cores.busiest(),
+            link,
+            disk,
+        }
     }
 
     /// `k·φcli(S_req + S_ans) + (n−1)·φrep(S_2a + S_2b) + k·φexec`
     fn processor(&self, load: &Workload, k: f64, proposal: Bytes) -> Micros {
-        self.client.at(load.request + load.answer) * k
-            + self.replica.at(proposal + load.vote) * (self.nodes - 1.0)
+        self.client_cost.at(load.request + load.answer) * k
+            + self.replica_cost.at(proposal + load.vote) * (self.nodes - 1.0)
             + load.execute * k
     }
 
     fn link(&self, proposal: Bytes, answers: Bytes) -> Micros {
         match self.network {
-            Network::Lan => self.bandwidth.time_for(proposal * (self.nodes - 1.0) + answers),
+            Network::Lan => self.bandwidth.transfer_time(proposal * (self.nodes - 1.0) + answers),
             Network::Wan if self.nodes < 2.0 => Micros(0.0),
-            Network::Wan => self.bandwidth.time_for(proposal),
+            Network::Wan => self.bandwidth.transfer_time(proposal),
         }
     }
 
@@ -249,14 +264,14 @@ impl Model {
         };
         let fits = (disk.write_max.0 / proposal.0.max(1.0)).floor().max(1.0);
         let shared = window.clamp(1.0, fits);
-        let bytes = disk.bandwidth.time_for(proposal);
+        let bytes = disk.bandwidth.transfer_time(proposal);
         let rest = match load.outstanding {
             _ if window <= 1.0 => 0.0,
             Some(_) => 1.0,
             None => 0.5,
         };
         // With one write at a time, the next one is not ready when a flush ends.
-        let gap = if disk.depth > 1.0 { 1.0 } else { 1.25 };
+        let gap = if disk.writes_in_flight_max > 1.0 { 1.0 } else { 1.25 };
         let busy = disk.flush * (gap / shared) + bytes;
         let waited = disk.flush * (1.0 + rest) + bytes;
         (busy, waited)
@@ -275,13 +290,13 @@ impl Model {
             Some(outstanding) => window.min((outstanding / k).max(1.0)),
             None => window,
         };
-        let instance = self.instance(load, k, parallel);
+        let instance = self.predict_instance(load, k, parallel);
         let per_second = |busy: Micros| match busy.0 {
             us if us > 0.0 => k * 1e6 / us,
             _ => f64::INFINITY,
         };
         let starved = match load.outstanding {
-            Some(outstanding) if outstanding <= window * k => Bottleneck::Load,
+            Some(outstanding) if outstanding <= window * k => Bottleneck::ClientLoad,
             _ => Bottleneck::Window,
         };
         // With a closed load, replies arrive in groups and meet a window that has just become full.
@@ -295,7 +310,7 @@ impl Model {
             (per_second(instance.processor), Bottleneck::Processor),
             (per_second(instance.link), Bottleneck::Link),
             (per_second(instance.disk), Bottleneck::Disk),
-            (per_second(instance.wall * place) * parallel, starved),
+            (per_second(instance.duration * place) * parallel, starved),
         ];
         let mut least = limits[0];
         for limit in limits {
@@ -307,7 +322,7 @@ impl Model {
         Prediction {
             throughput,
             // Little's law: the number of requests in flight, divided by the throughput.
-            latency: instance.wall.max(Micros(parallel * k / throughput * 1e6)),
+            latency: instance.duration.max(Micros(parallel * k / throughput * 1e6)),
             bottleneck,
         }
     }
@@ -319,13 +334,13 @@ mod tests {
 
     /// Returns the parameters of §5: three nodes, 10 Mbit/s, 50 ms one way, the fit of Figure 4.
     fn emulab() -> Model {
-        Model::paper(
+        Model::from_paper(
             3.0,
             Network::Wan,
             Bandwidth::from_mbit(10.0),
             Micros::from_ms(50.0),
-            Linear::from_paper(0.28, 0.2),
-            Linear::from_paper(0.002, 1.5),
+            LinearCost::from_paper(0.28, 0.2),
+            LinearCost::from_paper(0.002, 1.5),
         )
     }
 
@@ -366,7 +381,7 @@ mod tests {
         let model = emulab();
         let of = |(request, batch, cpu, net, throughput)| {
             let (load, k) = (jpaxos(request), batch / request);
-            let instance = model.instance(&load, k, 1.0);
+            let instance = model.predict_instance(&load, k, 1.0);
             let best = model.predict(&load, k, instance.window());
             [instance.window_cpu() / cpu, instance.window_net() / net, best.throughput / throughput]
         };
@@ -408,13 +423,13 @@ mod tests {
     /// (1) to (3) by hand: n = 3, 1 byte per microsecond, 100 µs one way.
     #[test]
     fn lan_link_carries_all_copies_and_the_replies() {
-        let mut model = Model::paper(
+        let mut model = Model::from_paper(
             3.0,
             Network::Lan,
             Bandwidth(1e6),
             Micros(100.0),
-            Linear::default(),
-            Linear::default(),
+            LinearCost::default(),
+            LinearCost::default(),
         );
         let load = Workload {
             request: Bytes(100.0),
@@ -424,34 +439,34 @@ mod tests {
             execute: Micros(2.0),
             outstanding: None,
         };
-        let instance = model.instance(&load, 10.0, 1.0);
+        let instance = model.predict_instance(&load, 10.0, 1.0);
         assert_eq!(instance.link, Micros(2.0 * 1000.0 + 100.0));
         // By bandwidth: 2100; by latency: 1000 + 200 + 20 + 100.
-        assert_eq!(instance.wall, Micros(2100.0));
-        model.one_way = Micros(2_000.0);
-        let instance = model.instance(&load, 10.0, 1.0);
-        assert_eq!(instance.wall, Micros(1000.0 + 4000.0 + 20.0 + 100.0));
-        model.client.fixed = Micros(1_000.0);
-        let instance = model.instance(&load, 10.0, 1.0);
+        assert_eq!(instance.duration, Micros(2100.0));
+        model.one_way_delay = Micros(2_000.0);
+        let instance = model.predict_instance(&load, 10.0, 1.0);
+        assert_eq!(instance.duration, Micros(1000.0 + 4000.0 + 20.0 + 100.0));
+        model.client_cost.fixed = Micros(1_000.0);
+        let instance = model.predict_instance(&load, 10.0, 1.0);
         assert_eq!(instance.processor, Micros(10.0 * 1002.0));
-        assert_eq!(instance.wall, Micros(10_020.0 + 500.0));
+        assert_eq!(instance.duration, Micros(10_020.0 + 500.0));
     }
 
     #[test]
     fn parallel_batches_share_a_flush() {
         let mut model = emulab();
         let load = jpaxos(128.0);
-        let without = model.instance(&load, 8.0, 4.0);
+        let without = model.predict_instance(&load, 8.0, 4.0);
         model.disk = Some(Disk {
             flush: Micros(8_000.0),
             bandwidth: Bandwidth::UNLIMITED,
-            depth: 2.0,
+            writes_in_flight_max: 2.0,
             write_max: Bytes(1048576.0),
         });
-        let alone = model.instance(&load, 8.0, 1.0);
-        let four = model.instance(&load, 8.0, 4.0);
-        assert_eq!(alone.wall, without.wall + Micros(8_000.0));
-        assert_eq!(four.wall, without.wall + Micros(12_000.0));
+        let alone = model.predict_instance(&load, 8.0, 1.0);
+        let four = model.predict_instance(&load, 8.0, 4.0);
+        assert_eq!(alone.duration, without.duration + Micros(8_000.0));
+        assert_eq!(four.duration, without.duration + Micros(12_000.0));
         assert_eq!(
             (alone.disk, four.disk),
             (Micros(8_000.0), Micros(2_000.0)),
@@ -463,11 +478,11 @@ mod tests {
     fn more_cores_speed_up_only_the_parallel_part() {
         let mut model = emulab();
         let load = jpaxos(128.0);
-        let one = model.instance(&load, 8.0, 1.0).processor;
-        model.cores = Cores { count: 2.0, parallel: 0.9 };
-        assert_eq!(model.instance(&load, 8.0, 1.0).processor, one * 0.5);
-        model.cores.count = 64.0;
-        let many = model.instance(&load, 8.0, 1.0).processor;
+        let one = model.predict_instance(&load, 8.0, 1.0).processor;
+        model.cores = Cores { usable_cores: 2.0, parallel_fraction: 0.9 };
+        assert_eq!(model.predict_instance(&load, 8.0, 1.0).processor, one * 0.5);
+        model.cores.usable_cores = 64.0;
+        let many = model.predict_instance(&load, 8.0, 1.0).processor;
         assert!((many.0 / one.0 - 0.1).abs() < 1e-9);
     }
 
@@ -477,7 +492,7 @@ mod tests {
         let mut load = jpaxos(128.0);
         load.outstanding = Some(4.0);
         let few = model.predict(&load, 1000.0, 64.0);
-        assert_eq!(few.bottleneck, Bottleneck::Load);
+        assert_eq!(few.bottleneck, Bottleneck::ClientLoad);
         // Four instances per round trip of slightly more than 100 ms.
         assert!((few.throughput - 40.0).abs() < 2.0, "{few:?}");
         let one_place = model.predict(&load, 1000.0, 1.0);

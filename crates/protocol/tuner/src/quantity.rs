@@ -75,7 +75,7 @@ impl Bandwidth {
         Self(mbit * 125_000.0)
     }
 
-    pub fn time_for(self, bytes: Bytes) -> Micros {
+    pub fn transfer_time(self, bytes: Bytes) -> Micros {
         Micros(bytes.0 / self.0 * 1e6)
     }
 }
@@ -83,14 +83,14 @@ impl Bandwidth {
 /// A linear law `φ(x) = fixed + per_byte · x` (§4.1, "CPU time"): processor time for a message of x
 /// bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Linear {
+pub struct LinearCost {
     /// Time per message.
     pub fixed: Micros,
     /// Time per byte of a message.
     pub per_byte: Micros,
 }
 
-impl Linear {
+impl LinearCost {
     /// Creates a law from the paper's notation: `φ(x) = per_kb · x + fixed` in milliseconds, with x
     /// in thousands of bytes.
     pub const fn from_paper(per_kb_ms: f64, fixed_ms: f64) -> Self {

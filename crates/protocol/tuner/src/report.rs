@@ -1,7 +1,7 @@
 //! The tuner's measurements, predictions and choice, as plain data for display.
 
 use crate::{
-    choice::{Fitted, Point},
+    choice::{FittedModel, Point},
     controller::Controller,
     estimate::Parameters,
     fit::Estimate,
@@ -12,7 +12,7 @@ use crate::{
 
 /// A named quantity of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Parameter {
+pub struct NamedParameter {
     /// Name of the quantity in the JSON of `quorate tune`.
     pub name: &'static str,
     pub unit: &'static str,
@@ -24,16 +24,16 @@ pub struct Parameter {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// All quantities of the model, known or not.
-    pub parameters: Vec<Parameter>,
+    pub parameters: Vec<NamedParameter>,
     /// Prediction for each combination of batch size and window; empty while too little is known.
-    pub grid: Vec<Point>,
+    pub grid_predictions: Vec<Point>,
     /// Predicted bottleneck of the setting in force.
     pub bottleneck: Option<Bottleneck>,
     /// The setting in force.
     pub chosen: Setting,
     /// Throughput in commands per second and mean latency in nanoseconds, as last measured under
     /// the setting in force.
-    pub measured: Option<(f64, f64)>,
+    pub measured_rate_and_latency: Option<(f64, f64)>,
     /// Reason for the setting in force, in one sentence.
     pub reason: String,
 }
@@ -46,25 +46,25 @@ impl Report {
         outstanding: f64,
         controller: &Controller,
     ) -> Self {
-        let fitted = Fitted::new(known, settings.nodes, outstanding);
-        let grid = fitted.map_or_else(Vec::new, |fitted| fitted.grid(&settings.bounds));
+        let fitted = FittedModel::new(known, settings.nodes, outstanding);
+        let grid = fitted.map_or_else(Vec::new, |fitted| fitted.predict_grid(&settings.bounds));
         let bottleneck = fitted.map(|fitted| fitted.predict(chosen).bottleneck);
         let measured = controller
-            .score()
+            .base_score()
             .filter(|_| !settings.fixed)
-            .map(|score| (score.rate, score.latency_ns));
+            .map(|score| (score.commands_per_s, score.latency_ns));
         Self {
             parameters: known.list(),
-            grid,
+            grid_predictions: grid,
             bottleneck,
             chosen,
-            measured,
-            reason: reason(settings, chosen, controller, bottleneck),
+            measured_rate_and_latency: measured,
+            reason: reason_text(settings, chosen, controller, bottleneck),
         }
     }
 }
 
-fn reason(
+fn reason_text(
     settings: &Settings,
     chosen: Setting,
     controller: &Controller,
@@ -73,8 +73,8 @@ fn reason(
     if settings.fixed {
         return format!("{chosen} is fixed: tuning is off.");
     }
-    let why = match controller.last() {
-        None if controller.score().is_none() => {
+    let why = match controller.last_change() {
+        None if controller.base_score().is_none() => {
             return format!("{chosen} is where it starts: nothing was measured yet.");
         }
         None => "nothing that was tried is better".to_owned(),
@@ -88,18 +88,18 @@ fn reason(
 
 impl Parameters {
     /// Returns all parameters with their names in the report.
-    pub fn list(&self) -> Vec<Parameter> {
-        let of = |name, unit, estimate| Parameter { name, unit, estimate };
+    pub fn list(&self) -> Vec<NamedParameter> {
+        let of = |name, unit, estimate| NamedParameter { name, unit, estimate };
         vec![
             of("round_trip", "ns", self.round_trip_ns),
-            of("bandwidth", "bytes/s", self.bandwidth),
+            of("bandwidth", "bytes/s", self.channel_bytes_per_s),
             of("cpu_per_command", "ns", self.command_ns),
             of("cpu_per_batch", "ns", self.batch_ns),
             of("cpu_per_byte", "ns", self.byte_ns),
             of("flush", "ns", self.flush_ns),
             of("disk_bandwidth", "bytes/s", self.disk_bandwidth),
             of("command_bytes", "bytes", self.command_bytes),
-            of("batch_wall", "ns", self.wall_ns),
+            of("batch_wall", "ns", self.batch_duration_ns),
         ]
     }
 }

@@ -29,14 +29,14 @@ impl fmt::Display for Setting {
 
 /// Upper bounds of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct SettingBounds {
     /// Maximum batch size in bytes (`--batch-max`).
     pub batch_bytes_max: usize,
     /// Maximum window (`--window-max`).
     pub window_max: usize,
 }
 
-impl Bounds {
+impl SettingBounds {
     /// Returns the nearest setting within the bounds. Both parts are at least 1.
     pub fn clamp(&self, setting: Setting) -> Setting {
         Setting {
@@ -48,50 +48,50 @@ impl Bounds {
 
 /// Reason for a change of the setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Reason {
+pub enum ChangeReason {
     /// The round trip is short, so the cautious first setting is replaced by the starting setting.
-    Short,
+    ShortRoundTrip,
     /// The model predicts a throughput that is higher by the given factor.
     Model(f64),
     Probe,
     /// A probe was not better, so the previous setting is restored.
-    Worse,
+    ProbeFailed,
     /// A probe had a throughput that was higher by the given factor.
-    Faster(f64),
+    HigherThroughput(f64),
     /// A probe had the same throughput, and its latency was the given fraction of the base's.
-    Sooner(f64),
+    LowerLatency(f64),
     /// The previous setting and this one both meet the latency goal, and this one has the larger
     /// batch.
-    Goal,
+    LatencyGoal,
     /// The throughput was lower than at an earlier step towards the previous setting.
-    TooFar,
+    JumpTooFar,
     /// The setting may be too small for the load, so it is replaced by [`Setting::ROOMY`].
-    Room,
+    NeedsRoom,
     /// The bytes in flight exceeded those that a round trip needs by the given factor, and the
     /// excess only waited.
-    Queue(f64),
+    ExcessQueue(f64),
 }
 
-impl Reason {
+impl ChangeReason {
     /// Returns whether the change is part of a probe rather than a decision.
     pub const fn is_probing(&self) -> bool {
-        matches!(self, Self::Probe | Self::Worse)
+        matches!(self, Self::Probe | Self::ProbeFailed)
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for ChangeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Short => f.write_str("the round trip is short"),
+            Self::ShortRoundTrip => f.write_str("the round trip is short"),
             Self::Model(gain) => write!(f, "the model predicts {gain:.2} x the throughput"),
             Self::Probe => f.write_str("trying"),
-            Self::Worse => f.write_str("tried, not better"),
-            Self::Faster(gain) => write!(f, "measured {gain:.2} x the throughput"),
-            Self::Sooner(part) => write!(f, "as much, at {part:.2} x the latency"),
-            Self::Goal => f.write_str("the larger batch that meets the latency goal"),
-            Self::TooFar => f.write_str("less came through than at an earlier step"),
-            Self::Room => f.write_str("room for a load that came, or may come"),
-            Self::Queue(over) => {
+            Self::ProbeFailed => f.write_str("tried, not better"),
+            Self::HigherThroughput(gain) => write!(f, "measured {gain:.2} x the throughput"),
+            Self::LowerLatency(part) => write!(f, "as much, at {part:.2} x the latency"),
+            Self::LatencyGoal => f.write_str("the larger batch that meets the latency goal"),
+            Self::JumpTooFar => f.write_str("less came through than at an earlier step"),
+            Self::NeedsRoom => f.write_str("room for a load that came, or may come"),
+            Self::ExcessQueue(over) => {
                 write!(f, "{over:.1} x what a round trip needs was in flight")
             }
         }
@@ -100,13 +100,13 @@ impl fmt::Display for Reason {
 
 /// A change of the setting, to be applied and logged.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Change {
+pub struct SettingChange {
     pub from: Setting,
     pub to: Setting,
-    pub reason: Reason,
+    pub reason: ChangeReason,
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for SettingChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} -> {}: {}", self.from, self.to, self.reason)
     }

@@ -1,6 +1,6 @@
 //! The tuner's configuration.
 
-use crate::setting::{Bounds, Setting};
+use crate::setting::{Setting, SettingBounds};
 
 /// Configuration of the tuner: size of the group, starting setting, and limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub struct Settings {
     pub nodes: usize,
     /// The initial setting. With `fixed` it never changes.
     pub start: Setting,
-    pub bounds: Bounds,
+    pub bounds: SettingBounds,
     /// `--latency-goal` in nanoseconds. The tuner looks for the largest batch that meets the goal
     /// at the 99th percentile.
     pub latency_goal_ns: Option<u64>,
@@ -24,7 +24,7 @@ impl Settings {
         Self {
             nodes,
             start: Setting::ROOMY,
-            bounds: Bounds { batch_bytes_max: 1 << 20, window_max: 64 },
+            bounds: SettingBounds { batch_bytes_max: 1 << 20, window_max: 64 },
             latency_goal_ns: None,
             fixed: false,
         }

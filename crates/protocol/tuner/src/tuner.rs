@@ -1,11 +1,11 @@
 //! The tuner as the replica sees it: it accepts samples and returns changes of the setting.
 
 use crate::{
-    controller::{Controller, View},
-    epoch::Done,
-    estimate::{Estimator, Parameters, Turn},
+    controller::{Controller, ControllerView},
+    epoch::CompletedBatch,
+    estimate::{Estimator, Parameters, ReactorTurn},
     report::Report,
-    setting::{Change, Setting},
+    setting::{Setting, SettingChange},
     settings::Settings,
     time::Moment,
 };
@@ -16,17 +16,17 @@ pub struct Tuner {
     settings: Settings,
     estimator: Estimator,
     controller: Controller,
-    in_flight_commands: u64,
+    commands_in_flight: u64,
     /// Smoothed number of commands that wait or are in flight.
     outstanding: f64,
-    looked_at: Moment,
-    stalls: u64,
+    last_decision_at: Moment,
+    interruptions: u64,
     /// A setting other than the tuner's choice is in force.
-    suspended: bool,
+    is_suspended: bool,
 }
 
 /// Interval between decisions, in nanoseconds.
-const LOOK_NS: u64 = 500_000;
+const DECISION_INTERVAL_NS: u64 = 500_000;
 
 impl Tuner {
     /// Creates a tuner without any measurements.
@@ -35,11 +35,11 @@ impl Tuner {
         Self {
             estimator: Estimator::new(),
             controller: Controller::new(settings.bounds, goal, settings.start),
-            in_flight_commands: 0,
+            commands_in_flight: 0,
             outstanding: 0.0,
-            looked_at: Moment(0),
-            stalls: 0,
-            suspended: false,
+            last_decision_at: Moment(0),
+            interruptions: 0,
+            is_suspended: false,
             settings,
         }
     }
@@ -54,14 +54,14 @@ impl Tuner {
     /// Records that another setting has been imposed. Estimates continue. Decisions are suspended,
     /// because they no longer affect the measurements.
     pub fn suspend(&mut self, now: Moment) {
-        self.suspended = true;
-        self.controller.interrupted(now);
+        self.is_suspended = true;
+        self.controller.restart_epoch(now);
     }
 
     /// Records that the tuner's setting is in force again.
     pub fn resume(&mut self, now: Moment) {
-        self.suspended = false;
-        self.controller.interrupted(now);
+        self.is_suspended = false;
+        self.controller.restart_epoch(now);
     }
 
     pub fn set_nodes(&mut self, nodes: usize) {
@@ -81,12 +81,12 @@ impl Tuner {
 
     /// Records that a heartbeat was sent to a peer. The reply will return `mark`. Marks never
     /// decrease.
-    pub fn on_asked(&mut self, now: Moment, peer: usize, mark: u64) {
-        self.estimator.on_asked(now, peer, mark);
+    pub fn on_heartbeat_sent(&mut self, now: Moment, peer: usize, mark: u64) {
+        self.estimator.on_heartbeat_sent(now, peer, mark);
     }
 
-    pub fn on_answered(&mut self, now: Moment, peer: usize, mark: u64) {
-        self.estimator.on_answered(now, peer, mark);
+    pub fn on_heartbeat_reply(&mut self, now: Moment, peer: usize, mark: u64) {
+        self.estimator.on_heartbeat_reply(now, peer, mark);
     }
 
     /// Handles a change of leader or a broken connection by dropping everything in flight.
@@ -100,45 +100,46 @@ impl Tuner {
     }
 
     /// Records that a batch of this node was applied and its clients got their replies.
-    pub fn on_done(&mut self, now: Moment, done: &Done) {
+    pub fn on_done(&mut self, now: Moment, done: &CompletedBatch) {
         let commands = u64::from(done.commands);
-        self.in_flight_commands = self.in_flight_commands.saturating_sub(commands);
-        self.estimator.on_done(done.formed, now, done.commands, done.bytes);
-        if !self.suspended {
+        self.commands_in_flight = self.commands_in_flight.saturating_sub(commands);
+        self.estimator.on_batch_done(done.formed_at, now, done.commands, done.bytes);
+        if !self.is_suspended {
             self.controller.on_done(now, done);
         }
     }
 
     /// Records the end of a turn. A returned change is already in force, and the caller logs it.
-    pub fn on_turn(&mut self, turn: &Turn) -> Option<Change> {
+    pub fn on_turn(&mut self, turn: &ReactorTurn) -> Option<SettingChange> {
         let now = turn.ended;
         self.estimator.on_turn(turn);
-        self.in_flight_commands += u64::from(turn.batch_commands);
+        self.commands_in_flight += u64::from(turn.batch_commands);
         if turn.in_flight == 0 {
-            self.in_flight_commands = 0;
+            self.commands_in_flight = 0;
         }
-        if !self.suspended {
-            self.controller.on_turn(turn.waiting, turn.in_flight);
+        if !self.is_suspended {
+            self.controller.on_turn(turn.waiting_commands, turn.in_flight);
         }
-        if self.estimator.stalls() != self.stalls {
-            self.stalls = self.estimator.stalls();
-            self.controller.interrupted(now);
+        if self.estimator.interruptions() != self.interruptions {
+            self.interruptions = self.estimator.interruptions();
+            self.controller.restart_epoch(now);
         }
-        let looked = self.looked_at <= now && now.since(self.looked_at) < LOOK_NS;
+        let looked =
+            self.last_decision_at <= now && now.since(self.last_decision_at) < DECISION_INTERVAL_NS;
         if looked {
             return None;
         }
-        self.looked_at = now;
-        let outstanding = turn.waiting as f64 + self.in_flight_commands as f64;
+        self.last_decision_at = now;
+        let outstanding = turn.waiting_commands as f64 + self.commands_in_flight as f64;
         // Rises quickly and falls slowly, because a load shows its demand while it waits.
         let part = if outstanding > self.outstanding { 0.3 } else { 0.01 };
         self.outstanding += part * (outstanding - self.outstanding);
-        if self.settings.fixed || self.suspended {
+        if self.settings.fixed || self.is_suspended {
             return None;
         }
         let outstanding = self.outstanding.max(1.0);
-        let view = View::new(&self.estimator, self.settings.nodes, outstanding);
-        self.controller.decide(now, &view)
+        let view = ControllerView::new(&self.estimator, self.settings.nodes, outstanding);
+        self.controller.decide_change(now, &view)
     }
 
     pub fn parameters(&self) -> Parameters {
@@ -146,8 +147,8 @@ impl Tuner {
     }
 
     /// Returns the number of permanent changes.
-    pub fn moves(&self) -> u64 {
-        self.controller.moves()
+    pub fn permanent_changes(&self) -> u64 {
+        self.controller.base_changes()
     }
 
     /// Returns everything that the tuner knows, for display.

@@ -9,8 +9,8 @@ use quorate_core::{
     lease::Lease,
     level::{Level, Levels},
     message::{
-        Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b, Question, RingEntry,
-        RingVote,
+        EarlyVotesQuery, Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b,
+        RingEntry, RingVote,
     },
     node_id::{Incarnation, Member, NodeId},
     record::Class,
@@ -35,11 +35,11 @@ use crate::{
     header::{
         FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_DISK_FULL, FLAG_GRANTED, FLAG_UNFIT,
         FLAG_WITH_BYTES, FORMAT_VERSION, HEADER_BYTES, Header, InvalidHeader, MAGIC, ballot,
-        logged_at,
+        durable_seq_offset,
     },
     kind,
     value::value_from_bytes,
-    words::{word32, word64},
+    words::{u32_at, u64_at},
 };
 
 /// Result of decoding the bytes received so far.
@@ -50,7 +50,7 @@ pub enum Decoded<'a> {
         from: Member,
         frame: Frame<'a>,
         /// Number of input bytes that the frame occupies.
-        used: usize,
+        used_bytes: usize,
     },
     /// The input is the beginning of a frame. At least the given number of bytes is missing.
     NeedMore(usize),
@@ -111,14 +111,14 @@ pub fn decode(input: &[u8], body_bytes_max: usize) -> Result<Decoded<'_>, Malfor
         }
         return Ok(Decoded::NeedMore(HEADER_BYTES - input.len()));
     };
-    let (header, length) = trusted(first, body_bytes_max)?;
+    let (header, length) = checked_header(first, body_bytes_max)?;
     let Some(body) = input[HEADER_BYTES..].get(..length) else {
         return Ok(Decoded::NeedMore(HEADER_BYTES + length - input.len()));
     };
     Ok(Decoded::Frame {
         from: header.sender,
-        frame: checked(&header, body)?,
-        used: HEADER_BYTES + length,
+        frame: checked_frame(&header, body)?,
+        used_bytes: HEADER_BYTES + length,
     })
 }
 
@@ -139,7 +139,7 @@ pub fn decode_checked<'a>(
     check: impl FnOnce(&[u8]) -> u32,
     body_bytes_max: usize,
 ) -> Result<(Member, Frame<'a>), Malformed> {
-    let (header, length) = trusted(header, body_bytes_max)?;
+    let (header, length) = checked_header(header, body_bytes_max)?;
     if body.len() != length {
         return Err(Malformed::Field("body_length"));
     }
@@ -157,17 +157,17 @@ pub fn stream_position(header: &[u8; HEADER_BYTES]) -> Option<u64> {
 
 /// Returns the log write up to which the sender's log is on stable storage ([lie-1]), from a
 /// decoded header; 0 if the sender did not report it.
-pub fn logged(header: &[u8; HEADER_BYTES]) -> u64 {
-    logged_at(header[5]).map_or(0, |at| word64(header, at))
+pub fn sender_durable_seq(header: &[u8; HEADER_BYTES]) -> u64 {
+    durable_seq_offset(header[5]).map_or(0, |at| u64_at(header, at))
 }
 
 /// Returns the checksum of the body from the header of a decoded frame.
-pub fn body_check(header: &[u8; HEADER_BYTES]) -> u32 {
-    word32(header, 16)
+pub fn body_checksum(header: &[u8; HEADER_BYTES]) -> u32 {
+    u32_at(header, 16)
 }
 
 /// Returns the header if it is valid, and the length of the body.
-fn trusted(
+fn checked_header(
     bytes: &[u8; HEADER_BYTES],
     body_bytes_max: usize,
 ) -> Result<(Header, usize), Malformed> {
@@ -184,7 +184,7 @@ fn trusted(
 }
 
 /// Returns the frame if the body matches the header's checksum.
-fn checked<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
+fn checked_frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
     if checksum(body) != header.body_check {
         return Err(Malformed::BodyCheck);
     }
@@ -205,14 +205,14 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
         kind::JOIN => {
             let join =
                 Join { node: NodeId(header.code), nonce: header.number, list_hash: header.check };
-            no_body(body).map(|()| Frame::Join(join))
+            expect_no_body(body).map(|()| Frame::Join(join))
         }
-        kind::FOUNDING => founding(body).map(Frame::Founding),
-        kind::DATAGRAMS => datagrams(header, body).map(Frame::Datagrams),
-        kind::RECALL => no_body(body)
-            .map(|()| Frame::Recall { cluster: halves(header), node: NodeId(header.code) }),
+        kind::FOUNDING => founding_body(body).map(Frame::Founding),
+        kind::DATAGRAMS => datagrams_body(header, body).map(Frame::Datagrams),
+        kind::RECALL => expect_no_body(body)
+            .map(|()| Frame::Recall { cluster: u128_field(header), node: NodeId(header.code) }),
         kind::RECALLED => {
-            no_body(body)?;
+            expect_no_body(body)?;
             let boot = u32::try_from(header.check).map_err(|_| Malformed::Field("check"))?;
             let written =
                 LogEnd { incarnation: Incarnation(header.code), last_write: header.number };
@@ -220,39 +220,38 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
         }
         kind::FORWARD => {
             let value = value(header)?;
-            let bytes = carried(header, &value, body)?.unwrap_or(&[]);
+            let bytes = value_bytes(header, &value, body)?.unwrap_or(&[]);
             if value.has_bytes() && header.flags & FLAG_BYTES == 0 {
                 return Err(Malformed::Field("flags"));
             }
             Ok(Frame::Forward { value, bytes })
         }
         kind::NOT_TAKEN => {
-            no_body(body)?;
-            let why = refusal(header.code).ok_or(Malformed::Field("code"))?;
+            expect_no_body(body)?;
+            let why = refusal_from_number(header.code).ok_or(Malformed::Field("code"))?;
             let leader = u32::try_from(header.number).map_err(|_| Malformed::Field("leader"))?;
             let leader = (leader != 0).then_some(NodeId(leader));
             Ok(Frame::NotTaken { value: value(header)?, why, leader })
         }
         kind::FETCH_REQUEST => {
-            no_body(body)?;
+            expect_no_body(body)?;
             Ok(Frame::FetchRequest { value: value(header)?, slot: Slot(header.from) })
         }
         kind::FETCH_REPLY => {
             let value = value(header)?;
-            let bytes = carried(header, &value, body)?;
+            let bytes = value_bytes(header, &value, body)?;
             Ok(Frame::FetchReply { value, bytes })
         }
-        kind::APPLIED => {
-            no_body(body).map(|()| Frame::Applied { to: Slot(header.to), digest: header.check })
-        }
-        kind::SNAPSHOT_ASK => no_body(body).map(|()| Frame::SnapshotAsk {
+        kind::APPLIED => expect_no_body(body)
+            .map(|()| Frame::Applied { to: Slot(header.to), state_digest: header.check }),
+        kind::SNAPSHOT_ASK => expect_no_body(body).map(|()| Frame::SnapshotAsk {
             at: Slot(header.from),
-            digest: halves(header),
+            digest: u128_field(header),
             offset: header.sent_to,
         }),
-        kind::SNAPSHOT_OFFER => no_body(body).map(|()| Frame::SnapshotOffer {
+        kind::SNAPSHOT_OFFER => expect_no_body(body).map(|()| Frame::SnapshotOffer {
             at: Slot(header.from),
-            digest: halves(header),
+            digest: u128_field(header),
             bytes: header.sent_to,
             log_start: Slot(header.to),
             busy: header.flags & FLAG_BUSY != 0,
@@ -267,7 +266,7 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
             }
             Ok(Frame::SnapshotPiece {
                 at: Slot(header.from),
-                digest: halves(header),
+                digest: u128_field(header),
                 offset: header.sent_to,
                 bytes: body,
             })
@@ -286,23 +285,23 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
             Ok(Frame::StreamBytes { stream, position, bytes: body })
         }
         kind::NEEDLESS => {
-            no_body(body)?;
+            expect_no_body(body)?;
             let Value::Content { stream, offset: 0 } = value(header)? else {
                 return Err(Malformed::Field("value"));
             };
             Ok(Frame::Needless { stream, below: header.number, from: Slot(header.from) })
         }
-        _ => protocol(header, body),
+        _ => protocol_message(header, body),
     }
 }
 
 /// Returns the 128-bit number in the header: the digest of a snapshot or the id of a cluster.
-fn halves(header: &Header) -> u128 {
+fn u128_field(header: &Header) -> u128 {
     u128::from(header.number) | u128::from(header.check) << 64
 }
 
 /// Decodes a message of the protocol core.
-fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
+fn protocol_message<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
     let ballot = header.ballot;
     let mut bytes = None;
     let message = match header.kind {
@@ -310,21 +309,23 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
         kind::LAY => Message::Lay {
             ballot,
             number: u32::try_from(header.number).map_err(|_| Malformed::Field("number"))?,
-            members: ring(body, member)?,
+            members: ring_members(body, member)?,
         },
-        kind::RING_VOTE => Message::RingVote(RingVote { ballot, entries: ring(body, ring_entry)? }),
+        kind::RING_VOTE => {
+            Message::RingVote(RingVote { ballot, entries: ring_members(body, ring_entry)? })
+        }
         kind::PHASE2A => {
             let proposal = phase2a(header)?;
-            bytes = carried(header, &proposal.value, body)?;
+            bytes = value_bytes(header, &proposal.value, body)?;
             Message::Phase2a(proposal)
         }
         kind::LEARN => {
-            let (range, value) = assignment(header)?;
-            bytes = carried(header, &value, body)?;
+            let (range, value) = assigned_value(header)?;
+            bytes = value_bytes(header, &value, body)?;
             Message::Learn { range, value }
         }
         _ => {
-            no_body(body)?;
+            expect_no_body(body)?;
             match header.kind {
                 kind::PHASE1A => Message::Phase1a { ballot, from: Slot(header.from) },
                 kind::PREEMPTED => Message::Preempted { ballot, promised: header.promised },
@@ -341,8 +342,8 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
                     held_by_quorum: Slot(header.durable_to),
                     lease: lease(header),
                     auxiliary: header.flags & FLAG_AUXILIARY != 0,
-                    clock_ms: clock(header, 0),
-                    late_us: late(header),
+                    clock_ms: clock_ms(header, 0),
+                    late_us: late_us(header),
                     full_disk: Some(NodeId(header.code)).filter(|node| node.0 > 0),
                 }),
                 kind::HEARTBEAT_REPLY => Message::HeartbeatReply(heartbeat_reply(header)),
@@ -361,7 +362,7 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
                 }
                 kind::LASTING_REQUEST => Message::LastingRequest { to: Slot(header.to) },
                 kind::LASTING_REPLY => Message::LastingReply { to: Slot(header.to) },
-                kind::EARLY_REQUEST => Message::EarlyRequest(Question {
+                kind::EARLY_REQUEST => Message::EarlyRequest(EarlyVotesQuery {
                     ballot,
                     to: Slot(header.to),
                     check: header.check,
@@ -388,7 +389,7 @@ fn phase1b(header: &Header, body: &[u8]) -> Result<Phase1b, Malformed> {
 }
 
 fn phase2a(header: &Header) -> Result<Phase2a, Malformed> {
-    let (range, value) = assignment(header)?;
+    let (range, value) = assigned_value(header)?;
     Ok(Phase2a {
         ballot: header.ballot,
         range,
@@ -423,28 +424,28 @@ fn heartbeat_reply(header: &Header) -> HeartbeatReply {
         read_round: header.number,
         lease: lease(header),
         unfit: header.flags & FLAG_UNFIT != 0,
-        clock_ms: clock(header, 0),
-        group_ms: clock(header, 12),
-        late_us: late(header),
+        clock_ms: clock_ms(header, 0),
+        group_ms: clock_ms(header, 12),
+        late_us: late_us(header),
         disk_full: header.flags & FLAG_DISK_FULL != 0,
     }
 }
 
-fn clock(header: &Header, at: usize) -> u64 {
+fn clock_ms(header: &Header, at: usize) -> u64 {
     let clock = header.value[at..].first_chunk();
     u64::from_le_bytes(*clock.expect("a value has more than twenty bytes"))
 }
 
-fn late(header: &Header) -> u32 {
+fn late_us(header: &Header) -> u32 {
     let late = header.value[8..].first_chunk();
     u32::from_le_bytes(*late.expect("a value has more than twelve bytes"))
 }
 
 const fn lease(header: &Header) -> Lease {
-    Lease { requested_at: Time(header.from), us: header.check }
+    Lease { requested_at: Time(header.from), duration_us: header.check }
 }
 
-fn no_body(body: &[u8]) -> Result<(), Malformed> {
+fn expect_no_body(body: &[u8]) -> Result<(), Malformed> {
     if body.is_empty() { Ok(()) } else { Err(Malformed::Field("body_length")) }
 }
 
@@ -457,7 +458,7 @@ fn range(header: &Header) -> Result<SlotRange, Malformed> {
 
 /// Checks the slots that a value is assigned to. The range must not be empty or begin before the
 /// first slot, and may have several slots only if the value may span.
-fn assigned(range: SlotRange, value: Value) -> Result<(SlotRange, Value), Malformed> {
+fn check_assigned_slots(range: SlotRange, value: Value) -> Result<(SlotRange, Value), Malformed> {
     let length_ok = range.len() == 1 || (range.len() > 1 && value.may_span());
     if range.from < Slot::FIRST || !length_ok {
         return Err(Malformed::Field("range"));
@@ -465,8 +466,8 @@ fn assigned(range: SlotRange, value: Value) -> Result<(SlotRange, Value), Malfor
     Ok((range, value))
 }
 
-fn assignment(header: &Header) -> Result<(SlotRange, Value), Malformed> {
-    assigned(range(header)?, value(header)?)
+fn assigned_value(header: &Header) -> Result<(SlotRange, Value), Malformed> {
+    check_assigned_slots(range(header)?, value(header)?)
 }
 
 fn value(header: &Header) -> Result<Value, Malformed> {
@@ -475,13 +476,13 @@ fn value(header: &Header) -> Result<Value, Malformed> {
 
 /// Returns the value's bytes, if the flag says that they are present. The bytes of a batch must
 /// match its name.
-fn carried<'a>(
+fn value_bytes<'a>(
     header: &Header,
     value: &Value,
     body: &'a [u8],
 ) -> Result<Option<&'a [u8]>, Malformed> {
     if header.flags & FLAG_BYTES == 0 {
-        return no_body(body).map(|()| None);
+        return expect_no_body(body).map(|()| None);
     }
     match value {
         // [value-2] The body's checksum was verified, so comparing length and checksum compares the
@@ -498,7 +499,7 @@ fn carried<'a>(
 
 /// Decodes the members of a ring, or their votes. Their number is bounded by the length of the
 /// body.
-fn ring<const BYTES: usize, T>(
+fn ring_members<const BYTES: usize, T>(
     body: &[u8],
     each: impl Fn(&[u8; BYTES]) -> T,
 ) -> Result<Vec<T>, Malformed> {
@@ -510,19 +511,19 @@ fn ring<const BYTES: usize, T>(
 }
 
 fn member(bytes: &[u8; MEMBER_BYTES]) -> Member {
-    Member { node: NodeId(word32(bytes, 0)), incarnation: Incarnation(word32(bytes, 4)) }
+    Member { node: NodeId(u32_at(bytes, 0)), incarnation: Incarnation(u32_at(bytes, 4)) }
 }
 
 fn ring_entry(bytes: &[u8; RING_ENTRY_BYTES]) -> RingEntry {
     RingEntry {
         member: Member {
-            node: NodeId(word32(bytes, 0)),
-            incarnation: Incarnation(word32(bytes, 4)),
+            node: NodeId(u32_at(bytes, 0)),
+            incarnation: Incarnation(u32_at(bytes, 4)),
         },
-        from: Slot(word64(bytes, 8)),
-        volatile_to: Slot(word64(bytes, 16)),
-        durable_to: Slot(word64(bytes, 24)),
-        check: word64(bytes, 32),
+        from: Slot(u64_at(bytes, 8)),
+        volatile_to: Slot(u64_at(bytes, 16)),
+        durable_to: Slot(u64_at(bytes, 24)),
+        check: u64_at(bytes, 32),
     }
 }
 
@@ -545,10 +546,10 @@ fn extents(count: u64, body: &[u8]) -> Result<Vec<Extent>, Malformed> {
 }
 
 fn extent(bytes: &[u8; EXTENT_BYTES]) -> Result<Extent, Malformed> {
-    let range = SlotRange::new(Slot(word64(bytes, 0)), Slot(word64(bytes, 8)));
+    let range = SlotRange::new(Slot(u64_at(bytes, 0)), Slot(u64_at(bytes, 8)));
     let value = bytes[32..].first_chunk().and_then(value_from_bytes);
-    let (range, value) = assigned(range, value.ok_or(Malformed::Field("value"))?)?;
-    let class = class(bytes[28]).filter(|_| bytes[29..32] == [0; 3]);
+    let (range, value) = check_assigned_slots(range, value.ok_or(Malformed::Field("value"))?)?;
+    let class = class_from_number(bytes[28]).filter(|_| bytes[29..32] == [0; 3]);
     let class = class.ok_or(Malformed::Field("class"))?;
     Ok(Extent { range, ballot: ballot(bytes, 16), value, class })
 }
@@ -560,7 +561,7 @@ fn hello<'a>(header: &Header, body: &'a [u8]) -> Result<Hello<'a>, Malformed> {
     let (admin, rest) = text(rest)?;
     // A node that does not know byte streams omits this text.
     let (stream, rest) = if rest.is_empty() { ("", rest) } else { text(rest)? };
-    no_body(rest)?;
+    expect_no_body(rest)?;
     let lowest = Level(u16::from_le_bytes([fixed[24], fixed[25]]));
     let newest = match u16::try_from(header.number) {
         Ok(0) => lowest,
@@ -568,22 +569,22 @@ fn hello<'a>(header: &Header, body: &'a [u8]) -> Result<Hello<'a>, Malformed> {
         _ => return Err(Malformed::Field("number")),
     };
     Ok(Hello {
-        cluster: cluster(fixed),
-        boot: word32(fixed, 16),
-        to: NodeId(word32(fixed, 20)),
+        cluster: cluster_id(fixed),
+        boot: u32_at(fixed, 16),
+        to: NodeId(u32_at(fixed, 20)),
         levels: Levels { lowest, newest },
         from: header.sender,
-        lane: lane(fixed[26]).ok_or(Malformed::Field("lane"))?,
+        lane: lane_from_number(fixed[26]).ok_or(Malformed::Field("lane"))?,
         client,
         admin,
         stream,
     })
 }
 
-fn founding(body: &[u8]) -> Result<Founding<'_>, Malformed> {
+fn founding_body(body: &[u8]) -> Result<Founding<'_>, Malformed> {
     let (fixed, rest) =
         body.split_first_chunk::<FOUNDING_BYTES>().ok_or(Malformed::Field("body_length"))?;
-    let class = class(fixed[16]).ok_or(Malformed::Field("class"))?;
+    let class = class_from_number(fixed[16]).ok_or(Malformed::Field("class"))?;
     let count = usize::from(fixed[17]);
     if count > FOUNDING_MEMBERS_MAX {
         return Err(Malformed::Field("members"));
@@ -596,11 +597,11 @@ fn founding(body: &[u8]) -> Result<Founding<'_>, Malformed> {
         members.push((NodeId(u32::from_le_bytes(*node)), address));
         rest = after;
     }
-    no_body(rest)?;
-    Ok(Founding { cluster: cluster(fixed), class, store, members })
+    expect_no_body(rest)?;
+    Ok(Founding { cluster: cluster_id(fixed), class, store, members })
 }
 
-fn datagrams<'a>(header: &Header, body: &'a [u8]) -> Result<Datagrams<'a>, Malformed> {
+fn datagrams_body<'a>(header: &Header, body: &'a [u8]) -> Result<Datagrams<'a>, Malformed> {
     let key = u8::try_from(header.number).map_err(|_| Malformed::Field("key"))?;
     let (address, rest) = text(body)?;
     let (chunks, rest) = rest.as_chunks::<DATAGRAM_CHANNEL_BYTES>();
@@ -615,8 +616,8 @@ fn datagrams<'a>(header: &Header, body: &'a [u8]) -> Result<Datagrams<'a>, Malfo
         };
         (chunk[2..8] == [0; 6]).then(|| DatagramChannel {
             channel: chunk[0],
-            to_one,
-            next: word64(chunk, 8),
+            is_unicast: to_one,
+            next: u64_at(chunk, 8),
         })
     };
     let channels: Option<Vec<_>> = chunks.iter().map(channel).collect();
@@ -629,8 +630,8 @@ fn datagrams<'a>(header: &Header, body: &'a [u8]) -> Result<Datagrams<'a>, Malfo
 }
 
 /// Returns the cluster id in the first 16 bytes, which the caller has checked to exist.
-fn cluster(fixed: &[u8]) -> u128 {
-    u128::from(word64(fixed, 0)) | u128::from(word64(fixed, 8)) << 64
+fn cluster_id(fixed: &[u8]) -> u128 {
+    u128::from(u64_at(fixed, 0)) | u128::from(u64_at(fixed, 8)) << 64
 }
 
 /// Reads a text that is prefixed with its length. Returns the text and the remaining bytes.
@@ -645,7 +646,7 @@ fn text(input: &[u8]) -> Result<(&str, &[u8]), Malformed> {
     Ok((core::str::from_utf8(text).map_err(|_| bad)?, rest))
 }
 
-const fn class(number: u8) -> Option<Class> {
+const fn class_from_number(number: u8) -> Option<Class> {
     match number {
         1 => Some(Class::Volatile),
         2 => Some(Class::Durable),
@@ -653,7 +654,7 @@ const fn class(number: u8) -> Option<Class> {
     }
 }
 
-const fn lane(number: u8) -> Option<Lane> {
+const fn lane_from_number(number: u8) -> Option<Lane> {
     match number {
         1 => Some(Lane::Control),
         2 => Some(Lane::Bulk),
@@ -661,15 +662,15 @@ const fn lane(number: u8) -> Option<Lane> {
     }
 }
 
-const fn refusal(number: u32) -> Option<Refusal> {
+const fn refusal_from_number(number: u32) -> Option<Refusal> {
     Some(match number {
         1 => Refusal::NotLeader,
         2 => Refusal::Busy,
         3 => Refusal::Transferring,
         4 => Refusal::InvalidChange,
-        5 => Refusal::NoTarget,
+        5 => Refusal::InvalidTarget,
         6 => Refusal::TimedOut,
-        7 => Refusal::NotHeld,
+        7 => Refusal::SlotsNotHeld,
         _ => return None,
     })
 }

@@ -7,7 +7,8 @@ use quorate_core::{
     effect::Refusal,
     lease::Lease,
     message::{
-        Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b, Question, RingEntry,
+        EarlyVotesQuery, Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b,
+        RingEntry,
     },
     node_id::Member,
     record::Class,
@@ -40,14 +41,14 @@ pub enum Unencodable {
     /// The body, or a text in it, is longer than receivers accept.
     TooLong,
     /// The bytes do not belong to the value ([value-2]), or the value takes no bytes.
-    NotItsBytes,
+    BytesMismatch,
 }
 
 impl fmt::Display for Unencodable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooLong => "the frame is longer than receivers accept",
-            Self::NotItsBytes => "the bytes are not those of the value",
+            Self::BytesMismatch => "the bytes are not those of the value",
         })
     }
 }
@@ -154,25 +155,25 @@ pub fn encode_logged<'a>(
         return Err(Unencodable::TooLong);
     }
     let mut header = Header { sender: from, ..Header::default() };
-    let body = match fill(&mut header, frame)? {
+    let body = match fill_header(&mut header, frame)? {
         // A batch's name already contains the checksum of its bytes.
-        Carried::Named(bytes, name) => {
+        EncodedBody::ValueBytes(bytes, name) => {
             header.body_check = name;
             Cow::Borrowed(bytes)
         }
-        Carried::Bytes(bytes) => {
+        EncodedBody::Bytes(bytes) => {
             header.body_check = check(bytes);
             Cow::Borrowed(bytes)
         }
-        Carried::Body => {
+        EncodedBody::FromFields => {
             let mut composed = Vec::with_capacity(length);
-            body(frame, &mut composed);
+            append_body(frame, &mut composed);
             header.body_check = checksum(&composed);
             Cow::Owned(composed)
         }
     };
     assert_eq!(body.len(), length, "the length was computed before");
-    header.set_logged(logged);
+    header.set_durable_seq(logged);
     header.body_length = u32::try_from(length).map_err(|_| Unencodable::TooLong)?;
     Ok(Encoded { header: header.write(), body })
 }
@@ -187,31 +188,31 @@ pub fn encode(from: Member, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), 
 }
 
 /// Body of a frame. The variants differ in how the checksum is obtained.
-enum Carried<'a> {
+enum EncodedBody<'a> {
     /// Bytes of a value, whose name contains their checksum.
-    Named(&'a [u8], u32),
+    ValueBytes(&'a [u8], u32),
     /// Bytes whose checksum must be computed.
     Bytes(&'a [u8]),
     /// The body that the function `body` encodes. It is often empty.
-    Body,
+    FromFields,
 }
 
 /// Fills the header with the frame's fields, and returns the body to be checked and sent.
-fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unencodable> {
+fn fill_header<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<EncodedBody<'a>, Unencodable> {
     match frame {
         Frame::Hello(hello) => fill_hello(header, kind::HELLO, hello),
         Frame::Welcome(hello) => fill_hello(header, kind::WELCOME, hello),
         Frame::Refused(code, reason) => {
             header.kind = kind::REFUSED;
             header.code = code.number();
-            text_fits(reason).map(|()| Carried::Body)
+            check_text_fits(reason).map(|()| EncodedBody::FromFields)
         }
         Frame::Join(Join { node, nonce, list_hash }) => {
             header.kind = kind::JOIN;
             header.number = *nonce;
             header.check = *list_hash;
             header.code = node.0;
-            Ok(Carried::Body)
+            Ok(EncodedBody::FromFields)
         }
         Frame::Founding(founding) => {
             header.kind = kind::FOUNDING;
@@ -219,21 +220,21 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
                 return Err(Unencodable::TooLong);
             }
             let mut addresses = founding.members.iter().map(|(_, address)| address);
-            addresses.try_for_each(|address| text_fits(address))?;
-            text_fits(founding.store).map(|()| Carried::Body)
+            addresses.try_for_each(|address| check_text_fits(address))?;
+            check_text_fits(founding.store).map(|()| EncodedBody::FromFields)
         }
         Frame::Recall { cluster, node } => {
             header.kind = kind::RECALL;
             header.code = node.0;
-            fill_halves(header, *cluster);
-            Ok(Carried::Body)
+            fill_u128(header, *cluster);
+            Ok(EncodedBody::FromFields)
         }
         Frame::Recalled(Memory { log_end: written, boot }) => {
             header.kind = kind::RECALLED;
             header.code = written.incarnation.0;
             header.number = written.last_write;
             header.check = u64::from(*boot);
-            Ok(Carried::Body)
+            Ok(EncodedBody::FromFields)
         }
         Frame::Datagrams(datagrams) => {
             header.kind = kind::DATAGRAMS;
@@ -242,7 +243,7 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             if datagrams.channels.len() > DATAGRAM_CHANNELS_MAX {
                 return Err(Unencodable::TooLong);
             }
-            text_fits(datagrams.address).map(|()| Carried::Body)
+            check_text_fits(datagrams.address).map(|()| EncodedBody::FromFields)
         }
         Frame::Protocol { message: Message::Lay { members, .. }, .. }
             if members.len() > RING_MAX =>
@@ -257,17 +258,17 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
         Frame::Protocol { message, bytes } => {
             let value = fill_message(header, message);
             match (value, bytes) {
-                (_, None) => Ok(Carried::Body),
-                (Some(value), Some(bytes)) => carry(header, &value, bytes),
-                (None, Some(_)) => Err(Unencodable::NotItsBytes),
+                (_, None) => Ok(EncodedBody::FromFields),
+                (Some(value), Some(bytes)) => value_body(header, &value, bytes),
+                (None, Some(_)) => Err(Unencodable::BytesMismatch),
             }
         }
         Frame::Forward { value, bytes } => {
             header.kind = kind::FORWARD;
             header.value = value_to_bytes(value);
             match (value.has_bytes(), bytes) {
-                (false, []) => Ok(Carried::Body),
-                _ => carry(header, value, bytes),
+                (false, []) => Ok(EncodedBody::FromFields),
+                _ => value_body(header, value, bytes),
             }
         }
         Frame::NotTaken { value, why, leader } => {
@@ -275,36 +276,36 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             header.value = value_to_bytes(value);
             header.code = refusal_number(*why);
             header.number = leader.map_or(0, |node| u64::from(node.0));
-            Ok(Carried::Body)
+            Ok(EncodedBody::FromFields)
         }
         Frame::FetchRequest { value, slot } => {
             header.kind = kind::FETCH_REQUEST;
             header.value = value_to_bytes(value);
             header.from = slot.0;
-            Ok(Carried::Body)
+            Ok(EncodedBody::FromFields)
         }
         Frame::FetchReply { value, bytes } => {
             header.kind = kind::FETCH_REPLY;
             header.value = value_to_bytes(value);
-            bytes.map_or(Ok(Carried::Body), |bytes| carry(header, value, bytes))
+            bytes.map_or(Ok(EncodedBody::FromFields), |bytes| value_body(header, value, bytes))
         }
-        Frame::Applied { to, digest } => {
+        Frame::Applied { to, state_digest: digest } => {
             header.kind = kind::APPLIED;
             header.to = to.0;
             header.check = *digest;
-            Ok(Carried::Body)
+            Ok(EncodedBody::FromFields)
         }
         Frame::SnapshotAsk { at, digest, offset } => {
             header.kind = kind::SNAPSHOT_ASK;
             fill_snapshot(header, *at, *digest, *offset);
-            Ok(Carried::Body)
+            Ok(EncodedBody::FromFields)
         }
         Frame::SnapshotOffer { at, digest, bytes, log_start, busy } => {
             header.kind = kind::SNAPSHOT_OFFER;
             fill_snapshot(header, *at, *digest, *bytes);
             header.to = log_start.0;
             header.flags = if *busy { FLAG_BUSY } else { 0 };
-            Ok(Carried::Body)
+            Ok(EncodedBody::FromFields)
         }
         Frame::SnapshotPiece { at, digest, offset, bytes } => {
             header.kind = kind::SNAPSHOT_PIECE;
@@ -312,7 +313,7 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             if bytes.len() > SNAPSHOT_PIECE_BYTES_MAX {
                 return Err(Unencodable::TooLong);
             }
-            Ok(Carried::Bytes(bytes))
+            Ok(EncodedBody::Bytes(bytes))
         }
         Frame::StreamBytes { stream, position, bytes } => {
             header.kind = kind::STREAM_BYTES;
@@ -321,14 +322,14 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             if bytes.len() > STREAM_PIECE_BYTES_MAX {
                 return Err(Unencodable::TooLong);
             }
-            Ok(Carried::Bytes(bytes))
+            Ok(EncodedBody::Bytes(bytes))
         }
         Frame::Needless { stream, below, from } => {
             header.kind = kind::NEEDLESS;
             header.value = value_to_bytes(&Value::Content { stream: *stream, offset: 0 });
             header.number = *below;
             header.from = from.0;
-            Ok(Carried::Body)
+            Ok(EncodedBody::FromFields)
         }
     }
 }
@@ -336,35 +337,35 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
 /// Stores the identity of a snapshot, and a position or length in it.
 fn fill_snapshot(header: &mut Header, at: Slot, digest: u128, bytes: u64) {
     header.from = at.0;
-    fill_halves(header, digest);
+    fill_u128(header, digest);
     header.sent_to = bytes;
 }
 
 /// Stores a 128-bit number in the header, with the low half in `number` and the high half in
 /// `check`.
 #[expect(clippy::cast_possible_truncation, reason = "its two halves")]
-fn fill_halves(header: &mut Header, number: u128) {
+fn fill_u128(header: &mut Header, number: u128) {
     header.number = number as u64;
     header.check = (number >> 64) as u64;
 }
 
-fn text_fits(text: &str) -> Result<(), Unencodable> {
+fn check_text_fits(text: &str) -> Result<(), Unencodable> {
     if text.len() <= TEXT_BYTES_MAX { Ok(()) } else { Err(Unencodable::TooLong) }
 }
 
 /// Returns a body that consists of the bytes of a value.
-fn carry<'a>(
+fn value_body<'a>(
     header: &mut Header,
     value: &Value,
     bytes: &'a [u8],
-) -> Result<Carried<'a>, Unencodable> {
+) -> Result<EncodedBody<'a>, Unencodable> {
     header.flags |= FLAG_BYTES;
     match value {
         Value::Batch(name) if name.length as usize == bytes.len() => {
-            Ok(Carried::Named(bytes, name.checksum))
+            Ok(EncodedBody::ValueBytes(bytes, name.checksum))
         }
-        Value::Content { .. } => Ok(Carried::Bytes(bytes)),
-        _ => Err(Unencodable::NotItsBytes),
+        Value::Content { .. } => Ok(EncodedBody::Bytes(bytes)),
+        _ => Err(Unencodable::BytesMismatch),
     }
 }
 
@@ -381,17 +382,17 @@ fn fill_hello<'a>(
     header: &mut Header,
     kind: u8,
     hello: &Hello<'_>,
-) -> Result<Carried<'a>, Unencodable> {
+) -> Result<EncodedBody<'a>, Unencodable> {
     header.kind = kind;
     // A node that knows only one version leaves the field zero. Releases before levels ignore it.
     if hello.levels.newest > hello.levels.lowest {
         header.number = hello.levels.newest.0.into();
     }
-    text_fits(hello.client)?;
-    text_fits(hello.admin)?;
-    text_fits(hello.stream)?;
+    check_text_fits(hello.client)?;
+    check_text_fits(hello.admin)?;
+    check_text_fits(hello.stream)?;
     header.sender = hello.from;
-    Ok(Carried::Body)
+    Ok(EncodedBody::FromFields)
 }
 
 /// Fills the header with a message. Returns the value in the message, if any, so that its bytes can
@@ -525,7 +526,7 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             header.kind = kind::LASTING_REPLY;
             header.to = to.0;
         }
-        Message::EarlyRequest(Question { ballot, to, check }) => {
+        Message::EarlyRequest(EarlyVotesQuery { ballot, to, check }) => {
             header.kind = kind::EARLY_REQUEST;
             header.ballot = ballot;
             header.to = to.0;
@@ -581,7 +582,7 @@ fn fill_clock(header: &mut Header, clock_ms: u64, late_us: u32) {
 
 const fn fill_lease(header: &mut Header, lease: Lease) {
     header.from = lease.requested_at.0;
-    header.check = lease.us;
+    header.check = lease.duration_us;
 }
 
 pub(crate) const fn refusal_number(why: Refusal) -> u32 {
@@ -590,9 +591,9 @@ pub(crate) const fn refusal_number(why: Refusal) -> u32 {
         Refusal::Busy => 2,
         Refusal::Transferring => 3,
         Refusal::InvalidChange => 4,
-        Refusal::NoTarget => 5,
+        Refusal::InvalidTarget => 5,
         Refusal::TimedOut => 6,
-        Refusal::NotHeld => 7,
+        Refusal::SlotsNotHeld => 7,
     }
 }
 
@@ -610,7 +611,7 @@ pub(crate) const fn lane_number(lane: Lane) -> u8 {
     }
 }
 
-fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
+fn append_body(frame: &Frame<'_>, out: &mut Vec<u8>) {
     match frame {
         Frame::Hello(hello) | Frame::Welcome(hello) => {
             out.extend_from_slice(&hello.cluster.to_le_bytes());
@@ -628,7 +629,7 @@ fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
         Frame::Datagrams(datagrams) => {
             text(datagrams.address, out);
             for channel in &datagrams.channels {
-                out.extend_from_slice(&[channel.channel, u8::from(channel.to_one)]);
+                out.extend_from_slice(&[channel.channel, u8::from(channel.is_unicast)]);
                 out.extend_from_slice(&[0; 6]);
                 out.extend_from_slice(&channel.next.to_le_bytes());
             }

@@ -70,11 +70,11 @@ pub enum RefusalCode {
     /// The refusing node is not the founder.
     NotFounder,
     /// The frame is not expected on this connection.
-    Unexpected,
+    UnexpectedFrame,
     /// The refusing node does not serve connections yet.
-    Starting,
+    NotServingYet,
     /// The connecting node was removed from the cluster ([member-1]).
-    Removed,
+    NodeRemoved,
     /// A reason that this version does not know.
     Other(u32),
 }
@@ -91,9 +91,9 @@ impl RefusalCode {
             Self::NotFounded => 6,
             Self::ListDiffers => 7,
             Self::NotFounder => 8,
-            Self::Unexpected => 9,
-            Self::Starting => 10,
-            Self::Removed => 11,
+            Self::UnexpectedFrame => 9,
+            Self::NotServingYet => 10,
+            Self::NodeRemoved => 11,
             Self::Other(number) => number,
         }
     }
@@ -109,9 +109,9 @@ impl RefusalCode {
             6 => Self::NotFounded,
             7 => Self::ListDiffers,
             8 => Self::NotFounder,
-            9 => Self::Unexpected,
-            10 => Self::Starting,
-            11 => Self::Removed,
+            9 => Self::UnexpectedFrame,
+            10 => Self::NotServingYet,
+            11 => Self::NodeRemoved,
             other => Self::Other(other),
         }
     }
@@ -180,7 +180,7 @@ pub struct DatagramChannel {
     /// Number that identifies the channel.
     pub channel: u8,
     /// The channel's datagrams are addressed to one node only.
-    pub to_one: bool,
+    pub is_unicast: bool,
     /// Number of the channel's next datagram.
     pub next: u64,
 }
@@ -245,7 +245,7 @@ pub enum Frame<'a> {
         /// The sender has applied everything below this slot.
         to: Slot,
         /// Digest of everything that the sender has applied.
-        digest: u64,
+        state_digest: u64,
     },
     /// Request for the snapshot ⟨`at`, `digest`⟩, starting at an offset ([snap-4]).
     SnapshotAsk {

@@ -14,7 +14,7 @@ use quorate_core::{
 use crate::{
     kind,
     value::VALUE_BYTES,
-    words::{word32, word64},
+    words::{u32_at, u64_at},
 };
 
 pub const HEADER_BYTES: usize = 160;
@@ -100,7 +100,7 @@ pub(crate) enum InvalidHeader {
 /// Returns the offset at which frames of kind `kind` contain the end of the sender's log ([lie-1]),
 /// in a field that the kind does not use otherwise; `None` if they do not contain it. It is in the
 /// kinds that depend on records of the log, and in one kind that all nodes send to each other.
-pub(crate) const fn logged_at(kind: u8) -> Option<usize> {
+pub(crate) const fn durable_seq_offset(kind: u8) -> Option<usize> {
     match kind {
         kind::PHASE1A
         | kind::PHASE1B
@@ -117,8 +117,8 @@ pub(crate) const fn logged_at(kind: u8) -> Option<usize> {
 
 impl Header {
     /// Stores the log write up to which the sender's log is on stable storage.
-    pub(crate) fn set_logged(&mut self, to: u64) {
-        match logged_at(self.kind) {
+    pub(crate) fn set_durable_seq(&mut self, to: u64) {
+        match durable_seq_offset(self.kind) {
             Some(104) => self.sent_to = to,
             Some(_) => self.value[24..32].copy_from_slice(&to.to_le_bytes()),
             None => {}
@@ -167,7 +167,7 @@ impl Header {
         if bytes[4] != FORMAT_VERSION {
             return Err(InvalidHeader::Version(bytes[4]));
         }
-        if word32(bytes, 8) != header_check(bytes) {
+        if u32_at(bytes, 8) != header_check(bytes) {
             return Err(InvalidHeader::Check);
         }
         let mut value = [0; VALUE_BYTES];
@@ -175,33 +175,33 @@ impl Header {
         Ok(Self {
             kind: bytes[5],
             flags: u16::from_le_bytes([bytes[6], bytes[7]]),
-            body_length: word32(bytes, 12),
-            body_check: word32(bytes, 16),
+            body_length: u32_at(bytes, 12),
+            body_check: u32_at(bytes, 16),
             sender: Member {
-                node: NodeId(word32(bytes, 20)),
-                incarnation: Incarnation(word32(bytes, 24)),
+                node: NodeId(u32_at(bytes, 20)),
+                incarnation: Incarnation(u32_at(bytes, 24)),
             },
             ballot: ballot(bytes, 28),
             promised: ballot(bytes, 40),
-            code: word32(bytes, 52),
-            from: word64(bytes, 56),
-            to: word64(bytes, 64),
-            decided_to: word64(bytes, 72),
-            volatile_to: word64(bytes, 80),
-            durable_to: word64(bytes, 88),
-            check: word64(bytes, 96),
-            sent_to: word64(bytes, 104),
-            number: word64(bytes, 112),
+            code: u32_at(bytes, 52),
+            from: u64_at(bytes, 56),
+            to: u64_at(bytes, 64),
+            decided_to: u64_at(bytes, 72),
+            volatile_to: u64_at(bytes, 80),
+            durable_to: u64_at(bytes, 88),
+            check: u64_at(bytes, 96),
+            sent_to: u64_at(bytes, 104),
+            number: u64_at(bytes, 112),
             value,
-            group: word64(bytes, 152),
+            group: u64_at(bytes, 152),
         })
     }
 }
 
 /// Decodes the end of the proposed slots from the header of a proposal; `None` for other frames.
-pub fn proposed_to(header: &[u8]) -> Option<Slot> {
+pub fn proposed_end(header: &[u8]) -> Option<Slot> {
     let header = header.first_chunk::<HEADER_BYTES>()?;
-    (header[5] == kind::PHASE2A).then(|| Slot(word64(header, 64)))
+    (header[5] == kind::PHASE2A).then(|| Slot(u64_at(header, 64)))
 }
 
 /// Returns the CRC-32C of the header, excluding the four bytes of the checksum itself.
@@ -221,9 +221,9 @@ pub(crate) fn ballot_bytes(ballot: Ballot) -> [u8; 12] {
 /// Decodes the ballot at offset `at`. The caller has checked that twelve bytes exist there.
 pub(crate) fn ballot(bytes: &[u8], at: usize) -> Ballot {
     Ballot {
-        era: Era(word32(bytes, at)),
-        round: word32(bytes, at + 4),
-        node: NodeId(word32(bytes, at + 8)),
+        era: Era(u32_at(bytes, at)),
+        round: u32_at(bytes, at + 4),
+        node: NodeId(u32_at(bytes, at + 8)),
     }
 }
 

@@ -37,7 +37,8 @@ pub mod value;
 mod words;
 
 pub use decode::{
-    Decoded, Malformed, body_check, decode, decode_checked, decode_parts, logged, stream_position,
+    Decoded, Malformed, body_checksum, decode, decode_checked, decode_parts, sender_durable_seq,
+    stream_position,
 };
 pub use encode::{
     Encoded, Unencodable, encode, encode_checked, encode_logged, encode_parts, encoded_len,

@@ -1,6 +1,6 @@
 //! The framed protocol between a node and the clients of its byte streams.
 //!
-//! A client sends [`Ask`]s, the node [`Answer`]s. `docs/spec/streams-client.md` has the byte
+//! A client sends [`ClientFrame`]s, the node [`NodeFrame`]s. `docs/spec/streams-client.md` has the byte
 //! tables, the permitted order of frames, and an example.
 //!
 //! ```
@@ -21,19 +21,21 @@ use core::fmt;
 
 use quorate_core::{node_id::NodeId, value::StreamName};
 
-pub use decode::{Found, Head, Malformed, decode_answer, decode_ask, head};
+pub use decode::{
+    DecodedFrame, FrameHead, Malformed, decode_client_frame, decode_node_frame, head,
+};
 pub use encode::{bytes_head, data_head};
 
 /// Version of the protocol. The client sends its version first.
 pub const VERSION: u32 = 1;
 /// Length of a frame before its body, in bytes: the kind, three zeros, and the length of the body.
 pub const HEAD_BYTES: usize = 8;
-/// Maximum body length of [`Ask::Data`] and [`Answer::Bytes`], in bytes.
+/// Maximum body length of [`ClientFrame::Data`] and [`NodeFrame::Bytes`], in bytes.
 pub const BODY_BYTES_MAX: usize = 256 << 10;
 /// Maximum body length of all other frames, in bytes.
-pub const SMALL_BYTES_MAX: usize = 1024;
-/// Maximum number of stream bytes in one [`Answer::Bytes`].
-pub const BYTES_MAX: usize = BODY_BYTES_MAX - POSITION_BYTES;
+pub const CONTROL_BODY_BYTES_MAX: usize = 1024;
+/// Maximum number of stream bytes in one [`NodeFrame::Bytes`].
+pub const STREAM_BYTES_MAX: usize = BODY_BYTES_MAX - POSITION_BYTES;
 /// Maximum length of a name in a frame, in bytes. The node decides which names are valid.
 pub const NAME_BYTES_MAX: usize = 255;
 /// Maximum length of a password, in bytes.
@@ -44,7 +46,7 @@ pub const TEXT_BYTES_MAX: usize = 400;
 /// Length of an encoded position in bytes.
 const POSITION_BYTES: usize = 8;
 /// Value of a field that means "no bound".
-const UNBOUNDED: u64 = u64::MAX;
+const NO_BOUND: u64 = u64::MAX;
 /// First bytes of a hello, which identify the protocol.
 const MAGIC: [u8; 4] = *b"QRTS";
 
@@ -79,7 +81,7 @@ mod kind {
 /// Mode in which a stream is opened for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum How {
+pub enum OpenMode {
     /// The stream must not exist, unless this writer created it and the response was lost.
     Create = 0,
     /// The stream must exist and have no writer.
@@ -92,45 +94,45 @@ pub enum How {
 
 /// A frame from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask<'a> {
+pub enum ClientFrame<'a> {
     /// First frame on a connection.
     Hello {
         /// Protocol version of the client, which is [`VERSION`].
         version: u32,
     },
-    /// Opens a stream for writing. Response: [`Answer::Opened`].
+    /// Opens a stream for writing. Response: [`NodeFrame::Opened`].
     Open {
         /// Required state of the stream.
-        how: How,
+        mode: OpenMode,
         /// Id of the writer, chosen at random by the client, and sent again when it reconnects.
         writer: u128,
         name: &'a str,
     },
     /// The next bytes of the stream that is open for writing.
     Data(&'a [u8]),
-    /// Ends writing. Response: [`Answer::Closed`] once all bytes are decided.
+    /// Ends writing. Response: [`NodeFrame::Closed`] once all bytes are decided.
     Close {
         /// Also finish the stream permanently.
         finish: bool,
     },
-    /// Requests the description of a stream. Response: [`Answer::Info`].
+    /// Requests the description of a stream. Response: [`NodeFrame::Info`].
     Stat { name: &'a str },
-    /// Lists the streams, sorted by name. Response: [`Answer::Info`] for each, then
-    /// [`Answer::ListEnd`].
+    /// Lists the streams, sorted by name. Response: [`NodeFrame::Info`] for each, then
+    /// [`NodeFrame::ListEnd`].
     List {
         /// List only names that sort after this one; empty to list all.
-        after: &'a str,
+        after_name: &'a str,
     },
-    /// Deletes the bytes below a position. Response: [`Answer::Done`] with the new start of the
+    /// Deletes the bytes below a position. Response: [`NodeFrame::Done`] with the new start of the
     /// stream.
     Trim {
         /// First position to retain.
-        before: u64,
+        retain_from: u64,
         name: &'a str,
     },
-    /// Deletes a stream. Response: [`Answer::Done`].
+    /// Deletes a stream. Response: [`NodeFrame::Done`].
     Remove { name: &'a str },
-    /// Reads a stream. Response: [`Answer::Bytes`], then [`Answer::End`].
+    /// Reads a stream. Response: [`NodeFrame::Bytes`], then [`NodeFrame::End`].
     Read {
         /// First position to read.
         from: u64,
@@ -140,9 +142,9 @@ pub enum Ask<'a> {
         follow: bool,
         name: &'a str,
     },
-    /// Sets the retention of a stream. Response: [`Answer::Done`] with the new start of the stream.
-    Retain { keep: Keep, name: &'a str },
-    /// Logs in. Response: [`Answer::Known`].
+    /// Sets the retention of a stream. Response: [`NodeFrame::Done`] with the new start of the stream.
+    Retain { keep: Retention, name: &'a str },
+    /// Logs in. Response: [`NodeFrame::LoginAccepted`].
     Login {
         /// Name of the user, with the same maximum length as other names.
         name: &'a str,
@@ -164,18 +166,18 @@ impl fmt::Debug for Password<'_> {
 /// Retention of a stream. Bytes beyond either bound may be deleted. Without bounds, all bytes are
 /// retained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Keep {
+pub struct Retention {
     /// Maximum number of bytes to retain, counting back from the newest; `None` for no limit.
     /// `u64::MAX` is encoded in the same way as `None`.
     pub bytes: Option<u64>,
     /// Maximum age of bytes in milliseconds; `None` for no limit. `u64::MAX` is encoded in the same
     /// way as `None`.
-    pub age_ms: Option<u64>,
+    pub age_max_ms: Option<u64>,
 }
 
 /// A frame from a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer<'a> {
+pub enum NodeFrame<'a> {
     /// Response to a hello.
     Welcome {
         /// Protocol version of the node, which is [`VERSION`].
@@ -226,9 +228,9 @@ pub enum Answer<'a> {
         /// Current start of the stream; 0 if the stream was deleted.
         position: u64,
     },
-    /// The request failed. With [`Code::Uncertain`], it may nevertheless have been executed.
+    /// The request failed. With [`ErrorCode::Uncertain`], it may nevertheless have been executed.
     Error {
-        /// Number of a [`Code`], which may be unknown to this version.
+        /// Number of a [`ErrorCode`], which may be unknown to this version.
         code: u16,
         /// Position whose meaning the code defines; otherwise 0.
         position: u64,
@@ -238,7 +240,7 @@ pub enum Answer<'a> {
         hint: &'a str,
     },
     /// Response to a login whose password matches.
-    Known,
+    LoginAccepted,
 }
 
 /// Description of a stream, as known to the responding node.
@@ -250,23 +252,23 @@ pub struct Info<'a> {
     pub finished: bool,
     /// Inner stream that is being appended to; `None` if the stream has no writer. The owner of the
     /// inner stream is the node to which the writer is connected.
-    pub writing: Option<StreamName>,
+    pub open_stream: Option<StreamName>,
     /// First retained position.
     pub start: u64,
     /// Position of the next byte.
-    pub end: u64,
+    pub next_position: u64,
     /// Number of pieces that the stream consists of.
-    pub pieces: u32,
+    pub piece_count: u32,
     /// Creation time of the stream, as Unix time in milliseconds.
     pub created_ms: u64,
-    pub keep: Keep,
+    pub retention: Retention,
     pub name: &'a str,
 }
 
 /// Reason for the failure of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u16)]
-pub enum Code {
+pub enum ErrorCode {
     /// The bytes are not a frame. The connection is closed.
     Malformed = 1,
     /// The client uses another protocol version. The connection is closed.
@@ -290,7 +292,7 @@ pub enum Code {
     /// The stream has reached its maximum number of pieces.
     TooManyPieces = 16,
     /// The position is beyond the end of the stream, which is at `position`.
-    BehindEnd = 17,
+    PastEnd = 17,
     /// The requested bytes were deleted. The stream starts at `position`.
     Trimmed = 18,
     /// None of the user's roles permits the request.
@@ -309,7 +311,7 @@ pub enum Code {
     Uncertain = 34,
 }
 
-impl Code {
+impl ErrorCode {
     pub const ALL: [Self; 20] = [
         Self::Malformed,
         Self::Version,
@@ -322,7 +324,7 @@ impl Code {
         Self::Fenced,
         Self::TooManyStreams,
         Self::TooManyPieces,
-        Self::BehindEnd,
+        Self::PastEnd,
         Self::Trimmed,
         Self::Forbidden,
         Self::WrongPassword,
@@ -339,12 +341,12 @@ impl Code {
     }
 
     /// Returns the code numbered `number`; `None` for a code of another version.
-    pub fn of(number: u16) -> Option<Self> {
+    pub fn from_number(number: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.number() == number)
     }
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Malformed => "malformed",
@@ -358,7 +360,7 @@ impl fmt::Display for Code {
             Self::Fenced => "fenced",
             Self::TooManyStreams => "too-many-streams",
             Self::TooManyPieces => "too-many-pieces",
-            Self::BehindEnd => "behind-end",
+            Self::PastEnd => "behind-end",
             Self::Trimmed => "trimmed",
             Self::Forbidden => "forbidden",
             Self::WrongPassword => "wrong-password",

@@ -12,33 +12,33 @@ use quorate_core::{
     value::{BatchName, StreamName, Value},
 };
 
-use crate::words::{word32, word64};
+use crate::words::{u32_at, u64_at};
 
 /// Length of an encoded descriptor in bytes.
 pub const VALUE_BYTES: usize = 32;
 
 /// Fields of an encoded descriptor.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Columns {
+struct DescriptorFields {
     kind: u8,
-    change: u8,
+    change_kind: u8,
     node: u32,
     boot: u32,
-    small: u32,
-    wide: u64,
+    u32_field: u32,
+    u64_field: u64,
     check: u32,
 }
 
-impl Columns {
-    fn stream(kind: u8, name: StreamName, wide: u64) -> Self {
+impl DescriptorFields {
+    fn for_stream(kind: u8, name: StreamName, wide: u64) -> Self {
         let StreamName { owner, boot, number } = name;
-        Self { kind, node: owner.0, boot, small: number, wide, ..Self::default() }
+        Self { kind, node: owner.0, boot, u32_field: number, u64_field: wide, ..Self::default() }
     }
 
     fn change(era: Era, change: Change) -> Self {
-        let columns = Self { kind: 7, small: era.0, ..Self::default() };
+        let columns = Self { kind: 7, u32_field: era.0, ..Self::default() };
         let of = |change, member: Member| Self {
-            change,
+            change_kind: change,
             node: member.node.0,
             boot: member.incarnation.0,
             ..columns
@@ -46,20 +46,30 @@ impl Columns {
         match change {
             Change::Increment(member) => of(1, member),
             Change::Decrement(member) => of(2, member),
-            Change::Multiply(factor) => Self { change: 3, wide: u64::from(factor), ..columns },
-            Change::Divide(factor) => Self { change: 4, wide: u64::from(factor), ..columns },
-            Change::Remove(node) => Self { change: 5, node: node.0, ..columns },
+            Change::Multiply(factor) => {
+                Self { change_kind: 3, u64_field: u64::from(factor), ..columns }
+            }
+            Change::Divide(factor) => {
+                Self { change_kind: 4, u64_field: u64::from(factor), ..columns }
+            }
+            Change::Remove(node) => Self { change_kind: 5, node: node.0, ..columns },
             Change::Role { member, auxiliary } => {
-                Self { wide: u64::from(auxiliary), ..of(6, member) }
+                Self { u64_field: u64::from(auxiliary), ..of(6, member) }
             }
             Change::Rule(rule) => {
-                let [kind, first, second] = rule.words();
-                Self { change: 7, node: first, boot: second, wide: u64::from(kind), ..columns }
+                let [kind, first, second] = rule.to_words();
+                Self {
+                    change_kind: 7,
+                    node: first,
+                    boot: second,
+                    u64_field: u64::from(kind),
+                    ..columns
+                }
             }
         }
     }
 
-    fn of(value: &Value) -> Self {
+    fn of_value(value: &Value) -> Self {
         let plain = Self::default();
         match *value {
             Value::NoOp => Self { kind: 1, ..plain },
@@ -67,22 +77,22 @@ impl Columns {
                 kind: 2,
                 node: origin.0,
                 boot,
-                small: length,
-                wide: counter,
+                u32_field: length,
+                u64_field: counter,
                 check: checksum,
                 ..plain
             },
-            Value::Content { stream, offset } => Self::stream(3, stream, offset),
-            Value::CloseStream(stream) => Self::stream(4, stream, 0),
+            Value::Content { stream, offset } => Self::for_stream(3, stream, offset),
+            Value::CloseStream(stream) => Self::for_stream(4, stream, 0),
             Value::RegisterSession { origin, boot, number } => {
-                Self { kind: 5, node: origin.0, boot, wide: number, ..plain }
+                Self { kind: 5, node: origin.0, boot, u64_field: number, ..plain }
             }
-            Value::ExpireSession { session } => Self { kind: 6, wide: session, ..plain },
+            Value::ExpireSession { session } => Self { kind: 6, u64_field: session, ..plain },
             Value::Reconfigure { era, change } => Self::change(era, change),
-            Value::AllocateNode { nonce } => Self { kind: 8, wide: nonce, ..plain },
-            Value::Now { ms } => Self { kind: 9, wide: ms, ..plain },
+            Value::AllocateNode { nonce } => Self { kind: 8, u64_field: nonce, ..plain },
+            Value::Now { ms } => Self { kind: 9, u64_field: ms, ..plain },
             Value::Raise { era, nodes, to } => {
-                Self { kind: 10, small: era.0, wide: to.0.into(), check: nodes, ..plain }
+                Self { kind: 10, u32_field: era.0, u64_field: to.0.into(), check: nodes, ..plain }
             }
         }
     }
@@ -90,31 +100,32 @@ impl Columns {
     /// Returns the value that these fields may represent. The caller must check that encoding it
     /// yields the same bytes.
     fn value(self) -> Option<Value> {
-        let stream = StreamName { owner: NodeId(self.node), boot: self.boot, number: self.small };
+        let stream =
+            StreamName { owner: NodeId(self.node), boot: self.boot, number: self.u32_field };
         Some(match self.kind {
             1 => Value::NoOp,
             2 => Value::Batch(BatchName {
                 origin: NodeId(self.node),
                 boot: self.boot,
-                counter: self.wide,
-                length: self.small,
+                counter: self.u64_field,
+                length: self.u32_field,
                 checksum: self.check,
             }),
-            3 => Value::Content { stream, offset: self.wide },
+            3 => Value::Content { stream, offset: self.u64_field },
             4 => Value::CloseStream(stream),
             5 => Value::RegisterSession {
                 origin: NodeId(self.node),
                 boot: self.boot,
-                number: self.wide,
+                number: self.u64_field,
             },
-            6 => Value::ExpireSession { session: self.wide },
-            7 => Value::Reconfigure { era: Era(self.small), change: self.read_change()? },
-            8 => Value::AllocateNode { nonce: self.wide },
-            9 => Value::Now { ms: self.wide },
+            6 => Value::ExpireSession { session: self.u64_field },
+            7 => Value::Reconfigure { era: Era(self.u32_field), change: self.read_change()? },
+            8 => Value::AllocateNode { nonce: self.u64_field },
+            9 => Value::Now { ms: self.u64_field },
             10 => Value::Raise {
-                era: Era(self.small),
+                era: Era(self.u32_field),
                 nodes: self.check,
-                to: Level(u16::try_from(self.wide).ok()?),
+                to: Level(u16::try_from(self.u64_field).ok()?),
             },
             _ => return None,
         })
@@ -122,14 +133,14 @@ impl Columns {
 
     fn read_change(self) -> Option<Change> {
         let member = Member { node: NodeId(self.node), incarnation: Incarnation(self.boot) };
-        let factor = u32::try_from(self.wide).ok()?;
-        Some(match self.change {
+        let factor = u32::try_from(self.u64_field).ok()?;
+        Some(match self.change_kind {
             1 => Change::Increment(member),
             2 => Change::Decrement(member),
             3 => Change::Multiply(factor),
             4 => Change::Divide(factor),
             5 => Change::Remove(member.node),
-            6 => Change::Role { member, auxiliary: self.wide == 1 },
+            6 => Change::Role { member, auxiliary: self.u64_field == 1 },
             7 => Change::Rule(QuorumRule::from_words([factor, self.node, self.boot])?),
             _ => return None,
         })
@@ -137,28 +148,28 @@ impl Columns {
 }
 
 pub fn value_to_bytes(value: &Value) -> [u8; VALUE_BYTES] {
-    let columns = Columns::of(value);
+    let columns = DescriptorFields::of_value(value);
     let mut bytes = [0; VALUE_BYTES];
     bytes[0] = columns.kind;
-    bytes[1] = columns.change;
+    bytes[1] = columns.change_kind;
     bytes[4..8].copy_from_slice(&columns.node.to_le_bytes());
     bytes[8..12].copy_from_slice(&columns.boot.to_le_bytes());
-    bytes[12..16].copy_from_slice(&columns.small.to_le_bytes());
-    bytes[16..24].copy_from_slice(&columns.wide.to_le_bytes());
+    bytes[12..16].copy_from_slice(&columns.u32_field.to_le_bytes());
+    bytes[16..24].copy_from_slice(&columns.u64_field.to_le_bytes());
     bytes[24..28].copy_from_slice(&columns.check.to_le_bytes());
     bytes
 }
 
 /// Decodes a descriptor; `None` if no value is encoded as exactly these bytes.
 pub fn value_from_bytes(bytes: &[u8; VALUE_BYTES]) -> Option<Value> {
-    let columns = Columns {
+    let columns = DescriptorFields {
         kind: bytes[0],
-        change: bytes[1],
-        node: word32(bytes, 4),
-        boot: word32(bytes, 8),
-        small: word32(bytes, 12),
-        wide: word64(bytes, 16),
-        check: word32(bytes, 24),
+        change_kind: bytes[1],
+        node: u32_at(bytes, 4),
+        boot: u32_at(bytes, 8),
+        u32_field: u32_at(bytes, 12),
+        u64_field: u64_at(bytes, 16),
+        check: u32_at(bytes, 24),
     };
     let value = columns.value()?;
     (value_to_bytes(&value) == *bytes).then_some(value)

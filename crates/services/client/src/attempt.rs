@@ -7,11 +7,11 @@ pub(crate) enum Verdict {
     /// The command is complete, with this outcome for the caller.
     Done(Result<Reply, Error>),
     /// Retry the command under the same number.
-    Again {
+    Retry {
         /// Set if this attempt may have executed the command.
-        doubt: bool,
+        may_have_run: bool,
         /// Set if another node may succeed.
-        elsewhere: bool,
+        try_other_node: bool,
         /// Error text of the node.
         text: String,
     },
@@ -20,12 +20,16 @@ pub(crate) enum Verdict {
 }
 
 /// Classifies a reply. The first word of an error reply is its code.
-pub(crate) fn judge(reply: Reply) -> Verdict {
+pub(crate) fn classify_reply(reply: Reply) -> Verdict {
     let text = match reply {
         Reply::Error(text) => text,
         reply => return Verdict::Done(Ok(reply)),
     };
-    let again = |doubt, elsewhere, text| Verdict::Again { doubt, elsewhere, text };
+    let again = |doubt, elsewhere, text| Verdict::Retry {
+        may_have_run: doubt,
+        try_other_node: elsewhere,
+        text,
+    };
     match text.split(' ').next().unwrap_or_default() {
         "BUSY" | "SESSIONFULL" => again(false, false, text),
         "NOQUORUM" | "STALE" => again(false, true, text),
@@ -41,8 +45,10 @@ mod tests {
     use super::*;
 
     fn check(text: &str) -> (bool, bool) {
-        match judge(Reply::Error(text.to_owned())) {
-            Verdict::Again { doubt, elsewhere, .. } => (doubt, elsewhere),
+        match classify_reply(Reply::Error(text.to_owned())) {
+            Verdict::Retry { may_have_run: doubt, try_other_node: elsewhere, .. } => {
+                (doubt, elsewhere)
+            }
             verdict => panic!("{text}: {verdict:?}"),
         }
     }
@@ -57,8 +63,11 @@ mod tests {
     #[test]
     fn an_error_of_the_service_is_final() {
         let text = "WRONGTYPE not a string".to_owned();
-        assert_eq!(judge(Reply::Error(text.clone())), Verdict::Done(Err(Error::Refused(text))));
-        assert_eq!(judge(Reply::Error("NOSESSION gone".to_owned())), Verdict::SessionLost);
-        assert_eq!(judge(Reply::Nil), Verdict::Done(Ok(Reply::Nil)));
+        assert_eq!(
+            classify_reply(Reply::Error(text.clone())),
+            Verdict::Done(Err(Error::Refused(text)))
+        );
+        assert_eq!(classify_reply(Reply::Error("NOSESSION gone".to_owned())), Verdict::SessionLost);
+        assert_eq!(classify_reply(Reply::Nil), Verdict::Done(Ok(Reply::Nil)));
     }
 }

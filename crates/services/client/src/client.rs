@@ -9,26 +9,26 @@ use std::{
 use quorate_tls::{ClientTrust, stream::is_tls_failure};
 
 use crate::{
-    attempt::{Verdict, judge},
+    attempt::{Verdict, classify_reply},
     error::Error,
-    link::{Link, encode},
+    link::{Link, encode_command},
     login::Login,
-    open::{Open, Owed, State, Transaction},
+    open::{CommandState, OpenCommand, OwedReply, Transaction},
     reply::Reply,
 };
 
 /// Maximum number of outstanding commands: as many replies as a session stores ([session-2]).
-pub const OPEN_MAX: usize = 64;
+pub const OUTSTANDING_MAX: usize = 64;
 /// Interval at which a subscription calls `is_wanted`.
-const LOOK: Duration = Duration::from_millis(200);
+const SUBSCRIPTION_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Timeouts, identity and trust of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Maximum time from sending a command until it fails.
-    pub deadline: Duration,
+    pub command_timeout: Duration,
     /// Time without a reply after which another node is tried.
-    pub attempt: Duration,
+    pub attempt_timeout: Duration,
     /// Delay after the first failed attempt. Doubles with each further one.
     pub backoff_min: Duration,
     /// Maximum delay after a failed attempt.
@@ -36,7 +36,7 @@ pub struct Options {
     /// Maximum size of a reply in bytes.
     pub reply_bytes_max: usize,
     /// Set if reads may be answered from a node's own, possibly stale state (`READONLY`).
-    pub stale_reads: bool,
+    pub allow_stale_reads: bool,
     /// Certificate and authorities, for nodes that require TLS.
     pub tls: Option<ClientTrust>,
     /// Credentials; `None` to connect without.
@@ -46,12 +46,12 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            deadline: Duration::from_secs(10),
-            attempt: Duration::from_secs(2),
+            command_timeout: Duration::from_secs(10),
+            attempt_timeout: Duration::from_secs(2),
             backoff_min: Duration::from_millis(5),
             backoff_max: Duration::from_millis(200),
             reply_bytes_max: 64 << 20,
-            stale_reads: false,
+            allow_stale_reads: false,
             tls: None,
             login: None,
         }
@@ -63,20 +63,20 @@ impl Default for Options {
 pub struct Client {
     addresses: Vec<String>,
     /// Index of the current address, or of the next one to connect to.
-    at: usize,
+    address_index: usize,
     options: Options,
     link: Option<Link>,
     /// Replies to what was sent on the connection, in order.
-    in_flight: VecDeque<Owed>,
+    owed_replies: VecDeque<OwedReply>,
     /// Set if the node must be sent the numbers of the received replies, because it has no list of
     /// them or its store of replies is full.
-    acknowledge: bool,
-    session: Option<String>,
-    next_number: u64,
-    open: VecDeque<Open>,
+    must_acknowledge: bool,
+    session_id: Option<String>,
+    next_command_number: u64,
+    open: VecDeque<OpenCommand>,
     /// Id of the first command in `open`.
-    first: u64,
-    failures: u32,
+    first_open_id: u64,
+    consecutive_failures: u32,
     /// Number of consecutive attempts that failed because of TLS.
     tls_failures: usize,
 }
@@ -92,23 +92,23 @@ impl Client {
         assert!(!addresses.is_empty(), "a client needs an address");
         Self {
             addresses: addresses.iter().cloned().map(Into::into).collect(),
-            at: 0,
+            address_index: 0,
             options,
             link: None,
-            in_flight: VecDeque::new(),
-            acknowledge: false,
-            session: None,
-            next_number: 1,
+            owed_replies: VecDeque::new(),
+            must_acknowledge: false,
+            session_id: None,
+            next_command_number: 1,
             open: VecDeque::new(),
-            first: 0,
-            failures: 0,
+            first_open_id: 0,
+            consecutive_failures: 0,
             tls_failures: 0,
         }
     }
 
     /// Returns the id of the registered session, if any.
-    pub fn session(&self) -> Option<&str> {
-        self.session.as_deref()
+    pub fn session_id(&self) -> Option<&str> {
+        self.session_id.as_deref()
     }
 
     /// Returns the number of commands whose outcome has not been received.
@@ -118,14 +118,14 @@ impl Client {
 
     /// Executes a command exactly once and returns its reply.
     pub fn run(&mut self, arguments: &[&[u8]]) -> Result<Reply, Error> {
-        self.alone()?;
+        self.check_none_outstanding()?;
         self.send(arguments)?;
         self.receive()
     }
 
     /// Executes a read, without a session because it can be retried freely.
-    pub fn ask(&mut self, arguments: &[&[u8]]) -> Result<Reply, Error> {
-        self.alone()?;
+    pub fn read(&mut self, arguments: &[&[u8]]) -> Result<Reply, Error> {
+        self.check_none_outstanding()?;
         self.push(arguments, false);
         self.receive()
     }
@@ -139,12 +139,16 @@ impl Client {
         is_wanted: impl Fn() -> bool,
         mut on_message: impl FnMut(&Reply) -> bool,
     ) -> Result<(), Error> {
-        self.alone()?;
-        let until = Instant::now() + self.options.deadline;
-        while let Err(error) = self.connected(until) {
+        self.check_none_outstanding()?;
+        let until = Instant::now() + self.options.command_timeout;
+        while let Err(error) = self.ensure_connected(until) {
             let text = error.to_string();
-            self.fail(&text);
-            if is_final(&text) || self.is_tls_refused() || !is_wanted() || left(until).is_zero() {
+            self.move_to_next_node(&text);
+            if is_permanent_refusal(&text)
+                || self.is_tls_refused()
+                || !is_wanted()
+                || time_left(until).is_zero()
+            {
                 self.tls_failures = 0;
                 return Err(Error::NotExecuted(text));
             }
@@ -152,11 +156,11 @@ impl Client {
         }
         let mut link = self.link.take().expect("connected just above");
         let mut bytes = Vec::new();
-        encode(arguments, &mut bytes);
+        encode_command(arguments, &mut bytes);
         let ended = |error: io::Error| Error::NotExecuted(error.to_string());
-        link.send(&bytes, self.options.attempt).map_err(ended)?;
+        link.send(&bytes, self.options.attempt_timeout).map_err(ended)?;
         loop {
-            match link.receive(LOOK) {
+            match link.receive(SUBSCRIPTION_CHECK_INTERVAL) {
                 Ok(Reply::Error(text)) => return Err(Error::Refused(text)),
                 Ok(message) if !on_message(&message) => return Ok(()),
                 Err(error) if error.kind() != io::ErrorKind::TimedOut => return Err(ended(error)),
@@ -166,64 +170,64 @@ impl Client {
         }
     }
 
-    fn alone(&self) -> Result<(), Error> {
-        if self.open.is_empty() { Ok(()) } else { Err(Error::Full) }
+    fn check_none_outstanding(&self) -> Result<(), Error> {
+        if self.open.is_empty() { Ok(()) } else { Err(Error::TooManyOutstanding) }
     }
 
     /// Sends a command without waiting for its reply. If it is retried, it may be executed after
     /// later commands, so wait for the reply where order matters.
     pub fn send(&mut self, arguments: &[&[u8]]) -> Result<(), Error> {
-        if self.open.len() >= OPEN_MAX {
-            return Err(Error::Full);
+        if self.open.len() >= OUTSTANDING_MAX {
+            return Err(Error::TooManyOutstanding);
         }
         self.push(arguments, true);
-        self.send_now();
+        self.send_if_connected();
         Ok(())
     }
 
     /// Sends a transaction as [`Self::send`] does a command. Its reply is the array of replies.
     pub fn send_transaction(&mut self, commands: Transaction) -> Result<(), Error> {
-        if self.open.len() >= OPEN_MAX {
-            return Err(Error::Full);
+        if self.open.len() >= OUTSTANDING_MAX {
+            return Err(Error::TooManyOutstanding);
         }
-        self.push(&[b"EXEC"], true).queued = Some(commands);
-        self.send_now();
+        self.push(&[b"EXEC"], true).transaction = Some(commands);
+        self.send_if_connected();
         Ok(())
     }
 
     /// Prepares a read, which is sent together with others by [`Self::receive`].
     pub fn prepare_read(&mut self, arguments: &[&[u8]]) -> Result<(), Error> {
-        if self.open.len() >= OPEN_MAX {
-            return Err(Error::Full);
+        if self.open.len() >= OUTSTANDING_MAX {
+            return Err(Error::TooManyOutstanding);
         }
         self.push(arguments, false);
         Ok(())
     }
 
-    fn send_now(&mut self) {
+    fn send_if_connected(&mut self) {
         // A failure needs no handling here, because `receive` sends the command again.
         if let Some(link) = self.link.take()
-            && self.session.is_some()
+            && self.session_id.is_some()
         {
             self.link = Some(link);
             if let Err(error) = self.send_waiting() {
-                self.fail(&error.to_string());
+                self.move_to_next_node(&error.to_string());
             }
         }
     }
 
-    fn push(&mut self, arguments: &[&[u8]], is_numbered: bool) -> &mut Open {
-        let number = is_numbered.then_some(self.next_number);
-        self.next_number += u64::from(is_numbered);
-        self.open.push_back(Open {
+    fn push(&mut self, arguments: &[&[u8]], is_numbered: bool) -> &mut OpenCommand {
+        let number = is_numbered.then_some(self.next_command_number);
+        self.next_command_number += u64::from(is_numbered);
+        self.open.push_back(OpenCommand {
             arguments: arguments.iter().map(|argument| argument.to_vec()).collect(),
-            queued: None,
-            refusal: None,
-            number,
-            until: Instant::now() + self.options.deadline,
-            doubt: false,
-            state: State::Waiting,
-            obstacle: "no node was reached".to_owned(),
+            transaction: None,
+            queueing_error: None,
+            command_number: number,
+            deadline: Instant::now() + self.options.command_timeout,
+            may_have_run: false,
+            state: CommandState::Waiting,
+            last_failure: "no node was reached".to_owned(),
         });
         self.open.back_mut().expect("pushed just above")
     }
@@ -231,50 +235,50 @@ impl Client {
     /// Returns the outcome of the oldest outstanding command.
     pub fn receive(&mut self) -> Result<Reply, Error> {
         loop {
-            let front = self.open.front().ok_or(Error::Idle)?;
-            if matches!(front.state, State::Done(_)) || Instant::now() >= front.until {
+            let front = self.open.front().ok_or(Error::NoneOutstanding)?;
+            if matches!(front.state, CommandState::Done(_)) || Instant::now() >= front.deadline {
                 let open = self.open.pop_front().expect("looked at just above");
-                self.first += 1;
+                self.first_open_id += 1;
                 // The command's number in the session may be reused although no reply arrived.
-                self.acknowledge |= open.is_open();
-                return open.outcome();
+                self.must_acknowledge |= open.is_pending();
+                return open.into_outcome();
             }
-            let until = front.until;
-            self.advance(until);
+            let until = front.deadline;
+            self.send_and_handle_reply(until);
         }
     }
 
     /// Connects if necessary, sends waiting commands, and handles one reply.
-    fn advance(&mut self, until: Instant) {
-        if let Err(error) = self.connected(until).and_then(|()| self.send_waiting()) {
+    fn send_and_handle_reply(&mut self, until: Instant) {
+        if let Err(error) = self.ensure_connected(until).and_then(|()| self.send_waiting()) {
             let text = error.to_string();
             if text.starts_with("NOSESSION") {
-                return self.session_lost(None);
+                return self.on_session_lost(None);
             }
-            if is_final(&text) {
-                return self.turned_away(&text);
+            if is_permanent_refusal(&text) {
+                return self.fail_all_outstanding(&text);
             }
-            return self.try_elsewhere(&text, until);
+            return self.try_next_node(&text, until);
         }
-        let wait = self.options.attempt.min(left(until));
+        let wait = self.options.attempt_timeout.min(time_left(until));
         let link = self.link.as_mut().expect("connected just above");
         match link.receive(wait) {
             Ok(reply) => {
-                let surplus = self.in_flight.len() <= 1 && link.has_surplus();
+                let surplus = self.owed_replies.len() <= 1 && link.has_surplus();
                 self.on_reply(reply, until);
                 if surplus {
-                    self.fail("the node sent an unrequested reply");
+                    self.move_to_next_node("the node sent an unrequested reply");
                 }
             }
-            Err(error) => self.try_elsewhere(&error.to_string(), until),
+            Err(error) => self.try_next_node(&error.to_string(), until),
         }
     }
 
     /// Switches to the next node, unless every node has failed because of TLS.
-    fn try_elsewhere(&mut self, why: &str, until: Instant) {
-        self.fail(why);
+    fn try_next_node(&mut self, why: &str, until: Instant) {
+        self.move_to_next_node(why);
         match self.is_tls_refused() {
-            true => self.turned_away(why),
+            true => self.fail_all_outstanding(why),
             false => self.back_off(until),
         }
     }
@@ -285,82 +289,82 @@ impl Client {
 
     fn on_reply(&mut self, reply: Reply, until: Instant) {
         // `advance` has just sent the waiting commands, so each has its replies.
-        let owed = self.in_flight.pop_front();
-        let Some(Owed::Queued(id) | Owed::Outcome(id)) = owed else {
+        let owed = self.owed_replies.pop_front();
+        let Some(OwedReply::Queued(id) | OwedReply::Outcome(id)) = owed else {
             return;
         };
         // The client has already reported the outcome of this command as unknown.
-        let Some(index) = id.checked_sub(self.first) else {
+        let Some(index) = id.checked_sub(self.first_open_id) else {
             return;
         };
         let open = &mut self.open[usize::try_from(index).expect("at most OPEN_MAX are open")];
-        if let (Some(Owed::Queued(_)), reply) = (owed, &reply) {
-            if let (Reply::Error(text), None) = (reply, &open.refusal) {
-                open.refusal = Some(text.clone());
+        if let (Some(OwedReply::Queued(_)), reply) = (owed, &reply) {
+            if let (Reply::Error(text), None) = (reply, &open.queueing_error) {
+                open.queueing_error = Some(text.clone());
             }
             return;
         }
         let is_multi_open = open.leaves_multi_open(&reply);
-        match judge(open.deciding(reply)) {
+        match classify_reply(open.deciding_reply(reply)) {
             Verdict::Done(outcome) => {
-                open.state = State::Done(outcome);
-                (self.failures, self.tls_failures) = (0, 0);
+                open.state = CommandState::Done(outcome);
+                (self.consecutive_failures, self.tls_failures) = (0, 0);
                 if is_multi_open {
                     self.disconnect();
                 }
             }
-            Verdict::Again { doubt, elsewhere, text } => {
-                open.doubt |= doubt;
-                self.acknowledge |= text.starts_with("SESSIONFULL");
-                open.state = State::Waiting;
-                open.obstacle.clone_from(&text);
+            Verdict::Retry { may_have_run: doubt, try_other_node: elsewhere, text } => {
+                open.may_have_run |= doubt;
+                self.must_acknowledge |= text.starts_with("SESSIONFULL");
+                open.state = CommandState::Waiting;
+                open.last_failure.clone_from(&text);
                 if elsewhere {
-                    self.fail(&text);
+                    self.move_to_next_node(&text);
                 } else {
-                    self.failures += 1;
+                    self.consecutive_failures += 1;
                 }
                 self.back_off(until);
             }
-            Verdict::SessionLost => self.session_lost(Some(id)),
+            Verdict::SessionLost => self.on_session_lost(Some(id)),
         }
     }
 
     /// [session-4] Fails all outstanding numbered commands, because a command that may have run in
     /// the old session must never be repeated in a new one.
-    fn session_lost(&mut self, refused: Option<u64>) {
-        for (id, open) in (self.first..).zip(&mut self.open) {
-            let sent = matches!(open.state, State::Sent) && Some(id) != refused;
-            if open.number.is_some() && !matches!(open.state, State::Done(_)) {
-                let may_have_run = open.doubt || sent;
-                open.state = State::Done(Err(Error::SessionLost { may_have_run }));
+    fn on_session_lost(&mut self, refused: Option<u64>) {
+        for (id, open) in (self.first_open_id..).zip(&mut self.open) {
+            let sent = matches!(open.state, CommandState::Sent) && Some(id) != refused;
+            if open.command_number.is_some() && !matches!(open.state, CommandState::Done(_)) {
+                let may_have_run = open.may_have_run || sent;
+                open.state = CommandState::Done(Err(Error::SessionLost { may_have_run }));
             }
         }
-        self.session = None;
-        self.next_number = 1;
+        self.session_id = None;
+        self.next_command_number = 1;
         self.disconnect();
     }
 
     /// Fails all outstanding commands, because every node rejects the user or denies it writes.
-    fn turned_away(&mut self, why: &str) {
+    fn fail_all_outstanding(&mut self, why: &str) {
         self.disconnect();
         self.tls_failures = 0;
         for open in &mut self.open {
-            let may_have_run = open.doubt && open.number.is_some();
+            let may_have_run = open.may_have_run && open.command_number.is_some();
             let error = match may_have_run {
-                true => Error::Unknown(why.to_owned()),
+                true => Error::UnknownOutcome(why.to_owned()),
                 false if is_tls_failure(why) => Error::NotExecuted(why.to_owned()),
                 false => Error::Refused(why.to_owned()),
             };
-            if open.is_open() {
-                open.state = State::Done(Err(error));
+            if open.is_pending() {
+                open.state = CommandState::Done(Err(error));
             }
         }
     }
 
-    fn connected(&mut self, until: Instant) -> io::Result<()> {
+    fn ensure_connected(&mut self, until: Instant) -> io::Result<()> {
         if self.link.is_none() {
-            let wait = self.options.attempt.min(left(until));
-            let address = &self.addresses[self.at];
+            let wait = self.options.attempt_timeout.min(time_left(until));
+            let address = &self.addresses[self.address_index];
             let mut link = Link::connect(
                 address,
                 self.options.tls.as_ref(),
@@ -369,27 +373,28 @@ impl Client {
             )?;
             if let Some(Login { name, password }) = &self.options.login {
                 let auth: [&[u8]; 3] = [b"AUTH", name.as_bytes(), password.as_bytes()];
-                prepare(&mut link, &auth, wait)?;
+                run_setup_command(&mut link, &auth, wait)?;
             }
-            if self.options.stale_reads {
-                prepare(&mut link, &[b"READONLY"], wait)?;
+            if self.options.allow_stale_reads {
+                run_setup_command(&mut link, &[b"READONLY"], wait)?;
             }
-            if let Some(session) = &self.session {
-                prepare(&mut link, &[b"QUORATE", b"SESSION", session.as_bytes()], wait)?;
+            if let Some(session) = &self.session_id {
+                run_setup_command(&mut link, &[b"QUORATE", b"SESSION", session.as_bytes()], wait)?;
             }
             self.link = Some(link);
         }
-        let numbered = self.open.iter().find(|open| open.number.is_some() && open.is_open());
-        if let (None, Some(first)) = (&self.session, numbered) {
-            let wait = self.options.attempt.min(left(until));
+        let numbered =
+            self.open.iter().find(|open| open.command_number.is_some() && open.is_pending());
+        if let (None, Some(first)) = (&self.session_id, numbered) {
+            let wait = self.options.attempt_timeout.min(time_left(until));
             let link = self.link.as_mut().expect("connected just above");
-            let reply = prepare(link, &[b"QUORATE", b"SESSION"], wait);
+            let reply = run_setup_command(link, &[b"QUORATE", b"SESSION"], wait);
             let reply = reply.map_err(|error| match error.to_string().starts_with("NOPERM") {
-                true => refusal_of(first, link, wait).unwrap_or(error),
+                true => query_refusal(first, link, wait).unwrap_or(error),
                 false => error,
             })?;
             let id = reply.bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-            self.session = Some(id.ok_or_else(|| io::Error::other("no session id was given"))?);
+            self.session_id = Some(id.ok_or_else(|| io::Error::other("no session id was given"))?);
         }
         Ok(())
     }
@@ -399,34 +404,39 @@ impl Client {
             return Ok(());
         };
         let mut bytes = Vec::new();
-        let numbers = self.open.iter().filter(|open| open.is_open()).filter_map(|open| open.number);
-        if self.acknowledge
+        let numbers = self
+            .open
+            .iter()
+            .filter(|open| open.is_pending())
+            .filter_map(|open| open.command_number);
+        if self.must_acknowledge
             && let Some(oldest) = numbers.min()
         {
             let digits = oldest.to_string();
-            encode(&[b"QUORATE", b"ACK", digits.as_bytes()], &mut bytes);
-            self.in_flight.push_back(Owed::Ignored);
-            self.acknowledge = false;
+            encode_command(&[b"QUORATE", b"ACK", digits.as_bytes()], &mut bytes);
+            self.owed_replies.push_back(OwedReply::Ignored);
+            self.must_acknowledge = false;
         }
-        for (id, open) in (self.first..).zip(&mut self.open) {
-            if matches!(open.state, State::Waiting) {
+        for (id, open) in (self.first_open_id..).zip(&mut self.open) {
+            if matches!(open.state, CommandState::Waiting) {
                 open.encode(&mut bytes);
-                open.state = State::Sent;
-                open.refusal = None;
-                self.in_flight.extend((0..open.replies_before()).map(|_| Owed::Queued(id)));
-                self.in_flight.push_back(Owed::Outcome(id));
+                open.state = CommandState::Sent;
+                open.queueing_error = None;
+                self.owed_replies
+                    .extend((0..open.preceding_reply_count()).map(|_| OwedReply::Queued(id)));
+                self.owed_replies.push_back(OwedReply::Outcome(id));
             }
         }
-        if bytes.is_empty() { Ok(()) } else { link.send(&bytes, self.options.attempt) }
+        if bytes.is_empty() { Ok(()) } else { link.send(&bytes, self.options.attempt_timeout) }
     }
 
-    fn fail(&mut self, why: &str) {
+    fn move_to_next_node(&mut self, why: &str) {
         self.disconnect();
-        self.at = (self.at + 1) % self.addresses.len();
-        self.failures += 1;
+        self.address_index = (self.address_index + 1) % self.addresses.len();
+        self.consecutive_failures += 1;
         self.tls_failures = if is_tls_failure(why) { self.tls_failures + 1 } else { 0 };
         for open in &mut self.open {
-            why.clone_into(&mut open.obstacle);
+            why.clone_into(&mut open.last_failure);
         }
     }
 
@@ -434,11 +444,11 @@ impl Client {
     /// been executed.
     fn disconnect(&mut self) {
         self.link = None;
-        self.in_flight.clear();
+        self.owed_replies.clear();
         for open in &mut self.open {
-            if matches!(open.state, State::Sent) {
-                open.doubt = true;
-                open.state = State::Waiting;
+            if matches!(open.state, CommandState::Sent) {
+                open.may_have_run = true;
+                open.state = CommandState::Waiting;
             }
         }
     }
@@ -446,28 +456,28 @@ impl Client {
     /// Delays the next attempt once every address has failed, because the failure of one node says
     /// nothing about the others.
     fn back_off(&self, until: Instant) {
-        let rounds = self.failures as usize / self.addresses.len();
+        let rounds = self.consecutive_failures as usize / self.addresses.len();
         if let Some(doublings) = rounds.checked_sub(1) {
             let factor = 1 << doublings.min(10);
             let wait = (self.options.backoff_min * factor).min(self.options.backoff_max);
-            thread::sleep(wait.min(left(until)));
+            thread::sleep(wait.min(time_left(until)));
         }
     }
 }
 
 /// Returns whether every node would refuse the user for the reason `text`.
-fn is_final(text: &str) -> bool {
+fn is_permanent_refusal(text: &str) -> bool {
     ["NOAUTH", "NOPERM", "WRONGPASS"].iter().any(|code| text.starts_with(code))
 }
 
 /// Returns the error that a node reports for a command, which names it and the required role. The
 /// command is not executed, because the connection has no session.
-fn refusal_of(open: &Open, link: &mut Link, wait: Duration) -> Option<io::Error> {
+fn query_refusal(open: &OpenCommand, link: &mut Link, wait: Duration) -> Option<io::Error> {
     let mut bytes = Vec::new();
     open.encode(&mut bytes);
     link.send(&bytes, wait).ok()?;
     let mut refusal = None;
-    for _ in 0..=open.replies_before() {
+    for _ in 0..=open.preceding_reply_count() {
         match link.receive(wait).ok()? {
             Reply::Error(text) if refusal.is_none() && text.starts_with("NOPERM") => {
                 refusal = Some(io::Error::other(text));
@@ -479,9 +489,9 @@ fn refusal_of(open: &Open, link: &mut Link, wait: Duration) -> Option<io::Error>
 }
 
 /// Runs a command that the client itself sends to set up the connection.
-fn prepare(link: &mut Link, arguments: &[&[u8]], wait: Duration) -> io::Result<Reply> {
+fn run_setup_command(link: &mut Link, arguments: &[&[u8]], wait: Duration) -> io::Result<Reply> {
     let mut bytes = Vec::new();
-    encode(arguments, &mut bytes);
+    encode_command(arguments, &mut bytes);
     link.send(&bytes, wait)?;
     match link.receive(wait)? {
         Reply::Error(text) => Err(io::Error::other(text)),
@@ -489,6 +499,6 @@ fn prepare(link: &mut Link, arguments: &[&[u8]], wait: Duration) -> io::Result<R
     }
 }
 
-fn left(until: Instant) -> Duration {
+fn time_left(until: Instant) -> Duration {
     until.saturating_duration_since(Instant::now())
 }

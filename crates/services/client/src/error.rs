@@ -11,7 +11,7 @@ pub enum Error {
     /// The deadline passed, and the command was **not** executed. Contains the last failure.
     NotExecuted(String),
     /// The deadline passed. The command may have been executed, or may still be executed.
-    Unknown(String),
+    UnknownOutcome(String),
     /// The session expired. The next command registers a new one.
     SessionLost {
         /// The command was sent in the expired session without a reply, so it must not be repeated
@@ -20,10 +20,10 @@ pub enum Error {
     },
     /// The command was executed, but its reply is no longer stored.
     ReplyForgotten,
-    /// [`crate::client::OPEN_MAX`] commands are outstanding. Receive a reply first.
-    Full,
+    /// [`crate::client::OUTSTANDING_MAX`] commands are outstanding. Receive a reply first.
+    TooManyOutstanding,
     /// No command is outstanding.
-    Idle,
+    NoneOutstanding,
 }
 
 impl fmt::Display for Error {
@@ -31,7 +31,7 @@ impl fmt::Display for Error {
         match self {
             Self::Refused(text) => f.write_str(text),
             Self::NotExecuted(text) => write!(f, "not executed: {text}"),
-            Self::Unknown(text) => write!(f, "may have been executed: {text}"),
+            Self::UnknownOutcome(text) => write!(f, "may have been executed: {text}"),
             Self::SessionLost { may_have_run: true } => {
                 f.write_str("the session has expired; the command may have been executed in it")
             }
@@ -39,8 +39,10 @@ impl fmt::Display for Error {
                 f.write_str("the session has expired; the command was not executed")
             }
             Self::ReplyForgotten => f.write_str("executed, but the reply is not kept any more"),
-            Self::Full => f.write_str("too many commands are open; receive a reply first"),
-            Self::Idle => f.write_str("no command is open"),
+            Self::TooManyOutstanding => {
+                f.write_str("too many commands are open; receive a reply first")
+            }
+            Self::NoneOutstanding => f.write_str("no command is open"),
         }
     }
 }

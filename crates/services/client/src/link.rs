@@ -8,14 +8,14 @@ use std::{
 
 use quorate_tls::{
     ClientTrust,
-    stream::{Stream, check_plain},
+    stream::{Stream, reject_tls_alert},
 };
 
 use crate::reply::{self, Reply};
 
 const READ_BYTES: usize = 16 << 10;
 /// Minimum timeout of a socket; zero would mean no timeout.
-const WAIT_MIN: Duration = Duration::from_millis(1);
+const SOCKET_TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -35,11 +35,11 @@ impl Link {
         let until = Instant::now() + wait;
         let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
         for address in name.to_socket_addrs()? {
-            let left = until.saturating_duration_since(Instant::now()).max(WAIT_MIN);
+            let left = until.saturating_duration_since(Instant::now()).max(SOCKET_TIMEOUT_MIN);
             match TcpStream::connect_timeout(&address, left) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
-                    let stream = secured(stream, name, tls, left)?;
+                    let stream = secure_stream(stream, name, tls, left)?;
                     return Ok(Self { stream, input: Vec::new(), reply_bytes_max });
                 }
                 Err(error) => last = error,
@@ -50,7 +50,7 @@ impl Link {
 
     /// Sends a command. Fails if the node reads nothing for `wait`.
     pub(crate) fn send(&mut self, command: &[u8], wait: Duration) -> io::Result<()> {
-        let timeout = Some(wait.max(WAIT_MIN));
+        let timeout = Some(wait.max(SOCKET_TIMEOUT_MIN));
         self.stream.socket().set_write_timeout(timeout)?;
         (&self.stream).write_all(command)
     }
@@ -59,7 +59,7 @@ impl Link {
     pub(crate) fn receive(&mut self, wait: Duration) -> io::Result<Reply> {
         let until = Instant::now() + wait;
         loop {
-            match reply::parse(&self.input, self.reply_bytes_max) {
+            match reply::parse_reply(&self.input, self.reply_bytes_max) {
                 Ok(Some((reply, used))) => {
                     self.input.drain(..used);
                     return Ok(reply);
@@ -71,7 +71,7 @@ impl Link {
             if left.is_zero() {
                 return Err(io::Error::new(ErrorKind::TimedOut, "no reply in time"));
             }
-            self.fill(left)?;
+            self.fill_input(left)?;
         }
     }
 
@@ -80,8 +80,8 @@ impl Link {
         !self.input.is_empty()
     }
 
-    fn fill(&mut self, wait: Duration) -> io::Result<()> {
-        let timeout = Some(wait.max(WAIT_MIN));
+    fn fill_input(&mut self, wait: Duration) -> io::Result<()> {
+        let timeout = Some(wait.max(SOCKET_TIMEOUT_MIN));
         self.stream.socket().set_read_timeout(timeout)?;
         let filled = self.input.len();
         self.input.resize(filled + READ_BYTES, 0);
@@ -91,7 +91,7 @@ impl Link {
             Ok(0) => {
                 Err(io::Error::new(ErrorKind::UnexpectedEof, "the node closed the connection"))
             }
-            Ok(_) => check_plain(&self.input),
+            Ok(_) => reject_tls_alert(&self.input),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 Err(io::Error::new(ErrorKind::TimedOut, "no reply in time"))
@@ -102,21 +102,21 @@ impl Link {
 }
 
 /// Performs the TLS handshake with mutual authentication, if TLS is configured.
-pub(crate) fn secured(
+pub(crate) fn secure_stream(
     socket: TcpStream,
     name: &str,
     tls: Option<&ClientTrust>,
     wait: Duration,
 ) -> io::Result<Stream> {
-    let session = tls.map(|tls| tls.session_at(name)).transpose();
+    let session = tls.map(|tls| tls.session_to_address(name)).transpose();
     let stream = Stream::new(socket, session.map_err(io::Error::other)?);
     if tls.is_some() {
-        stream.handshake_within(wait.max(WAIT_MIN))?;
+        stream.handshake_within(wait.max(SOCKET_TIMEOUT_MIN))?;
     }
     Ok(stream)
 }
 
-pub(crate) fn encode(arguments: &[&[u8]], out: &mut Vec<u8>) {
+pub(crate) fn encode_command(arguments: &[&[u8]], out: &mut Vec<u8>) {
     out.extend_from_slice(format!("*{}\r\n", arguments.len()).as_bytes());
     for argument in arguments {
         out.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());

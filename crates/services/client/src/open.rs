@@ -2,30 +2,30 @@
 
 use std::time::Instant;
 
-use crate::{error::Error, link::encode, reply::Reply};
+use crate::{error::Error, link::encode_command, reply::Reply};
 
 /// Commands that are executed together or not at all, as between `MULTI` and `EXEC`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     bytes: Vec<u8>,
-    count: usize,
+    command_count: usize,
 }
 
 impl Transaction {
     /// Adds a command.
     pub fn push(&mut self, arguments: &[&[u8]]) {
-        encode(arguments, &mut self.bytes);
-        self.count += 1;
+        encode_command(arguments, &mut self.bytes);
+        self.command_count += 1;
     }
 
     /// Returns the number of commands.
     pub const fn len(&self) -> usize {
-        self.count
+        self.command_count
     }
 
     /// Returns whether there are no commands.
     pub const fn is_empty(&self) -> bool {
-        self.count == 0
+        self.command_count == 0
     }
 
     /// Returns the size of the commands in bytes.
@@ -36,23 +36,23 @@ impl Transaction {
 
 /// A command whose outcome the caller has not received.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenCommand {
     pub(crate) arguments: Vec<Vec<u8>>,
     /// Commands to queue before the arguments, which are then `EXEC`.
-    pub(crate) queued: Option<Transaction>,
+    pub(crate) transaction: Option<Transaction>,
     /// First error of a queued command in this attempt.
-    pub(crate) refusal: Option<String>,
+    pub(crate) queueing_error: Option<String>,
     /// Number in the session. Reads have none, because they can be retried freely.
-    pub(crate) number: Option<u64>,
-    pub(crate) until: Instant,
+    pub(crate) command_number: Option<u64>,
+    pub(crate) deadline: Instant,
     /// Set if a previous attempt may have executed the command.
-    pub(crate) doubt: bool,
-    pub(crate) state: State,
-    pub(crate) obstacle: String,
+    pub(crate) may_have_run: bool,
+    pub(crate) state: CommandState,
+    pub(crate) last_failure: String,
 }
 
 #[derive(Debug)]
-pub(crate) enum State {
+pub(crate) enum CommandState {
     /// The command has to be sent, for the first time or again.
     Waiting,
     Sent,
@@ -61,7 +61,7 @@ pub(crate) enum State {
 
 /// Reply that a connection owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owed {
+pub(crate) enum OwedReply {
     /// Reply that says nothing.
     Ignored,
     /// Reply to `MULTI` or to a queued command of the request with this id.
@@ -70,52 +70,56 @@ pub(crate) enum Owed {
     Outcome(u64),
 }
 
-impl Open {
-    pub(crate) const fn is_open(&self) -> bool {
-        !matches!(self.state, State::Done(_))
+impl OpenCommand {
+    pub(crate) const fn is_pending(&self) -> bool {
+        !matches!(self.state, CommandState::Done(_))
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        if let Some(queued) = &self.queued {
-            encode(&[b"MULTI"], out);
+        if let Some(queued) = &self.transaction {
+            encode_command(&[b"MULTI"], out);
             out.extend_from_slice(&queued.bytes);
         }
-        let digits = self.number.map(|number| number.to_string());
+        let digits = self.command_number.map(|number| number.to_string());
         let mut arguments: Vec<&[u8]> = Vec::with_capacity(3 + self.arguments.len());
         if let Some(digits) = &digits {
             arguments.extend([&b"QUORATE"[..], b"SEQ", digits.as_bytes()]);
         }
         arguments.extend(self.arguments.iter().map(Vec::as_slice));
-        encode(&arguments, out);
+        encode_command(&arguments, out);
     }
 
-    pub(crate) fn outcome(self) -> Result<Reply, Error> {
+    pub(crate) fn into_outcome(self) -> Result<Reply, Error> {
         match self.state {
-            State::Done(outcome) => outcome,
-            State::Sent if self.number.is_some() => Err(Error::Unknown(self.obstacle)),
-            State::Waiting if self.doubt && self.number.is_some() => {
-                Err(Error::Unknown(self.obstacle))
+            CommandState::Done(outcome) => outcome,
+            CommandState::Sent if self.command_number.is_some() => {
+                Err(Error::UnknownOutcome(self.last_failure))
             }
-            State::Waiting | State::Sent => Err(Error::NotExecuted(self.obstacle)),
+            CommandState::Waiting if self.may_have_run && self.command_number.is_some() => {
+                Err(Error::UnknownOutcome(self.last_failure))
+            }
+            CommandState::Waiting | CommandState::Sent => {
+                Err(Error::NotExecuted(self.last_failure))
+            }
         }
     }
 
     /// Returns the number of replies that precede the outcome.
-    pub(crate) fn replies_before(&self) -> usize {
-        self.queued.as_ref().map_or(0, |queued| queued.count + 1)
+    pub(crate) fn preceding_reply_count(&self) -> usize {
+        self.transaction.as_ref().map_or(0, |queued| queued.command_count + 1)
     }
 
     /// Returns whether the connection is between `MULTI` and `EXEC` after the last reply: a node
     /// refuses a forbidden `EXEC` without ending the transaction.
     pub(crate) fn leaves_multi_open(&self, reply: &Reply) -> bool {
         let is_forbidden = matches!(reply, Reply::Error(text) if text.starts_with("NOPERM"));
-        self.queued.is_some() && is_forbidden
+        self.transaction.is_some() && is_forbidden
     }
 
     /// Returns the reply that decides the outcome: the error of a queued command, if the
     /// transaction was discarded because of it.
-    pub(crate) fn deciding(&mut self, reply: Reply) -> Reply {
-        match (&reply, self.refusal.take()) {
+    pub(crate) fn deciding_reply(&mut self, reply: Reply) -> Reply {
+        match (&reply, self.queueing_error.take()) {
             (Reply::Error(text), Some(refusal)) if text.starts_with("EXECABORT") => {
                 Reply::Error(refusal)
             }

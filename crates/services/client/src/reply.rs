@@ -4,9 +4,9 @@ use std::fmt;
 
 const DEPTH_MAX: usize = 8;
 /// Maximum length in bytes of a line: a length, a number, a simple string or an error.
-const LINE_MAX: usize = 64 << 10;
+const LINE_BYTES_MAX: usize = 64 << 10;
 /// Length beyond which a reply is measured before it is copied.
-const PIECE: usize = 64 << 10;
+const MEASURE_FIRST_BYTES: usize = 64 << 10;
 
 /// A reply in the Redis protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,85 +60,95 @@ pub(crate) struct Malformed(pub(crate) &'static str);
 
 /// Parses the reply at the start of `bytes`. Returns it with its length, or `None` if it is
 /// incomplete.
-pub(crate) fn parse(bytes: &[u8], bytes_max: usize) -> Result<Option<(Reply, usize)>, Malformed> {
+pub(crate) fn parse_reply(
+    bytes: &[u8],
+    bytes_max: usize,
+) -> Result<Option<(Reply, usize)>, Malformed> {
     let read = |copies| {
-        let mut reader = Reader { bytes, at: 0, copies };
-        reader.reply(0, bytes_max).map(|reply| (reply, reader.at))
+        let mut reader = Reader { bytes, position: 0, copies_values: copies };
+        reader.read_reply(0, bytes_max).map(|reply| (reply, reader.position))
     };
     // A long reply arrives in many pieces: it is copied once, when the last one is there.
-    let is_complete = if bytes.len() > PIECE { read(false).map(|_| ()) } else { Ok(()) };
+    let is_complete =
+        if bytes.len() > MEASURE_FIRST_BYTES { read(false).map(|_| ()) } else { Ok(()) };
     match is_complete.and_then(|()| read(true)) {
         Ok(whole) => Ok(Some(whole)),
-        Err(Stop::Malformed(why)) => Err(Malformed(why)),
-        Err(Stop::Short) if bytes.len() > bytes_max => Err(Malformed("the reply is too large")),
-        Err(Stop::Short) => Ok(None),
+        Err(ParseError::Malformed(why)) => Err(Malformed(why)),
+        Err(ParseError::Incomplete) if bytes.len() > bytes_max => {
+            Err(Malformed("the reply is too large"))
+        }
+        Err(ParseError::Incomplete) => Ok(None),
     }
 }
 
-enum Stop {
-    Short,
+enum ParseError {
+    Incomplete,
     Malformed(&'static str),
 }
 
 struct Reader<'a> {
     bytes: &'a [u8],
-    at: usize,
+    position: usize,
     /// Set if values are copied, unset if they are only measured.
-    copies: bool,
+    copies_values: bool,
 }
 
 impl Reader<'_> {
-    fn reply(&mut self, depth: usize, bytes_max: usize) -> Result<Reply, Stop> {
+    fn read_reply(&mut self, depth: usize, bytes_max: usize) -> Result<Reply, ParseError> {
         if depth > DEPTH_MAX {
-            return Err(Stop::Malformed("arrays are nested too deeply"));
+            return Err(ParseError::Malformed("arrays are nested too deeply"));
         }
-        let (kind, line) = self.line()?;
+        let (kind, line) = self.read_line()?;
         match kind {
             b'+' => Ok(Reply::Simple(text(line))),
             b'-' => Ok(Reply::Error(text(line))),
-            b':' => number(line).map(Reply::Integer),
-            b'$' => match length(line, bytes_max)? {
+            b':' => parse_number(line).map(Reply::Integer),
+            b'$' => match parse_length(line, bytes_max)? {
                 None => Ok(Reply::Nil),
-                Some(length) => self.bulk(length).map(Reply::Bulk),
+                Some(length) => self.read_bulk(length).map(Reply::Bulk),
             },
-            b'*' => match length(line, bytes_max)? {
+            b'*' => match parse_length(line, bytes_max)? {
                 None => Ok(Reply::Nil),
                 // The length is untrusted, so no capacity is reserved for it.
                 Some(count) => (0..count)
-                    .map(|_| self.reply(depth + 1, bytes_max))
+                    .map(|_| self.read_reply(depth + 1, bytes_max))
                     .collect::<Result<_, _>>()
                     .map(Reply::Array),
             },
-            _ => Err(Stop::Malformed("not a reply of the Redis protocol")),
+            _ => Err(ParseError::Malformed("not a reply of the Redis protocol")),
         }
     }
 
     /// Returns the first byte of the next line, which is its kind, and the rest of the line.
-    fn line(&mut self) -> Result<(u8, &[u8]), Stop> {
-        let rest = &self.bytes[self.at..];
-        let Some(end) = rest.iter().take(LINE_MAX).position(|byte| *byte == b'\n') else {
-            let long = rest.len() >= LINE_MAX;
-            return Err(if long { Stop::Malformed("a line is too long") } else { Stop::Short });
+    fn read_line(&mut self) -> Result<(u8, &[u8]), ParseError> {
+        let rest = &self.bytes[self.position..];
+        let Some(end) = rest.iter().take(LINE_BYTES_MAX).position(|byte| *byte == b'\n') else {
+            let long = rest.len() >= LINE_BYTES_MAX;
+            return Err(if long {
+                ParseError::Malformed("a line is too long")
+            } else {
+                ParseError::Incomplete
+            });
         };
-        self.at += end + 1;
+        self.position += end + 1;
         match &rest[..end] {
             [kind, text @ .., b'\r'] => Ok((*kind, text)),
-            _ => Err(Stop::Malformed("a line does not end in CR LF")),
+            _ => Err(ParseError::Malformed("a line does not end in CR LF")),
         }
     }
 
-    fn bulk(&mut self, length: usize) -> Result<Vec<u8>, Stop> {
-        let rest = &self.bytes[self.at..];
+    fn read_bulk(&mut self, length: usize) -> Result<Vec<u8>, ParseError> {
+        let rest = &self.bytes[self.position..];
         let Some((body, rest)) = rest.split_at_checked(length) else {
-            return Err(Stop::Short);
+            return Err(ParseError::Incomplete);
         };
         match rest {
             [b'\r', b'\n', ..] => {
-                self.at += length + 2;
-                Ok(if self.copies { body.to_vec() } else { Vec::new() })
+                self.position += length + 2;
+                Ok(if self.copies_values { body.to_vec() } else { Vec::new() })
             }
-            [] | [b'\r'] => Err(Stop::Short),
-            _ => Err(Stop::Malformed("a value is longer than its length says")),
+            [] | [b'\r'] => Err(ParseError::Incomplete),
+            _ => Err(ParseError::Malformed("a value is longer than its length says")),
         }
     }
 }
@@ -147,18 +157,18 @@ fn text(line: &[u8]) -> String {
     String::from_utf8_lossy(line).into_owned()
 }
 
-fn number(line: &[u8]) -> Result<i64, Stop> {
+fn parse_number(line: &[u8]) -> Result<i64, ParseError> {
     let number = std::str::from_utf8(line).ok().and_then(|line| line.parse().ok());
-    number.ok_or(Stop::Malformed("not a number"))
+    number.ok_or(ParseError::Malformed("not a number"))
 }
 
 /// Parses a length; `None` for -1, the null reply.
-fn length(line: &[u8], bytes_max: usize) -> Result<Option<usize>, Stop> {
-    match number(line)? {
+fn parse_length(line: &[u8], bytes_max: usize) -> Result<Option<usize>, ParseError> {
+    match parse_number(line)? {
         -1 => Ok(None),
         length => match usize::try_from(length) {
             Ok(length) if length <= bytes_max => Ok(Some(length)),
-            _ => Err(Stop::Malformed("the reply is too large")),
+            _ => Err(ParseError::Malformed("the reply is too large")),
         },
     }
 }
@@ -182,9 +192,9 @@ mod tests {
             (b"*2\r\n$4\r\na\r\nb\r\n*-1\r\n", nested),
         ];
         for (bytes, reply) in cases {
-            assert_eq!(parse(bytes, MAX), Ok(Some((reply, bytes.len()))));
+            assert_eq!(parse_reply(bytes, MAX), Ok(Some((reply, bytes.len()))));
             for cut in 0..bytes.len() {
-                assert_eq!(parse(&bytes[..cut], MAX), Ok(None), "cut at {cut} of {bytes:?}");
+                assert_eq!(parse_reply(&bytes[..cut], MAX), Ok(None), "cut at {cut} of {bytes:?}");
             }
         }
     }
@@ -203,8 +213,8 @@ mod tests {
             &deep,
         ];
         for bytes in cases {
-            assert!(parse(bytes, MAX).is_err(), "{:?}", String::from_utf8_lossy(bytes));
+            assert!(parse_reply(bytes, MAX).is_err(), "{:?}", String::from_utf8_lossy(bytes));
         }
-        assert!(parse(&vec![b'+'; LINE_MAX], MAX).is_err());
+        assert!(parse_reply(&vec![b'+'; LINE_BYTES_MAX], MAX).is_err());
     }
 }

@@ -39,28 +39,28 @@ use crate::Login;
 
 pub use error::{Error, Refusal};
 use quorate_tls::ClientTrust;
-pub use quorate_wire::streams::{Code, Keep};
-pub use reader::{End, StreamReader};
-pub use requests::{Info, Streams};
-pub use writer::{How, Progress, StreamWriter, Watch};
+pub use quorate_wire::streams::{ErrorCode, Retention};
+pub use reader::{ReadEnd, StreamReader};
+pub use requests::{StreamInfo, Streams};
+pub use writer::{OpenMode, Progress, ProgressHandle, StreamWriter};
 
 /// Timeouts, buffers and credentials of a stream client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Maximum number of buffered bytes, written but not known to be durable. A writer blocks when
     /// it is reached.
-    pub buffer: usize,
+    pub buffer_bytes_max: usize,
     /// Timeout for connecting, including the handshake.
-    pub attempt: Duration,
+    pub connect_timeout: Duration,
     /// Time without progress after which a node that owes a response is abandoned.
-    pub stall: Duration,
+    pub stall_timeout: Duration,
     /// Time without input after which a following reader repeats its request, because the node may
     /// have failed silently.
-    pub silence: Duration,
+    pub silence_timeout: Duration,
     /// Time from the first failure until the client gives up if no attempt has ever succeeded.
     pub open: Duration,
     /// Time from the first failure until the client gives up if an attempt has succeeded before.
-    pub patience: Duration,
+    pub give_up_timeout: Duration,
     /// Delay after every node has been tried once. Doubles with each further round.
     pub backoff_min: Duration,
     /// Maximum delay between two attempts.
@@ -74,12 +74,12 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            buffer: 64 << 20,
-            attempt: Duration::from_secs(2),
-            stall: Duration::from_secs(10),
-            silence: Duration::from_secs(30),
+            buffer_bytes_max: 64 << 20,
+            connect_timeout: Duration::from_secs(2),
+            stall_timeout: Duration::from_secs(10),
+            silence_timeout: Duration::from_secs(30),
             open: Duration::from_secs(15),
-            patience: Duration::from_secs(60),
+            give_up_timeout: Duration::from_secs(60),
             backoff_min: Duration::from_millis(5),
             backoff_max: Duration::from_millis(500),
             tls: None,

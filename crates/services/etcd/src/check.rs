@@ -21,15 +21,15 @@ pub const TXN_OPS_MAX: usize = 128;
 /// a response has two levels per transaction and three for the innermost contents.
 pub const TXN_DEPTH_MAX: usize = 32;
 
-fn has_key(key: &[u8]) -> Result<(), Refusal> {
+fn require_key(key: &[u8]) -> Result<(), Refusal> {
     match key {
         [] => Err(Refusal::EmptyKey),
         _ => Ok(()),
     }
 }
 
-pub fn range(request: &RangeRequest) -> Result<(), Refusal> {
-    has_key(&request.key)?;
+pub fn check_range(request: &RangeRequest) -> Result<(), Refusal> {
+    require_key(&request.key)?;
     let known = SortOrder::try_from(request.sort_order).is_ok()
         && SortTarget::try_from(request.sort_target).is_ok();
     match known {
@@ -48,8 +48,8 @@ pub enum StreamRefusal {
 
 /// Validates a range whose keys are returned as they are read, so in the order of keys. As in etcd,
 /// revision filters are refused too.
-pub fn range_stream(request: &RangeRequest) -> Result<(), StreamRefusal> {
-    range(request).map_err(StreamRefusal::Other)?;
+pub fn check_range_stream(request: &RangeRequest) -> Result<(), StreamRefusal> {
+    check_range(request).map_err(StreamRefusal::Other)?;
     let filters = [
         request.min_mod_revision,
         request.max_mod_revision,
@@ -65,8 +65,8 @@ pub fn range_stream(request: &RangeRequest) -> Result<(), StreamRefusal> {
     }
 }
 
-pub fn put(request: &PutRequest) -> Result<(), Refusal> {
-    has_key(&request.key)?;
+pub fn check_put(request: &PutRequest) -> Result<(), Refusal> {
+    require_key(&request.key)?;
     if request.key.len() > KEY_BYTES_MAX {
         return Err(Refusal::KeyTooLong);
     }
@@ -79,43 +79,43 @@ pub fn put(request: &PutRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-pub fn delete(request: &DeleteRangeRequest) -> Result<(), Refusal> {
-    has_key(&request.key)
+pub fn check_delete(request: &DeleteRangeRequest) -> Result<(), Refusal> {
+    require_key(&request.key)
 }
 
 /// Validates a transaction and everything in it.
-pub fn txn(request: &TxnRequest) -> Result<(), Refusal> {
-    operations(request, TXN_OPS_MAX, TXN_DEPTH_MAX)?;
+pub fn check_txn(request: &TxnRequest) -> Result<(), Refusal> {
+    check_operations(request, TXN_OPS_MAX, TXN_DEPTH_MAX)?;
     // The number of operations is now known to be bounded, so overlaps can be computed.
-    overlaps(&request.success)?;
-    overlaps(&request.failure)?;
+    check_overlaps(&request.success)?;
+    check_overlaps(&request.failure)?;
     Ok(())
 }
 
 /// Returns whether any branch of a transaction puts a key.
-pub fn puts(request: &TxnRequest) -> bool {
+pub fn has_put(request: &TxnRequest) -> bool {
     let mut ops = request.success.iter().chain(&request.failure);
     ops.any(|op| match &op.request {
         Some(Request::RequestPut(_)) => true,
-        Some(Request::RequestTxn(txn)) => puts(txn),
+        Some(Request::RequestTxn(txn)) => has_put(txn),
         _ => false,
     })
 }
 
-fn operations(request: &TxnRequest, most: usize, deep: usize) -> Result<(), Refusal> {
-    let deeper = deep.checked_sub(1).ok_or(Refusal::TooDeep)?;
+fn check_operations(request: &TxnRequest, most: usize, deep: usize) -> Result<(), Refusal> {
+    let deeper = deep.checked_sub(1).ok_or(Refusal::NestedTooDeep)?;
     let count = request.compare.len();
     let count = count.max(request.success.len()).max(request.failure.len());
     let left = most.checked_sub(count).ok_or(Refusal::TooManyOps)?;
     for compare in &request.compare {
-        has_key(&compare.key)?;
+        require_key(&compare.key)?;
     }
     for op in request.success.iter().chain(&request.failure) {
         match &op.request {
-            Some(Request::RequestRange(request)) => range(request)?,
-            Some(Request::RequestPut(request)) => put(request)?,
-            Some(Request::RequestDeleteRange(request)) => delete(request)?,
-            Some(Request::RequestTxn(request)) => operations(request, left, deeper)?,
+            Some(Request::RequestRange(request)) => check_range(request)?,
+            Some(Request::RequestPut(request)) => check_put(request)?,
+            Some(Request::RequestDeleteRange(request)) => check_delete(request)?,
+            Some(Request::RequestTxn(request)) => check_operations(request, left, deeper)?,
             None => return Err(Refusal::KeyNotFound),
         }
     }
@@ -124,7 +124,7 @@ fn operations(request: &TxnRequest, most: usize, deep: usize) -> Result<(), Refu
 
 /// Keys that a branch puts and deletes.
 #[derive(Debug, Default)]
-struct Touched<'t> {
+struct TouchedKeys<'t> {
     puts: BTreeSet<&'t [u8]>,
     deletes: Spans<'t>,
 }
@@ -133,8 +133,8 @@ struct Touched<'t> {
 /// puts and deletes it, except that a nested transaction may delete a key that an earlier one puts.
 ///
 /// As in etcd, a range to the end of all keys is not checked.
-fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
-    let mut all = Touched::default();
+fn check_overlaps(ops: &[RequestOp]) -> Result<TouchedKeys<'_>, Refusal> {
+    let mut all = TouchedKeys::default();
     for op in ops {
         if let Some(Request::RequestDeleteRange(delete)) = &op.request {
             all.deletes.add_range(&delete.key, &delete.range_end);
@@ -142,27 +142,27 @@ fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
     }
     for op in ops {
         if let Some(Request::RequestTxn(txn)) = &op.request {
-            let (then, otherwise) = (overlaps(&txn.success)?, overlaps(&txn.failure)?);
+            let (then, otherwise) = (check_overlaps(&txn.success)?, check_overlaps(&txn.failure)?);
             for key in &then.puts {
-                if all.puts.contains(key) || all.deletes.contain(key) {
+                if all.puts.contains(key) || all.deletes.contains_key(key) {
                     return Err(Refusal::DuplicateKey);
                 }
             }
             for key in &otherwise.puts {
-                if all.puts.contains(key) || all.deletes.contain(key) {
+                if all.puts.contains(key) || all.deletes.contains_key(key) {
                     return Err(Refusal::DuplicateKey);
                 }
             }
             // Only one branch is executed, so both may put the same key.
             merge_sets(&mut all.puts, then.puts);
             merge_sets(&mut all.puts, otherwise.puts);
-            all.deletes.merge(then.deletes);
-            all.deletes.merge(otherwise.deletes);
+            all.deletes.merge_all(then.deletes);
+            all.deletes.merge_all(otherwise.deletes);
         }
     }
     for op in ops {
         if let Some(Request::RequestPut(put)) = &op.request
-            && (all.deletes.contain(&put.key) || !all.puts.insert(&put.key))
+            && (all.deletes.contains_key(&put.key) || !all.puts.insert(&put.key))
         {
             return Err(Refusal::DuplicateKey);
         }
@@ -200,8 +200,8 @@ impl<'t> SpanEnd<'t> {
         }
     }
 
-    fn bound(&self) -> Bound<&'t [u8]> {
-        match *self {
+    fn to_bound(self) -> Bound<&'t [u8]> {
+        match self {
             Self::Before(key) => Bound::Excluded(key),
             Self::After(key) => Bound::Included(key),
         }
@@ -218,17 +218,17 @@ impl<'t> SpanEnd<'t> {
 impl<'t> Spans<'t> {
     fn add_range(&mut self, key: &'t [u8], range_end: &'t [u8]) {
         match range_end {
-            [] => self.add(key, SpanEnd::After(key)),
-            end if key < end => self.add(key, SpanEnd::Before(end)),
+            [] => self.merge_range(key, SpanEnd::After(key)),
+            end if key < end => self.merge_range(key, SpanEnd::Before(end)),
             _ => {}
         }
     }
 
-    fn add(&mut self, mut first: &'t [u8], mut end: SpanEnd<'t>) {
+    fn merge_range(&mut self, mut first: &'t [u8], mut end: SpanEnd<'t>) {
         // Absorbs all ranges that overlap or touch the new one, backwards from the last that begins
         // within it.
         while let Some((start, other)) =
-            self.0.range::<&[u8], _>((Unbounded, end.bound())).next_back()
+            self.0.range::<&[u8], _>((Unbounded, end.to_bound())).next_back()
         {
             if *start < first && !other.contains(first) {
                 break;
@@ -243,17 +243,17 @@ impl<'t> Spans<'t> {
         self.0.insert(first, end);
     }
 
-    fn contain(&self, key: &[u8]) -> bool {
+    fn contains_key(&self, key: &[u8]) -> bool {
         let before = self.0.range(..=key).next_back();
         before.is_some_and(|(_, end)| end.contains(key))
     }
 
-    fn merge(&mut self, mut more: Self) {
+    fn merge_all(&mut self, mut more: Self) {
         if more.0.len() > self.0.len() {
             std::mem::swap(self, &mut more);
         }
         for (first, end) in more.0 {
-            self.add(first, end);
+            self.merge_range(first, end);
         }
     }
 }
@@ -286,7 +286,7 @@ mod tests {
                     [] => key == from,
                     end => (*from..*end).contains(&&key[..]),
                 });
-                assert_eq!(spans.contain(key), expected, "{key:?} of {parts:?}");
+                assert_eq!(spans.contains_key(key), expected, "{key:?} of {parts:?}");
             }
             let starts: Vec<_> = spans.0.keys().collect();
             let ends: Vec<_> = spans.0.values().map(SpanEnd::sort_key).collect();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     fn check(success: Vec<RequestOp>) -> Result<(), Refusal> {
-        txn(&TxnRequest { compare: Vec::new(), success, failure: Vec::new() })
+        check_txn(&TxnRequest { compare: Vec::new(), success, failure: Vec::new() })
     }
 
     #[test]

@@ -24,9 +24,9 @@ use crate::proto::etcdserverpb::{
 };
 
 /// Timeout of an attempt at one member. The next member is tried afterwards.
-const ATTEMPT: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(20);
-const KEYS_MAX: usize = 100;
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+const KEYS_PER_REQUEST: usize = 100;
 
 /// A client of a cluster, configured with the addresses of its members.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub struct Client {
     members: Vec<Channel>,
     /// Index of the member that answered last.
     last_member: usize,
-    deadline: Duration,
+    request_timeout: Duration,
 }
 
 async fn send_request<Q: Message + 'static, A: Message + Default + 'static>(
@@ -63,7 +63,7 @@ async fn put(
         let asked = members.get(at % members.len().max(1));
         let asked = asked.ok_or_else(|| Status::unavailable("there are no members"))?;
         let asked = send_request::<_, PutResponse>(asked, "/etcdserverpb.KV/Put", put.clone());
-        let refused = match timeout(ATTEMPT, asked).await {
+        let refused = match timeout(ATTEMPT_TIMEOUT, asked).await {
             Ok(Ok(_)) => return Ok(at % members.len()),
             Ok(Err(refused)) => refused,
             Err(_) => Status::deadline_exceeded("no answer in time"),
@@ -71,7 +71,7 @@ async fn put(
         if Instant::now() >= until {
             return Err(refused);
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_PAUSE).await;
         at += 1;
     }
 }
@@ -83,18 +83,18 @@ impl Client {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let channel = |address: &String| {
             let endpoint = Endpoint::from_shared(format!("http://{address}"));
-            let endpoint = endpoint.map_err(io::Error::other)?.connect_timeout(ATTEMPT);
+            let endpoint = endpoint.map_err(io::Error::other)?.connect_timeout(ATTEMPT_TIMEOUT);
             // The connection is established lazily, by a task of this runtime.
             let _within = runtime.enter();
             Ok(endpoint.connect_lazy())
         };
         let members = members.iter().map(channel).collect::<io::Result<_>>()?;
-        Ok(Self { runtime, members, last_member: 0, deadline })
+        Ok(Self { runtime, members, last_member: 0, request_timeout: deadline })
     }
 
     /// Puts keys concurrently and returns their results.
     pub fn put_all(&mut self, pairs: &[(String, String)]) -> Vec<Result<(), Status>> {
-        let until = Instant::now() + self.deadline;
+        let until = Instant::now() + self.request_timeout;
         let puts = pairs.iter().map(|(key, value)| {
             let request = PutRequest {
                 key: key.clone().into(),
@@ -124,7 +124,7 @@ impl Client {
         serializable: bool,
     ) -> Result<Vec<Option<Vec<u8>>>, Status> {
         let mut all = Vec::with_capacity(keys.len());
-        for some in keys.chunks(KEYS_MAX) {
+        for some in keys.chunks(KEYS_PER_REQUEST) {
             let range = |key: &String| RequestOp {
                 request: Some(Op::RequestRange(RangeRequest {
                     key: key.clone().into(),
@@ -147,7 +147,7 @@ impl Client {
 
     /// Returns the first member's hash of all data at `revision`, or at the current revision if it
     /// is 0, with the revision that was hashed.
-    pub fn hash(&self, revision: i64) -> Result<(u32, i64), Status> {
+    pub fn hash_at_revision(&self, revision: i64) -> Result<(u32, i64), Status> {
         let request = HashKvRequest { revision };
         let answer: HashKvResponse =
             self.send_unary("/etcdserverpb.Maintenance/HashKV", request)?;
@@ -162,7 +162,8 @@ impl Client {
         let none = || Status::unavailable("there are no members");
         let member = self.members.first().ok_or_else(none)?;
         // The timeout needs the runtime's timer.
-        let asked = async { timeout(self.deadline, send_request(member, path, request)).await };
+        let asked =
+            async { timeout(self.request_timeout, send_request(member, path, request)).await };
         let asked = self.runtime.block_on(asked);
         asked.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")))
     }

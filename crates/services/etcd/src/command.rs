@@ -30,9 +30,9 @@ pub enum Command {
     Compact(CompactionRequest),
     /// Removes part of the compacted history.
     Scrub,
-    Grant(Granted),
+    Grant(LeaseGrant),
     Revoke(LeaseRevokeRequest),
-    KeepAlive(KeptAlive),
+    KeepAlive(LeaseKeepAlives),
     /// Ends expired leases.
     Expire,
     /// Raises or disarms an alarm.
@@ -82,53 +82,53 @@ const LEASE: u8 = 5;
 const LEASES: u8 = 6;
 const ALARMS: u8 = 7;
 const HASH: u8 = 8;
-const AUTH_ASK: u8 = 9;
+const AUTH_QUERY: u8 = 9;
 
-const DONE: u8 = 0;
-const REFUSED: u8 = 1;
+const DONE_STATUS: u8 = 0;
+const REFUSED_STATUS: u8 = 1;
 
-fn message<M: Message>(kind: u8, message: &M) -> Vec<u8> {
+fn encode_message<M: Message>(kind: u8, message: &M) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1 + message.encoded_len());
     bytes.push(kind);
     message.encode_raw(&mut bytes);
     bytes
 }
 
-fn decode<M: Message + Default>(bytes: &[u8]) -> Option<M> {
+fn decode_message<M: Message + Default>(bytes: &[u8]) -> Option<M> {
     M::decode(bytes).ok()
 }
 
 impl Command {
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Put(request) => message(PUT, request),
-            Self::Delete(request) => message(DELETE, request),
-            Self::Txn(request) => message(TXN, request),
-            Self::Compact(request) => message(COMPACT, request),
+            Self::Put(request) => encode_message(PUT, request),
+            Self::Delete(request) => encode_message(DELETE, request),
+            Self::Txn(request) => encode_message(TXN, request),
+            Self::Compact(request) => encode_message(COMPACT, request),
             Self::Scrub => vec![SCRUB],
-            Self::Grant(request) => message(GRANT, request),
-            Self::Revoke(request) => message(REVOKE, request),
-            Self::KeepAlive(request) => message(KEEP_ALIVE, request),
+            Self::Grant(request) => encode_message(GRANT, request),
+            Self::Revoke(request) => encode_message(REVOKE, request),
+            Self::KeepAlive(request) => encode_message(KEEP_ALIVE, request),
             Self::Expire => vec![EXPIRE],
-            Self::Alarm(request) => message(ALARM, request),
-            Self::Auth(change) => message(AUTH, change),
+            Self::Alarm(request) => encode_message(ALARM, request),
+            Self::Auth(change) => encode_message(AUTH, change),
         }
     }
 
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         Some(match *kind {
-            PUT => Self::Put(decode(rest)?),
-            DELETE => Self::Delete(decode(rest)?),
-            TXN => Self::Txn(decode(rest)?),
-            COMPACT => Self::Compact(decode(rest)?),
+            PUT => Self::Put(decode_message(rest)?),
+            DELETE => Self::Delete(decode_message(rest)?),
+            TXN => Self::Txn(decode_message(rest)?),
+            COMPACT => Self::Compact(decode_message(rest)?),
             SCRUB if rest.is_empty() => Self::Scrub,
-            GRANT => Self::Grant(decode(rest)?),
-            REVOKE => Self::Revoke(decode(rest)?),
-            KEEP_ALIVE => Self::KeepAlive(decode(rest)?),
+            GRANT => Self::Grant(decode_message(rest)?),
+            REVOKE => Self::Revoke(decode_message(rest)?),
+            KEEP_ALIVE => Self::KeepAlive(decode_message(rest)?),
             EXPIRE if rest.is_empty() => Self::Expire,
-            ALARM => Self::Alarm(decode(rest)?),
-            AUTH => Self::Auth(decode(rest)?),
+            ALARM => Self::Alarm(decode_message(rest)?),
+            AUTH => Self::Auth(decode_message(rest)?),
             _ => return None,
         })
     }
@@ -137,37 +137,37 @@ impl Command {
 impl Query {
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Page(request) => message(PAGE, request),
-            Self::Txn(request) => message(READ_TXN, request),
+            Self::Page(request) => encode_message(PAGE, request),
+            Self::Txn(request) => encode_message(READ_TXN, request),
             Self::Figures => vec![FIGURES],
-            Self::Events(request) => message(EVENTS, request),
-            Self::Lease(request) => message(LEASE, request),
-            Self::Leases(request) => message(LEASES, request),
-            Self::Alarms(request) => message(ALARMS, request),
-            Self::Hash(request) => message(HASH, request),
-            Self::Auth(ask) => message(AUTH_ASK, ask),
+            Self::Events(request) => encode_message(EVENTS, request),
+            Self::Lease(request) => encode_message(LEASE, request),
+            Self::Leases(request) => encode_message(LEASES, request),
+            Self::Alarms(request) => encode_message(ALARMS, request),
+            Self::Hash(request) => encode_message(HASH, request),
+            Self::Auth(ask) => encode_message(AUTH_QUERY, ask),
         }
     }
 
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         Some(match *kind {
-            PAGE => Self::Page(decode(rest)?),
-            READ_TXN => Self::Txn(decode(rest)?),
+            PAGE => Self::Page(decode_message(rest)?),
+            READ_TXN => Self::Txn(decode_message(rest)?),
             FIGURES if rest.is_empty() => Self::Figures,
-            EVENTS => Self::Events(decode(rest)?),
-            LEASE => Self::Lease(decode(rest)?),
-            LEASES => Self::Leases(decode(rest)?),
-            ALARMS => Self::Alarms(decode(rest)?),
-            HASH => Self::Hash(decode(rest)?),
-            AUTH_ASK => Self::Auth(decode(rest)?),
+            EVENTS => Self::Events(decode_message(rest)?),
+            LEASE => Self::Lease(decode_message(rest)?),
+            LEASES => Self::Leases(decode_message(rest)?),
+            ALARMS => Self::Alarms(decode_message(rest)?),
+            HASH => Self::Hash(decode_message(rest)?),
+            AUTH_QUERY => Self::Auth(decode_message(rest)?),
             _ => return None,
         })
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
-pub struct Granted {
+pub struct LeaseGrant {
     #[prost(int64, tag = "1")]
     pub id: i64,
     /// Requested time to live in seconds.
@@ -179,7 +179,7 @@ pub struct Granted {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct KeptAlive {
+pub struct LeaseKeepAlives {
     #[prost(int64, repeated, tag = "1")]
     pub ids: Vec<i64>,
     /// Time of acceptance at the accepting node, in Unix milliseconds ([time-2]).
@@ -297,7 +297,7 @@ pub struct HashRequest {
     pub is_begun: bool,
     /// Compacted revision at the first page.
     #[prost(int64, tag = "3")]
-    pub compacted: i64,
+    pub compacted_revision: i64,
     /// Hash of all previous pages.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
@@ -319,7 +319,7 @@ pub struct HashPage {
     pub hashed_revision: i64,
     /// Compacted revision.
     #[prost(int64, tag = "3")]
-    pub compacted: i64,
+    pub compacted_revision: i64,
     /// Hash of all pages up to this one.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
@@ -337,7 +337,7 @@ impl HashRequest {
         (!page.next.is_empty()).then(|| Self {
             revision: page.hashed_revision,
             is_begun: true,
-            compacted: page.compacted,
+            compacted_revision: page.compacted_revision,
             hash: page.hash,
             covers_changes: page.continues_with_changes,
             from: page.next.clone(),
@@ -351,7 +351,7 @@ pub struct Figures {
     pub revision: i64,
     /// Compacted revision; -1 if history has never been compacted.
     #[prost(int64, tag = "2")]
-    pub compacted: i64,
+    pub compacted_revision: i64,
     /// Set if all compacted history has been removed.
     #[prost(bool, tag = "3")]
     pub is_scrubbed: bool,
@@ -359,29 +359,29 @@ pub struct Figures {
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
     #[prost(uint64, tag = "5")]
-    pub leases: u64,
+    pub lease_count: u64,
 }
 
-pub fn reply<M: Message>(outcome: Result<M, Refusal>, reply: &mut Vec<u8>) {
+pub fn encode_reply<M: Message>(outcome: Result<M, Refusal>, reply: &mut Vec<u8>) {
     match outcome {
         Ok(answer) => {
             reply.reserve(1 + answer.encoded_len());
-            reply.push(DONE);
+            reply.push(DONE_STATUS);
             answer.encode_raw(reply);
         }
-        Err(refusal) => reply.extend([REFUSED, refusal.to_byte()]),
+        Err(refusal) => reply.extend([REFUSED_STATUS, refusal.to_byte()]),
     }
 }
 
 /// Decodes a reply, or returns `None` if it is malformed, e.g. because another release encoded it.
-pub fn read_reply<M: Message + Default>(reply: Vec<u8>) -> Option<Result<M, Refusal>> {
+pub fn decode_reply<M: Message + Default>(reply: Vec<u8>) -> Option<Result<M, Refusal>> {
     let mut reply = Bytes::from(reply);
     match *reply.first()? {
-        DONE => {
+        DONE_STATUS => {
             let _ = reply.split_to(1);
             M::decode(reply).ok().map(Ok)
         }
-        REFUSED => Refusal::from_byte(*reply.get(1)?).map(Err),
+        REFUSED_STATUS => Refusal::from_byte(*reply.get(1)?).map(Err),
         _ => None,
     }
 }

@@ -15,7 +15,7 @@ pub enum Refusal {
     /// The lease does not exist or has expired.
     LeaseNotFound = 4,
     /// The request reads or returns more than its budget allows.
-    TooMuch = 5,
+    BudgetExceeded = 5,
     EmptyKey = 6,
     /// The request has both a value and `ignore_value`.
     ValueProvided = 7,
@@ -31,9 +31,9 @@ pub enum Refusal {
     LeaseTooLong = 13,
     TooManyLeases = 14,
     /// The lease has the maximum number of keys.
-    LeaseFull = 15,
+    LeaseKeysFull = 15,
     /// Transactions are nested too deeply.
-    TooDeep = 16,
+    NestedTooDeep = 16,
     /// A member has no space, so the data may not grow.
     NoSpace = 17,
     TooManyAlarms = 18,
@@ -61,7 +61,7 @@ pub enum Refusal {
     /// The change would leave no user who can manage users, or the permission covers no keys.
     InvalidAuthManagement = 33,
     /// The limit on users, roles, permissions or their total size is reached.
-    AuthFull = 34,
+    AuthLimitReached = 34,
     KeyTooLong = 35,
 }
 
@@ -72,7 +72,7 @@ impl Refusal {
         Self::FutureRevision,
         Self::KeyNotFound,
         Self::LeaseNotFound,
-        Self::TooMuch,
+        Self::BudgetExceeded,
         Self::EmptyKey,
         Self::ValueProvided,
         Self::LeaseProvided,
@@ -82,8 +82,8 @@ impl Refusal {
         Self::LeaseExists,
         Self::LeaseTooLong,
         Self::TooManyLeases,
-        Self::LeaseFull,
-        Self::TooDeep,
+        Self::LeaseKeysFull,
+        Self::NestedTooDeep,
         Self::NoSpace,
         Self::TooManyAlarms,
         Self::UserEmpty,
@@ -101,7 +101,7 @@ impl Refusal {
         Self::PermissionNotGranted,
         Self::PermissionNotGiven,
         Self::InvalidAuthManagement,
-        Self::AuthFull,
+        Self::AuthLimitReached,
         Self::KeyTooLong,
     ];
 

@@ -9,9 +9,12 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::{
     auth::{Auth, AuthVersion, Sender},
     check,
-    command::{Command, Figures, Granted, KeepAliveTtls, KeptAlive, LeasesPage, Query, reply},
+    command::{
+        Command, Figures, KeepAliveTtls, LeaseGrant, LeaseKeepAlives, LeasesPage, Query,
+        encode_reply,
+    },
     image::{self, ItemValidator},
-    mvcc::{Budget, Mvcc, SCRUB_MAX},
+    mvcc::{Budget, Mvcc, SCRUBBED_CHANGES_MAX},
     proto::etcdserverpb::{
         AlarmResponse, AuthEnableResponse, CompactionResponse, LeaseGrantResponse,
         LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, ResponseHeader,
@@ -22,30 +25,30 @@ use crate::{
 };
 
 /// Maximum number of leases that one command keeps alive; nodes propose fewer.
-const KEPT_MAX: usize = 10_000;
+const KEEP_ALIVES_MAX: usize = 10_000;
 
 /// The etcd state machine, on any store.
 pub struct Service {
     mvcc: Mvcc,
     auth: Auth,
     /// Set if commands have been executed since the last commit.
-    uncommitted: bool,
+    has_uncommitted: bool,
     /// Set while the head of the image in progress has yet to be returned.
     owes_head: bool,
     /// Validator of the image being loaded.
-    loading: Option<ItemValidator>,
+    image_validator: Option<ItemValidator>,
     /// Last notice sent to listeners.
-    last_notice: Option<Notice>,
+    last_notice: Option<ExecutionNotice>,
 }
 
 impl Service {
     pub fn new(store: Box<dyn Store>) -> Self {
         Self {
-            auth: Auth::read_or_closed(&*store),
+            auth: Auth::read_or_deny(&*store),
             mvcc: Mvcc::new(store),
-            uncommitted: false,
+            has_uncommitted: false,
             owes_head: false,
-            loading: None,
+            image_validator: None,
             last_notice: None,
         }
     }
@@ -76,7 +79,7 @@ impl Service {
     ) -> Result<LeaseTimeToLiveResponse, Refusal> {
         let id = request.id;
         let header = header(self.mvcc.revision());
-        let Some(lease) = self.mvcc.lease(id) else {
+        let Some(lease) = self.mvcc.live_lease(id) else {
             return Ok(LeaseTimeToLiveResponse {
                 header,
                 id,
@@ -84,13 +87,14 @@ impl Service {
                 ..LeaseTimeToLiveResponse::default()
             });
         };
-        let left = lease.deadline.saturating_sub(wall_ms) / 1000;
+        let left = lease.deadline_ms.saturating_sub(wall_ms) / 1000;
         Ok(LeaseTimeToLiveResponse {
             header,
             id,
             // Capped at the granted time, because the local clock may lag.
-            ttl: i64::try_from(left).map_or(lease.granted, |left| left.min(lease.granted)),
-            granted_ttl: lease.granted,
+            ttl: i64::try_from(left)
+                .map_or(lease.granted_ttl_s, |left| left.min(lease.granted_ttl_s)),
+            granted_ttl: lease.granted_ttl_s,
             keys: match request.keys {
                 true => self.mvcc.lease_keys(id, Budget::QUERY)?,
                 false => Vec::new(),
@@ -101,10 +105,10 @@ impl Service {
     fn figures(&self) -> Figures {
         Figures {
             revision: self.mvcc.revision(),
-            compacted: self.mvcc.compacted(),
-            is_scrubbed: !self.mvcc.has_scrap(),
+            compacted_revision: self.mvcc.compacted_revision(),
+            is_scrubbed: !self.mvcc.has_unscrubbed(),
             bytes: self.mvcc.bytes(),
-            leases: self.mvcc.leases_stored(),
+            lease_count: self.mvcc.stored_lease_count(),
         }
     }
 }
@@ -117,14 +121,14 @@ fn header(revision: i64) -> Option<ResponseHeader> {
 fn may_add_data(command: &Command) -> bool {
     match command {
         Command::Put(_) | Command::Grant(_) => true,
-        Command::Txn(txn) => check::puts(txn),
+        Command::Txn(txn) => check::has_put(txn),
         _ => false,
     }
 }
 
 /// A notice of executed commands, from [`StateMachine::take_notices`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct ExecutionNotice {
     /// Revision of the last transaction that changed something.
     pub revision: i64,
     /// Size of the data.
@@ -132,7 +136,7 @@ pub struct Notice {
     pub auth: AuthVersion,
 }
 
-impl Notice {
+impl ExecutionNotice {
     fn encode(&self) -> [u8; 25] {
         let mut bytes = [0; 25];
         bytes[..8].copy_from_slice(&self.revision.to_be_bytes());
@@ -156,7 +160,7 @@ impl Notice {
 
 /// Decodes a request and its sender.
 fn decode_request<T>(bytes: &[u8], decode: impl FnOnce(&[u8]) -> Option<T>) -> Option<(Sender, T)> {
-    let (by, bytes) = Sender::split(bytes)?;
+    let (by, bytes) = Sender::split_request(bytes)?;
     Some((by, decode(bytes)?))
 }
 
@@ -166,128 +170,130 @@ impl StateMachine for Service {
     }
 
     fn apply(&mut self, _: CommandId, command: &[u8], out: &mut Vec<u8>) {
-        self.uncommitted = true;
+        self.has_uncommitted = true;
         let Some((by, command)) = decode_request(command, Command::decode) else {
-            return reply::<Figures>(Err(Refusal::Malformed), out);
+            return encode_reply::<Figures>(Err(Refusal::Malformed), out);
         };
-        if let Err(refusal) = self.auth.may(&by, &command, &self.mvcc) {
-            return reply::<Figures>(Err(refusal), out);
+        if let Err(refusal) = self.auth.check_command(&by, &command, &self.mvcc) {
+            return encode_reply::<Figures>(Err(refusal), out);
         }
         let mvcc = &mut self.mvcc;
         match command {
             // While a member has no space, only deletions and compactions are executed, which free
             // space.
             command if may_add_data(&command) && !mvcc.has_space() => {
-                reply::<Figures>(Err(Refusal::NoSpace), out);
+                encode_reply::<Figures>(Err(Refusal::NoSpace), out);
             }
-            Command::Put(request) => reply(mvcc.put(&request, Budget::COMMAND), out),
-            Command::Delete(request) => reply(mvcc.delete(&request, Budget::COMMAND), out),
-            Command::Txn(request) => reply(mvcc.txn(&request, Budget::COMMAND), out),
+            Command::Put(request) => encode_reply(mvcc.put(&request, Budget::COMMAND), out),
+            Command::Delete(request) => encode_reply(mvcc.delete(&request, Budget::COMMAND), out),
+            Command::Txn(request) => encode_reply(mvcc.execute_txn(&request, Budget::COMMAND), out),
             Command::Compact(request) => {
                 let done = mvcc.compact(request.revision);
                 let answer = done.map(|revision| CompactionResponse { header: header(revision) });
-                reply(answer, out);
+                encode_reply(answer, out);
             }
             Command::Scrub => {
-                mvcc.scrub(SCRUB_MAX);
-                reply(Ok(self.figures()), out);
+                mvcc.scrub(SCRUBBED_CHANGES_MAX);
+                encode_reply(Ok(self.figures()), out);
             }
-            Command::Grant(Granted { id, ttl, now_ms }) => {
-                let done = mvcc.grant(id, ttl, now_ms);
+            Command::Grant(LeaseGrant { id, ttl, now_ms }) => {
+                let done = mvcc.grant_lease(id, ttl, now_ms);
                 let header = header(mvcc.revision());
                 let answer =
                     done.map(|ttl| LeaseGrantResponse { header, id, ttl, error: String::new() });
-                reply(answer, out);
+                encode_reply(answer, out);
             }
             Command::Revoke(request) => {
-                let done = mvcc.revoke(request.id);
+                let done = mvcc.revoke_lease(request.id);
                 let answer = done.map(|revision| LeaseRevokeResponse { header: header(revision) });
-                reply(answer, out);
+                encode_reply(answer, out);
             }
-            Command::KeepAlive(kept) if kept.ids.len() > KEPT_MAX => {
-                reply::<KeepAliveTtls>(Err(Refusal::Malformed), out);
+            Command::KeepAlive(kept) if kept.ids.len() > KEEP_ALIVES_MAX => {
+                encode_reply::<KeepAliveTtls>(Err(Refusal::Malformed), out);
             }
-            Command::KeepAlive(KeptAlive { ids, now_ms, .. }) => {
+            Command::KeepAlive(LeaseKeepAlives { ids, now_ms, .. }) => {
                 let kept = ids.iter().map(|id| mvcc.keep_alive(*id, now_ms));
                 // As in etcd, a lease that does not exist has no time left.
                 let ttls = kept.map(|ttl| ttl.unwrap_or(0)).collect();
                 let revision = mvcc.revision();
-                reply(Ok(KeepAliveTtls { revision, ttls }), out);
+                encode_reply(Ok(KeepAliveTtls { revision, ttls }), out);
             }
             Command::Expire => {
-                mvcc.expire();
-                reply(Ok(self.figures()), out);
+                mvcc.expire_leases();
+                encode_reply(Ok(self.figures()), out);
             }
             Command::Alarm(request) => {
                 let (kind, member) = (request.alarm(), request.member_id);
                 let done = match request.action() {
                     AlarmAction::Get => Ok(mvcc.alarms(kind)),
-                    AlarmAction::Activate => mvcc.raise(kind, member),
-                    AlarmAction::Deactivate => Ok(mvcc.disarm(kind, member)),
+                    AlarmAction::Activate => mvcc.raise_alarm(kind, member),
+                    AlarmAction::Deactivate => Ok(mvcc.disarm_alarm(kind, member)),
                 };
                 let header = header(mvcc.revision());
-                reply(done.map(|alarms| AlarmResponse { header, alarms }), out);
+                encode_reply(done.map(|alarms| AlarmResponse { header, alarms }), out);
             }
             Command::Auth(change) => {
                 let done = self.auth.change(change, mvcc.store_mut());
                 let header = header(mvcc.revision());
                 // All responses to such requests have this form.
-                reply(done.map(|()| AuthEnableResponse { header }), out);
+                encode_reply(done.map(|()| AuthEnableResponse { header }), out);
             }
         }
     }
 
     fn query(&self, query: &[u8], wall_ms: u64, out: &mut Vec<u8>) {
         let Some((by, query)) = decode_request(query, Query::decode) else {
-            return reply::<Figures>(Err(Refusal::Malformed), out);
+            return encode_reply::<Figures>(Err(Refusal::Malformed), out);
         };
         if let Err(refusal) = self.auth.check_query(&by, &query, &self.mvcc) {
-            return reply::<Figures>(Err(refusal), out);
+            return encode_reply::<Figures>(Err(refusal), out);
         }
         match query {
-            Query::Page(request) => reply(self.mvcc.page(&request), out),
-            Query::Txn(request) => reply(self.mvcc.read_txn(&request, Budget::QUERY), out),
-            Query::Figures => reply(Ok(self.figures()), out),
-            Query::Events(request) => reply(self.mvcc.events(&request), out),
-            Query::Lease(request) => reply(self.lease(&request, wall_ms), out),
+            Query::Page(request) => encode_reply(self.mvcc.page(&request), out),
+            Query::Txn(request) => {
+                encode_reply(self.mvcc.execute_read_txn(&request, Budget::QUERY), out)
+            }
+            Query::Figures => encode_reply(Ok(self.figures()), out),
+            Query::Events(request) => encode_reply(self.mvcc.events(&request), out),
+            Query::Lease(request) => encode_reply(self.lease(&request, wall_ms), out),
             Query::Alarms(request) => {
                 let alarms = self.mvcc.alarms(request.alarm());
                 let header = header(self.mvcc.revision());
-                reply(Ok(AlarmResponse { header, alarms }), out);
+                encode_reply(Ok(AlarmResponse { header, alarms }), out);
             }
-            Query::Hash(request) => reply(self.mvcc.hash(&request), out),
+            Query::Hash(request) => encode_reply(self.mvcc.hash_page(&request), out),
             Query::Auth(ask) => {
                 let header = header(self.mvcc.revision());
                 self.auth.answer_query(&ask, header, wall_ms, out);
             }
             Query::Leases(request) => {
-                let (ids, next) = self.mvcc.leases(request.from);
+                let (ids, next) = self.mvcc.leases_page(request.from);
                 let revision = self.mvcc.revision();
-                reply(Ok(LeasesPage { revision, ids, next }), out);
+                encode_reply(Ok(LeasesPage { revision, ids, next }), out);
             }
         }
     }
 
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
         self.mvcc.store_mut().commit(applied_to, meta);
-        self.uncommitted = false;
+        self.has_uncommitted = false;
     }
 
     fn recovered(&mut self) -> (Slot, Metadata) {
         let recovered = self.mvcc.store_mut().recovered();
         let _ = self.mvcc.read_state();
-        self.auth = Auth::read_or_closed(self.mvcc.store());
-        self.uncommitted = false;
-        self.loading = None;
+        self.auth = Auth::read_or_deny(self.mvcc.store());
+        self.has_uncommitted = false;
+        self.image_validator = None;
         recovered
     }
 
     fn logged(&mut self, to: Slot) {
-        self.mvcc.below().logged(to);
+        self.mvcc.underlying_store().logged(to);
     }
 
     fn health(&mut self) -> Health {
-        self.mvcc.below().health()
+        self.mvcc.underlying_store().health()
     }
 
     fn has_failed(&self) -> bool {
@@ -297,7 +303,7 @@ impl StateMachine for Service {
     /// Notifies listeners of a change of the revision, the size or the auth state. Listeners then
     /// query the events.
     fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
-        let now = Notice {
+        let now = ExecutionNotice {
             revision: self.mvcc.revision(),
             bytes: self.mvcc.bytes(),
             auth: self.auth.auth_version(),
@@ -320,16 +326,16 @@ impl StateMachine for Service {
         if self.mvcc.has_expired_leases() {
             each(&Command::Expire.encode());
         }
-        if self.mvcc.has_scrap() {
+        if self.mvcc.has_unscrubbed() {
             each(&Command::Scrub.encode());
         }
     }
 
     fn begin_image(&mut self) -> bool {
-        self.mvcc.below().end_image();
+        self.mvcc.underlying_store().end_image();
         self.owes_head = false;
-        if !self.uncommitted && self.loading.is_none() {
-            self.owes_head = self.mvcc.below().begin_image();
+        if !self.has_uncommitted && self.image_validator.is_none() {
+            self.owes_head = self.mvcc.underlying_store().begin_image();
         }
         self.owes_head
     }
@@ -340,7 +346,7 @@ impl StateMachine for Service {
             image::encode_head(&mut item);
             each(&item);
         }
-        self.mvcc.below().next_image(bytes, &mut |key, value| {
+        self.mvcc.underlying_store().next_image(bytes, &mut |key, value| {
             image::encode_entry(key, value, &mut item);
             each(&item);
         })
@@ -348,63 +354,63 @@ impl StateMachine for Service {
 
     fn end_image(&mut self) {
         self.owes_head = false;
-        self.mvcc.below().end_image();
+        self.mvcc.underlying_store().end_image();
     }
 
     fn begin_load(&mut self) -> Result<(), LoadError> {
-        self.mvcc.below().end_image();
-        self.loading = None;
+        self.mvcc.underlying_store().end_image();
+        self.image_validator = None;
         self.mvcc.store_mut().begin_load()?;
-        self.loading = Some(ItemValidator::default());
+        self.image_validator = Some(ItemValidator::default());
         Ok(())
     }
 
     fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
         // The loaded image replaces the state only if everything succeeds.
-        let mut items = self.loading.take().ok_or(LoadError::NotLoading)?;
+        let mut items = self.image_validator.take().ok_or(LoadError::NotLoading)?;
         if let Some((key, value)) = items.validate_item(item)? {
             let value = Bytes::copy_from_slice(value);
             self.mvcc.store_mut().load(key, value)?;
         }
-        self.loading = Some(items);
+        self.image_validator = Some(items);
         Ok(())
     }
 
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
-        let items = self.loading.take().ok_or(LoadError::NotLoading)?;
+        let items = self.image_validator.take().ok_or(LoadError::NotLoading)?;
         // An image at the first slot may have no items, because there is no state yet.
         if at != Slot::FIRST || !items.is_empty() {
-            items.end()?;
+            items.check_complete()?;
         }
         self.mvcc.store_mut().finish_load(at, meta)?;
         self.mvcc.read_state()?;
-        self.auth = Auth::read(self.mvcc.store())?;
+        self.auth = Auth::read_rows(self.mvcc.store())?;
         if self.has_failed() {
             let why = "what was loaded cannot be read".to_owned();
             return Err(LoadError::Storage(why));
         }
-        self.uncommitted = false;
+        self.has_uncommitted = false;
         Ok(())
     }
 
     fn synced_to(&mut self) -> Option<Slot> {
-        self.mvcc.below().synced_to()
+        self.mvcc.underlying_store().synced_to()
     }
 
     fn start_sync(&mut self) {
-        self.mvcc.below().start_sync();
+        self.mvcc.underlying_store().start_sync();
     }
 
     fn start_scrub(&mut self, bytes_per_second: u64) {
-        self.mvcc.below().start_scrub(bytes_per_second);
+        self.mvcc.underlying_store().start_scrub(bytes_per_second);
     }
 
     fn take_scrubbed(&mut self) -> Scrubbed {
-        self.mvcc.below().take_scrubbed()
+        self.mvcc.underlying_store().take_scrubbed()
     }
 
     fn wants_scrub(&mut self) -> bool {
-        self.mvcc.below().wants_scrub()
+        self.mvcc.underlying_store().wants_scrub()
     }
 
     fn kept_bytes(&self) -> u64 {
@@ -412,6 +418,6 @@ impl StateMachine for Service {
     }
 
     fn renew(&mut self) -> Result<(), String> {
-        self.mvcc.below().renew()
+        self.mvcc.underlying_store().renew()
     }
 }

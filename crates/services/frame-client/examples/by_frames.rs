@@ -3,7 +3,7 @@
 //! ```text
 //! by_frames INTERFACE SECONDS NODE…
 //! ```
-//! For example `by_frames eth0 10 10.0.0.1:7450 10.0.0.2:7450 10.0.0.3:7450`, where the nodes run
+//! For example `learned_by_frames eth0 10 10.0.0.1:7450 10.0.0.2:7450 10.0.0.3:7450`, where the nodes run
 //! `quorate start --store none --durability volatile --device kernel --plane-trusted …`.
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
@@ -14,9 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_frame_client::{FrameClient, Name, Options, Outcome};
+use quorate_frame_client::{FrameClient, LentName, Options, Outcome};
 
-const OPEN: usize = 32;
+const BATCHES_IN_FLIGHT: usize = 32;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut words = env::args().skip(1);
@@ -27,10 +27,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut number = 0_u64;
     while Instant::now() < until {
         let mut client = FrameClient::open(&nodes, &interface, Options::default())?;
-        let Name { origin, boot } = client.name();
+        let LentName { origin, boot } = client.name();
         println!("name {origin}/{boot}");
-        while Instant::now() < until || client.open_batches() > 0 {
-            while client.open_batches() < OPEN && Instant::now() < until {
+        while Instant::now() < until || client.outstanding_batches() > 0 {
+            while client.outstanding_batches() < BATCHES_IN_FLIGHT && Instant::now() < until {
                 let text = format!("command {number}");
                 let submitted = client.submit(number, [text.as_bytes()].into_iter());
                 if submitted.is_err() {
@@ -38,19 +38,19 @@ fn main() -> Result<(), Box<dyn Error>> {
                 }
                 number += 1;
             }
-            client.turn(Duration::from_millis(50))?;
-            while let Some(done) = client.take_done() {
+            client.poll(Duration::from_millis(50))?;
+            while let Some(done) = client.take_completed() {
                 match done.outcome {
                     Outcome::Executed(Some(slot)) => println!("{} {slot}", done.tag),
                     Outcome::Executed(None) => println!("{} -", done.tag),
                     Outcome::Unknown => println!("{} unknown", done.tag),
                 }
             }
-            if client.is_over() {
+            if client.is_session_gone() {
                 break;
             }
         }
-        println!("{:?}", client.counts());
+        println!("{:?}", client.counters());
     }
     Ok(())
 }

@@ -6,28 +6,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_packets::ethernet::Failed;
-use quorate_wire::frame_clients::{Name, NodePosition, Request};
+use quorate_packets::ethernet::EthernetError;
+use quorate_wire::frame_clients::{LentName, NodePosition, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
-    desk::{Answer, Desk},
-    machine::{Act, Counts, Done, Machine, Micros, NotTaken},
-    station::Station,
+    desk::{Answer, NodeConnection},
+    machine::{Act, CompletedBatch, Counters, Machine, Micros, SubmitError},
+    station::FrameSocket,
 };
 
 /// Window and timeout for a frame client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Maximum number of batches in flight.
-    pub window: usize,
+    pub batches_in_flight_max: usize,
     /// Maximum time to find a leader whose device accepts frames.
-    pub patience: Duration,
+    pub leader_timeout: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { window: 256, patience: Duration::from_secs(10) }
+        Self { batches_in_flight_max: 256, leader_timeout: Duration::from_secs(10) }
     }
 }
 
@@ -38,7 +38,7 @@ pub enum Error {
     /// volatile group. Describes the last failure.
     NoDevice(String),
     /// The network interface cannot be used.
-    Interface(Failed),
+    Interface(EthernetError),
     /// The operating system failed to wait for the sockets.
     Io(io::Error),
 }
@@ -58,8 +58,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Self {
+impl From<EthernetError> for Error {
+    fn from(failed: EthernetError) -> Self {
         Self::Interface(failed)
     }
 }
@@ -69,29 +69,29 @@ impl From<Failed> for Error {
 pub struct FrameClient {
     nodes: Vec<SocketAddr>,
     /// Index of the connected node.
-    at: usize,
-    desk: Option<Desk>,
+    node_index: usize,
+    connection: Option<NodeConnection>,
     /// Earliest time to connect to another node.
-    dial_at: Instant,
-    name: Name,
+    redial_at: Instant,
+    name: LentName,
     machine: Machine,
-    station: Station,
-    started: Instant,
+    frame_socket: FrameSocket,
+    started_at: Instant,
 }
 
-const DIAL: Duration = Duration::from_millis(5);
+const REDIAL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl FrameClient {
     /// Finds the leader among `nodes` and registers a session, whose name identifies the client.
     /// `interface` must be on the network segment of the devices.
     pub fn open(nodes: &[SocketAddr], interface: &str, options: Options) -> Result<Self, Error> {
         let started = Instant::now();
-        let until = started + options.patience;
+        let until = started + options.leader_timeout;
         let mut last = "no address was given".to_owned();
         while Instant::now() < until {
             for (at, node) in nodes.iter().enumerate() {
-                let found = Desk::connect(*node).and_then(|mut desk| {
-                    let found = register(&mut desk, until)?;
+                let found = NodeConnection::connect(*node).and_then(|mut desk| {
+                    let found = register_session(&mut desk, until)?;
                     Ok((desk, found))
                 });
                 let (desk, name, stand) = match found {
@@ -105,49 +105,54 @@ impl FrameClient {
                         continue;
                     }
                 };
-                let group = stand.place.unwrap_or_default().group;
-                let station = Station::open(interface, group)?;
+                let group = stand.device_place.unwrap_or_default().group;
+                let station = FrameSocket::open(interface, group)?;
                 return Ok(Self {
                     nodes: nodes.to_vec(),
-                    at,
-                    desk: Some(desk),
-                    dial_at: started,
+                    node_index: at,
+                    connection: Some(desk),
+                    redial_at: started,
                     name,
-                    machine: Machine::new(name, station.own(), &stand, options.window),
-                    station,
-                    started,
+                    machine: Machine::new(
+                        name,
+                        station.own_mac(),
+                        &stand,
+                        options.batches_in_flight_max,
+                    ),
+                    frame_socket: station,
+                    started_at: started,
                 });
             }
-            std::thread::sleep(DIAL);
+            std::thread::sleep(REDIAL_INTERVAL);
         }
         Err(Error::NoDevice(last))
     }
 
     /// Returns the counters since the client was opened.
-    pub const fn counts(&self) -> Counts {
-        self.machine.counts()
+    pub const fn counters(&self) -> Counters {
+        self.machine.counters()
     }
 
     /// Returns the name of this client's batches in the log.
-    pub const fn name(&self) -> Name {
+    pub const fn name(&self) -> LentName {
         self.name
     }
 
     /// Returns whether the session is gone. Outstanding batches have an unknown outcome, and a new
     /// client is needed.
-    pub const fn is_over(&self) -> bool {
-        self.machine.is_over()
+    pub const fn is_session_gone(&self) -> bool {
+        self.machine.is_session_gone()
     }
 
     /// Returns the number of batches without an outcome.
-    pub fn open_batches(&self) -> usize {
+    pub fn outstanding_batches(&self) -> usize {
         self.machine.open()
     }
 
     /// Returns the bytes available in a batch of `commands` commands, on the device of the last
     /// known leader.
-    pub fn room(&self, commands: usize) -> usize {
-        self.machine.room(commands)
+    pub fn batch_capacity(&self, commands: usize) -> usize {
+        self.machine.batch_capacity(commands)
     }
 
     /// Queues commands as one batch, which the next [`FrameClient::turn`] sends.
@@ -155,47 +160,53 @@ impl FrameClient {
         &mut self,
         tag: u64,
         commands: impl Iterator<Item = &'c [u8]>,
-    ) -> Result<(), NotTaken> {
+    ) -> Result<(), SubmitError> {
         self.machine.submit(tag, commands)
     }
 
     /// Returns the oldest outcome that has not been returned yet.
-    pub fn take_done(&mut self) -> Option<Done> {
-        self.machine.take_done()
+    pub fn take_completed(&mut self) -> Option<CompletedBatch> {
+        self.machine.take_completed()
     }
 
     /// Sends what is due and handles what has arrived. If nothing has, waits for up to `patience`.
-    pub fn turn(&mut self, patience: Duration) -> Result<(), Error> {
-        self.act()?;
-        if !self.take()? {
-            self.wait(patience)?;
-            self.take()?;
+    pub fn poll(&mut self, patience: Duration) -> Result<(), Error> {
+        self.perform_due_acts()?;
+        if !self.handle_input()? {
+            self.wait_for_input(patience)?;
+            self.handle_input()?;
         }
-        self.act()
+        self.perform_due_acts()
     }
 
     fn now(&self) -> Micros {
         // The range is half a million years.
-        Micros::try_from(self.started.elapsed().as_micros()).unwrap_or(Micros::MAX)
+        Micros::try_from(self.started_at.elapsed().as_micros()).unwrap_or(Micros::MAX)
     }
 
-    fn act(&mut self) -> Result<(), Error> {
+    fn perform_due_acts(&mut self) -> Result<(), Error> {
         let now = self.now();
-        self.dial();
+        self.dial_node();
         while let Some(act) = self.machine.next_act(now) {
-            let asked = match (act, &mut self.desk) {
-                (Act::Send(frame), _) => {
-                    self.station.send(frame)?;
+            let asked = match (act, &mut self.connection) {
+                (Act::SendFrame(frame), _) => {
+                    self.frame_socket.send(frame)?;
                     continue;
                 }
-                (Act::Ask, Some(desk)) => desk.ask(&Request::Stand(self.name)),
-                (Act::Offer(counter, bytes), Some(desk)) => {
-                    desk.ask(&Request::Offer { name: self.name, counter, bytes })
+                (Act::RequestPosition, Some(desk)) => {
+                    desk.send_request(&Request::QueryPosition(self.name))
                 }
-                (Act::Ask | Act::Offer(..), None) => break,
+                (Act::OfferBatch(counter, bytes), Some(desk)) => {
+                    desk.send_request(&Request::OfferBatch {
+                        name: self.name,
+                        batch_number: counter,
+                        bytes,
+                    })
+                }
+                (Act::RequestPosition | Act::OfferBatch(..), None) => break,
             };
             if asked.is_err() {
-                self.leave();
+                self.leave_node();
                 break;
             }
         }
@@ -203,60 +214,61 @@ impl FrameClient {
     }
 
     /// Handles all input that has arrived, and returns whether there was any.
-    fn take(&mut self) -> Result<bool, Error> {
+    fn handle_input(&mut self) -> Result<bool, Error> {
         let mut came = false;
         let now = self.now();
-        while let Some(frame) = self.station.receive()? {
+        while let Some(frame) = self.frame_socket.receive()? {
             self.machine.on_frame(now, frame);
             came = true;
         }
-        while let Some(desk) = self.desk.as_mut().filter(|desk| desk.is_asked()) {
-            match desk.flush().and_then(|()| desk.answer()) {
+        while let Some(desk) = self.connection.as_mut().filter(|desk| desk.has_pending_request()) {
+            match desk.flush().and_then(|()| desk.next_answer()) {
                 Ok(None) => break,
-                Ok(Some(Answer::Stand(stand))) => {
+                Ok(Some(Answer::Position(stand))) => {
                     came = true;
-                    self.machine.on_stand(now, &stand);
-                    if !stand.leads {
-                        self.leave();
+                    self.machine.on_position(now, &stand);
+                    if !stand.is_leader {
+                        self.leave_node();
                     }
                 }
-                Ok(Some(Answer::Taken(_) | Answer::Name(_))) => came = true,
-                Err(_) => self.leave(),
+                Ok(Some(Answer::Acceptance(_) | Answer::SessionName(_))) => came = true,
+                Err(_) => self.leave_node(),
             }
         }
         Ok(came)
     }
 
     /// Moves on from a node that does not lead or does not respond.
-    fn leave(&mut self) {
-        self.desk = None;
-        self.at = (self.at + 1) % self.nodes.len().max(1);
-        self.dial_at = Instant::now() + DIAL;
+    fn leave_node(&mut self) {
+        self.connection = None;
+        self.node_index = (self.node_index + 1) % self.nodes.len().max(1);
+        self.redial_at = Instant::now() + REDIAL_INTERVAL;
         self.machine.on_disconnected();
     }
 
-    fn dial(&mut self) {
-        if self.desk.is_some() || Instant::now() < self.dial_at {
+    fn dial_node(&mut self) {
+        if self.connection.is_some() || Instant::now() < self.redial_at {
             return;
         }
-        let node = self.nodes.get(self.at);
-        self.desk = node.and_then(|node| Desk::connect(*node).ok());
-        match self.desk {
+        let node = self.nodes.get(self.node_index);
+        self.connection = node.and_then(|node| NodeConnection::connect(*node).ok());
+        match self.connection {
             Some(_) => self.machine.on_connected(),
-            None => self.leave(),
+            None => self.leave_node(),
         }
     }
 
-    fn wait(&mut self, patience: Duration) -> Result<(), Error> {
+    fn wait_for_input(&mut self, patience: Duration) -> Result<(), Error> {
         let wake = self.machine.wake_at().map(|at| at.saturating_sub(self.now()));
-        let late = self.desk.as_ref().map_or(Some(self.dial_at), Desk::late_at);
+        let late =
+            self.connection.as_ref().map_or(Some(self.redial_at), NodeConnection::answer_deadline);
         let late = late.map(|at| at.saturating_duration_since(Instant::now()));
         let wake = wake.map(Duration::from_micros);
         let patience = [wake, late].into_iter().flatten().fold(patience, Duration::min);
-        let mut waits = vec![PollFd::new(&self.station, PollFlags::IN)];
-        if let Some(desk) = self.desk.as_ref().filter(|desk| desk.is_asked()) {
+        let mut waits = vec![PollFd::new(&self.frame_socket, PollFlags::IN)];
+        if let Some(desk) = self.connection.as_ref().filter(|desk| desk.has_pending_request()) {
             let mut flags = PollFlags::IN;
-            flags.set(PollFlags::OUT, desk.is_blocked());
+            flags.set(PollFlags::OUT, desk.has_unsent_output());
             waits.push(PollFd::new(desk, flags));
         }
         let patience = Timespec::try_from(patience).ok();
@@ -269,44 +281,47 @@ impl FrameClient {
 
 /// Registers a session. Returns its name and the state of the log; `None` if the node does not
 /// lead, accepts no frames, or registers no session until `until`.
-fn register(desk: &mut Desk, until: Instant) -> io::Result<Option<(Name, NodePosition)>> {
-    desk.ask(&Request::Stand(Name::default()))?;
-    if !stand(desk)?.is_some_and(|stand| stand.leads && stand.place.is_some()) {
+fn register_session(
+    desk: &mut NodeConnection,
+    until: Instant,
+) -> io::Result<Option<(LentName, NodePosition)>> {
+    desk.send_request(&Request::QueryPosition(LentName::default()))?;
+    if !query_position(desk)?.is_some_and(|stand| stand.is_leader && stand.device_place.is_some()) {
         return Ok(None);
     }
-    desk.ask(&Request::Lend)?;
-    let Answer::Name(name) = wait_for(desk)? else {
+    desk.send_request(&Request::LendName)?;
+    let Answer::SessionName(name) = wait_for_answer(desk)? else {
         return Ok(None);
     };
     while Instant::now() < until {
-        desk.ask(&Request::Register(name))?;
-        if wait_for(desk)? == Answer::Taken(true) {
+        desk.send_request(&Request::Register(name))?;
+        if wait_for_answer(desk)? == Answer::Acceptance(true) {
             std::thread::sleep(Duration::from_millis(2));
         }
-        desk.ask(&Request::Stand(name))?;
-        match stand(desk)? {
-            Some(stand) if stand.session != 0 && stand.leads => {
-                return Ok(Some((name, stand)).filter(|_| stand.place.is_some()));
+        desk.send_request(&Request::QueryPosition(name))?;
+        match query_position(desk)? {
+            Some(stand) if stand.session_slot != 0 && stand.is_leader => {
+                return Ok(Some((name, stand)).filter(|_| stand.device_place.is_some()));
             }
-            Some(stand) if stand.leads => {}
+            Some(stand) if stand.is_leader => {}
             _ => return Ok(None),
         }
     }
     Ok(None)
 }
 
-fn stand(desk: &mut Desk) -> io::Result<Option<NodePosition>> {
-    Ok(match wait_for(desk)? {
-        Answer::Stand(stand) => Some(stand),
-        Answer::Name(_) | Answer::Taken(_) => None,
+fn query_position(desk: &mut NodeConnection) -> io::Result<Option<NodePosition>> {
+    Ok(match wait_for_answer(desk)? {
+        Answer::Position(stand) => Some(stand),
+        Answer::SessionName(_) | Answer::Acceptance(_) => None,
     })
 }
 
 /// Waits for the next response until the desk's deadline.
-fn wait_for(desk: &mut Desk) -> io::Result<Answer> {
+fn wait_for_answer(desk: &mut NodeConnection) -> io::Result<Answer> {
     loop {
         desk.flush()?;
-        if let Some(answer) = desk.answer()? {
+        if let Some(answer) = desk.next_answer()? {
             return Ok(answer);
         }
         let mut waits = [PollFd::new(&*desk, PollFlags::IN)];

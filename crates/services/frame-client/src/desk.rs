@@ -8,69 +8,74 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_wire::frame_clients::{Name, NodePosition, Request};
+use quorate_wire::frame_clients::{LentName, NodePosition, Request};
 
 /// Timeout for connecting and for a response.
-const PATIENCE: Duration = Duration::from_millis(500);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 /// Maximum length of a response; expected ones are far shorter.
 const ANSWER_BYTES_MAX: usize = 1 << 10;
 /// Unsent bytes above which a node counts as unreachable.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 const LENGTH_BYTES: usize = 4;
-const DONE: u8 = 0;
+const DONE_STATUS: u8 = 0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PendingRequest {
-    Lend,
-    Stand,
-    Taken,
+    SessionName,
+    Position,
+    Acceptance,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    Name(Name),
-    Stand(NodePosition),
+    SessionName(LentName),
+    Position(NodePosition),
     /// The node accepted (`true`) or refused a registration or an offer.
-    Taken(bool),
+    Acceptance(bool),
 }
 
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct NodeConnection {
     stream: TcpStream,
     input: Vec<u8>,
     output: Vec<u8>,
-    asked: VecDeque<(PendingRequest, Instant)>,
+    pending_requests: VecDeque<(PendingRequest, Instant)>,
 }
 
-impl Desk {
+impl NodeConnection {
     pub(super) fn connect(at: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&at, PATIENCE)?;
+        let stream = TcpStream::connect_timeout(&at, ANSWER_TIMEOUT)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, input: Vec::new(), output: Vec::new(), asked: VecDeque::new() })
+        Ok(Self {
+            stream,
+            input: Vec::new(),
+            output: Vec::new(),
+            pending_requests: VecDeque::new(),
+        })
     }
 
-    pub(super) fn ask(&mut self, request: &Request<'_>) -> io::Result<()> {
+    pub(super) fn send_request(&mut self, request: &Request<'_>) -> io::Result<()> {
         let asked = match request {
-            Request::Lend => PendingRequest::Lend,
-            Request::Stand(_) => PendingRequest::Stand,
-            Request::Register(_) | Request::Offer { .. } => PendingRequest::Taken,
+            Request::LendName => PendingRequest::SessionName,
+            Request::QueryPosition(_) => PendingRequest::Position,
+            Request::Register(_) | Request::OfferBatch { .. } => PendingRequest::Acceptance,
         };
         if self.output.len() >= OUTPUT_BYTES_MAX {
             return Err(io::ErrorKind::TimedOut.into());
         }
         request.encode(&mut self.output);
-        self.asked.push_back((asked, Instant::now()));
+        self.pending_requests.push_back((asked, Instant::now()));
         self.flush()
     }
 
     /// Returns whether a request is unanswered. Otherwise, any input violates the protocol.
-    pub(super) fn is_asked(&self) -> bool {
-        !self.asked.is_empty()
+    pub(super) fn has_pending_request(&self) -> bool {
+        !self.pending_requests.is_empty()
     }
 
     /// Returns whether output waits for the socket.
-    pub(super) fn is_blocked(&self) -> bool {
+    pub(super) fn has_unsent_output(&self) -> bool {
         !self.output.is_empty()
     }
 
@@ -88,13 +93,13 @@ impl Desk {
     }
 
     /// Returns the deadline of the oldest unanswered request.
-    pub(super) fn late_at(&self) -> Option<Instant> {
-        self.asked.front().map(|(_, at)| *at + PATIENCE)
+    pub(super) fn answer_deadline(&self) -> Option<Instant> {
+        self.pending_requests.front().map(|(_, at)| *at + ANSWER_TIMEOUT)
     }
 
     /// Returns the next response, if it has arrived. Fails if the connection is broken or a
     /// response is overdue.
-    pub(super) fn answer(&mut self) -> io::Result<Option<Answer>> {
+    pub(super) fn next_answer(&mut self) -> io::Result<Option<Answer>> {
         if let Some(answer) = self.next()? {
             return Ok(Some(answer));
         }
@@ -108,7 +113,7 @@ impl Desk {
             Err(error) => return Err(error),
         }
         let answer = self.next()?;
-        if answer.is_none() && self.late_at().is_some_and(|at| Instant::now() >= at) {
+        if answer.is_none() && self.answer_deadline().is_some_and(|at| Instant::now() >= at) {
             return Err(io::ErrorKind::TimedOut.into());
         }
         Ok(answer)
@@ -126,11 +131,15 @@ impl Desk {
         let Some((status, body)) = rest.get(..length).and_then(<[u8]>::split_first) else {
             return Ok(None);
         };
-        let (asked, _) = self.asked.pop_front().ok_or_else(malformed)?;
+        let (asked, _) = self.pending_requests.pop_front().ok_or_else(malformed)?;
         let answer = match (asked, *status) {
-            (PendingRequest::Taken, status) => Some(Answer::Taken(status == DONE)),
-            (PendingRequest::Lend, DONE) => Name::read(body).map(|(name, _)| Answer::Name(name)),
-            (PendingRequest::Stand, DONE) => NodePosition::read(body).map(Answer::Stand),
+            (PendingRequest::Acceptance, status) => Some(Answer::Acceptance(status == DONE_STATUS)),
+            (PendingRequest::SessionName, DONE_STATUS) => {
+                LentName::read(body).map(|(name, _)| Answer::SessionName(name))
+            }
+            (PendingRequest::Position, DONE_STATUS) => {
+                NodePosition::read(body).map(Answer::Position)
+            }
             _ => None,
         };
         let answer = answer.ok_or_else(malformed)?;
@@ -139,7 +148,7 @@ impl Desk {
     }
 }
 
-impl AsFd for Desk {
+impl AsFd for NodeConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

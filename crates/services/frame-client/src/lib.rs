@@ -18,5 +18,5 @@ mod station;
 mod walk;
 
 pub use client::{FrameClient, Options};
-pub use machine::{Counts, Done, NotTaken, Outcome};
-pub use quorate_wire::frame_clients::Name;
+pub use machine::{CompletedBatch, Counters, Outcome, SubmitError};
+pub use quorate_wire::frame_clients::LentName;

@@ -9,17 +9,20 @@
 use std::collections::VecDeque;
 
 use quorate_offload::{
-    Address, Descriptor, Form, Header, Port, Reason, Setup, Type,
-    admit::{admit, arrive},
+    Address, Descriptor, Encapsulation, Header, Port, Reason, Setup, Type,
+    admit::{parse_and_check, parse_frame},
     header::COORDINATOR,
-    link::stations,
+    link::multicast_addresses,
 };
 use quorate_wire::{
     checksum,
-    frame_clients::{BATCH_BYTES, COMMAND_BYTES, DevicePlace, Name, NodePosition, batch},
+    frame_clients::{
+        BATCH_OVERHEAD_BYTES, COMMAND_OVERHEAD_BYTES, DevicePlace, LentName, NodePosition,
+        encode_batch,
+    },
 };
 
-use super::walk::{Heard, Unheard, Walk};
+use super::walk::{HeardDecision, IgnoreReason, SlotWalk};
 
 mod leaving;
 
@@ -27,12 +30,12 @@ mod leaving;
 pub type Micros = u64;
 
 /// Maximum number of outstanding batches, in flight or queued.
-pub const OPEN_MAX: usize = 1 << 14;
+pub const OUTSTANDING_MAX: usize = 1 << 14;
 /// Bound on slots and batch numbers that no log or session reaches. Larger ones are rejected, so
 /// that arithmetic cannot overflow.
-const NUMBER_MAX: u64 = 1 << 62;
+const SLOT_OR_NUMBER_MAX: u64 = 1 << 62;
 /// Initial and maximum time on the connection only, after frames were late. Doubles each time.
-const REST_US: (Micros, Micros) = (20_000, 1_000_000);
+const FRAMES_PAUSE_US: (Micros, Micros) = (20_000, 1_000_000);
 
 /// Outcome of a batch, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +48,7 @@ pub enum Outcome {
 
 /// Completed batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct CompletedBatch {
     /// Tag assigned by the caller.
     pub tag: u64,
     /// Outcome, as far as known.
@@ -54,45 +57,45 @@ pub struct Done {
 
 /// Reason for refusing a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotTaken {
+pub enum SubmitError {
     /// The batch does not fit in a frame.
-    TooLong,
-    /// [`OPEN_MAX`] batches are outstanding.
-    Full,
+    BatchTooLong,
+    /// [`OUTSTANDING_MAX`] batches are outstanding.
+    TooManyOutstanding,
     /// The session is gone, and a new client is needed.
-    Over,
+    SessionGone,
 }
 
 /// Action for the caller to perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act<'a> {
     /// Send this frame.
-    Send(&'a [u8]),
+    SendFrame(&'a [u8]),
     /// Request the state of the log, from the leader if known.
-    Ask,
+    RequestPosition,
     /// Offer the batch with this number to the leader over the connection.
-    Offer(u64, &'a [u8]),
+    OfferBatch(u64, &'a [u8]),
 }
 
 /// Counters since the client was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct Counters {
     /// Frames sent.
-    pub sent: u64,
+    pub frames_sent: u64,
     /// Batches offered over the connection.
-    pub offered: u64,
+    pub batches_offered: u64,
     /// Requests for the state of the log.
-    pub asked: u64,
+    pub position_requests: u64,
     /// Batches whose execution was learned from frames alone.
-    pub by_frames: u64,
+    pub learned_by_frames: u64,
     /// Resends of all outstanding batches.
-    pub back: u64,
+    pub full_resends: u64,
     /// Refusals by a coordinator with a full window.
-    pub full: u64,
+    pub full_window_refusals: u64,
     /// Fallbacks from frames to the connection.
-    pub left: u64,
+    pub frame_fallbacks: u64,
     /// Frames ignored because they were damaged, stale or for another client.
-    pub unheard: u64,
+    pub ignored_frames: u64,
     /// Conflicts: two values for a slot, or a log that went back.
     pub conflicts: u64,
 }
@@ -104,11 +107,11 @@ struct Batch {
     bytes: Vec<u8>,
     crc: u32,
     /// Last and first transmission.
-    sent: Option<(Micros, Micros)>,
+    sent_at_last_first: Option<(Micros, Micros)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum SendPath {
     Frames,
     /// By the connection, until frames are tried again at the given time.
     Connection(Micros),
@@ -117,84 +120,84 @@ enum Way {
 /// State of a client, without sockets or a clock.
 #[derive(Debug)]
 pub struct Machine {
-    name: Name,
-    cluster: u128,
-    session: u64,
-    own: [u8; 6],
-    place: Option<DevicePlace>,
-    room: Vec<u8>,
-    frame: Vec<u8>,
-    window: u64,
-    walk: Walk,
-    way: Way,
-    rest: Micros,
+    name: LentName,
+    cluster_id: u128,
+    session_id: u64,
+    own_mac: [u8; 6],
+    device_place: Option<DevicePlace>,
+    value_buffer: Vec<u8>,
+    frame_buffer: Vec<u8>,
+    batches_in_flight_max: u64,
+    slot_walk: SlotWalk,
+    send_path: SendPath,
+    frames_pause_us: Micros,
     open: VecDeque<Batch>,
     /// Oldest outstanding batch.
-    first: u64,
+    oldest_outstanding: u64,
     /// Next batch to send.
-    cursor: u64,
-    offered: u64,
-    offered_at: Micros,
+    next_to_send: u64,
+    next_to_offer: u64,
+    last_offer_at: Micros,
     /// Time at which the client last learned of an execution.
-    progress_at: Micros,
+    last_progress_at: Micros,
     /// First batch to be sent again, if any, and the time of the last such resend.
-    back: Option<u64>,
-    back_at: Micros,
+    resend_from: Option<u64>,
+    last_resend_at: Micros,
     stuck_since: Option<Micros>,
     /// State of the connection, and whether a response is awaited.
     is_connected: bool,
-    asks: bool,
-    asked_at: Micros,
-    done: VecDeque<Done>,
-    is_over: bool,
+    awaits_position: bool,
+    position_requested_at: Micros,
+    completed: VecDeque<CompletedBatch>,
+    is_session_gone: bool,
     trusts_frames: bool,
-    counts: Counts,
+    counters: Counters,
 }
 
 impl Machine {
     /// Creates a client named `name` at the Ethernet address `own`, with up to `window` batches in
     /// flight. `stand` is a node's statement that the client's session is registered.
-    pub fn new(name: Name, own: [u8; 6], stand: &NodePosition, window: usize) -> Self {
+    pub fn new(name: LentName, own: [u8; 6], stand: &NodePosition, window: usize) -> Self {
         let mut machine = Self {
             name,
-            cluster: stand.cluster,
-            session: stand.session,
-            own,
-            place: None,
-            room: Vec::new(),
-            frame: Vec::new(),
-            window: window.max(1) as u64,
-            walk: Walk::new(stand.applied_to, stand.era),
-            way: Way::Connection(0),
-            rest: REST_US.0,
+            cluster_id: stand.cluster,
+            session_id: stand.session_slot,
+            own_mac: own,
+            device_place: None,
+            value_buffer: Vec::new(),
+            frame_buffer: Vec::new(),
+            batches_in_flight_max: window.max(1) as u64,
+            slot_walk: SlotWalk::new(stand.applied_to, stand.era),
+            send_path: SendPath::Connection(0),
+            frames_pause_us: FRAMES_PAUSE_US.0,
             open: VecDeque::new(),
-            first: stand.next.max(1),
-            cursor: stand.next.max(1),
-            offered: stand.next.max(1),
-            offered_at: 0,
-            progress_at: 0,
-            back: None,
-            back_at: 0,
+            oldest_outstanding: stand.next.max(1),
+            next_to_send: stand.next.max(1),
+            next_to_offer: stand.next.max(1),
+            last_offer_at: 0,
+            last_progress_at: 0,
+            resend_from: None,
+            last_resend_at: 0,
             stuck_since: None,
             is_connected: true,
-            asks: false,
-            asked_at: 0,
-            done: VecDeque::new(),
-            is_over: stand.session == 0,
+            awaits_position: false,
+            position_requested_at: 0,
+            completed: VecDeque::new(),
+            is_session_gone: stand.session_slot == 0,
             trusts_frames: true,
-            counts: Counts::default(),
+            counters: Counters::default(),
         };
-        if is_possible(stand) {
-            machine.choose_way(0, stand);
+        if is_possible_position(stand) {
+            machine.choose_send_path(0, stand);
         } else {
-            machine.is_over = true;
+            machine.is_session_gone = true;
         }
         machine
     }
 
     /// Returns the counters since the client was created.
-    pub const fn counts(&self) -> Counts {
-        self.counts
+    pub const fn counters(&self) -> Counters {
+        self.counters
     }
 
     /// Returns the number of batches without an outcome.
@@ -203,20 +206,20 @@ impl Machine {
     }
 
     /// Returns whether the session is gone.
-    pub const fn is_over(&self) -> bool {
-        self.is_over
+    pub const fn is_session_gone(&self) -> bool {
+        self.is_session_gone
     }
 
     /// Returns whether batches are sent by frames.
     pub const fn uses_frames(&self) -> bool {
-        matches!(self.way, Way::Frames)
+        matches!(self.send_path, SendPath::Frames)
     }
 
     /// Returns the bytes available in a batch of `commands` commands; 0 until a leader with a
     /// device is known.
-    pub fn room(&self, commands: usize) -> usize {
-        let place = self.place.map_or(0, |place| usize::from(place.room));
-        place.saturating_sub(BATCH_BYTES + commands * COMMAND_BYTES)
+    pub fn batch_capacity(&self, commands: usize) -> usize {
+        let place = self.device_place.map_or(0, |place| usize::from(place.room));
+        place.saturating_sub(BATCH_OVERHEAD_BYTES + commands * COMMAND_OVERHEAD_BYTES)
     }
 
     /// Queues commands as one batch, i.e. one value in one slot. The batch's name is bound to the
@@ -225,85 +228,87 @@ impl Machine {
         &mut self,
         tag: u64,
         commands: impl Iterator<Item = &'c [u8]>,
-    ) -> Result<(), NotTaken> {
-        if self.is_over {
-            return Err(NotTaken::Over);
+    ) -> Result<(), SubmitError> {
+        if self.is_session_gone {
+            return Err(SubmitError::SessionGone);
         }
-        if self.open.len() >= OPEN_MAX {
-            return Err(NotTaken::Full);
+        if self.open.len() >= OUTSTANDING_MAX {
+            return Err(SubmitError::TooManyOutstanding);
         }
-        let number = self.first + self.open.len() as u64;
-        let bytes = batch(self.session, number, commands);
-        let room = self.place.map_or(usize::MAX, |place| place.room.into());
+        let number = self.oldest_outstanding + self.open.len() as u64;
+        let bytes = encode_batch(self.session_id, number, commands);
+        let room = self.device_place.map_or(usize::MAX, |place| place.room.into());
         if bytes.len() > room.min(quorate_offload::header::ROOM_BYTES_MAX) {
-            return Err(NotTaken::TooLong);
+            return Err(SubmitError::BatchTooLong);
         }
-        self.open.push_back(Batch { tag, crc: checksum(&bytes), bytes, sent: None });
+        self.open.push_back(Batch { tag, crc: checksum(&bytes), bytes, sent_at_last_first: None });
         Ok(())
     }
 
     /// Returns the oldest outcome that has not been returned yet.
-    pub fn take_done(&mut self) -> Option<Done> {
-        self.done.pop_front()
+    pub fn take_completed(&mut self) -> Option<CompletedBatch> {
+        self.completed.pop_front()
     }
 
     /// Handles a received frame, of any sender and contents.
     pub fn on_frame(&mut self, now: Micros, frame: &[u8]) {
-        let Some(place) = self.place.filter(|_| self.trusts_frames) else {
+        let Some(place) = self.device_place.filter(|_| self.trusts_frames) else {
             return;
         };
         let setup = Setup {
             group: place.group,
             room: place.room.into(),
-            own: Address { mac: self.own, ..Address::default() },
-            heard: stations(place.group)[1].mac,
+            own_address: Address { mac: self.own_mac, ..Address::default() },
+            heard_group: multicast_addresses(place.group)[1].mac,
             owner: Address::default(),
         };
         let decided =
             |header: &Header| header.kind == Type::Decided && header.flags & COORDINATOR != 0;
-        if let Ok(said) = admit(&setup, Port::Network, frame, decided) {
+        if let Ok(said) = parse_and_check(&setup, Port::Network, frame, decided) {
             self.on_decided(now, &said.header, said.room);
-        } else if let Ok(said) = arrive(&setup, Port::Network, frame)
+        } else if let Ok(said) = parse_frame(&setup, Port::Network, frame)
             && said.header.kind == Type::Refused
         {
             self.on_refused(now, &said.header);
         } else {
-            self.counts.unheard += 1;
+            self.counters.ignored_frames += 1;
         }
     }
 
     fn on_decided(&mut self, now: Micros, said: &Header, room: &[u8]) {
         let value = &said.value;
-        let is_whole = !self.is_own(value)
+        let is_whole = !self.is_own_value(value)
             || (room.get(..value.length.into())).is_some_and(|bytes| checksum(bytes) == value.crc);
-        match self.walk.record_decision(said, is_whole) {
+        match self.slot_walk.record_decision(said, is_whole) {
             Ok(()) => self.process_decided(now),
-            Err(Unheard::Conflict) => self.distrust(now),
-            Err(Unheard::Far) => self.stuck_since = self.stuck_since.or(Some(now)),
-            Err(Unheard::Stale | Unheard::Foreign) => self.counts.unheard += 1,
+            Err(IgnoreReason::Conflict) => self.distrust_frames(now),
+            Err(IgnoreReason::TooFarAhead) => self.stuck_since = self.stuck_since.or(Some(now)),
+            Err(IgnoreReason::Stale | IgnoreReason::UntrustedQuorum) => {
+                self.counters.ignored_frames += 1
+            }
         }
     }
 
-    fn is_own(&self, value: &Descriptor) -> bool {
+    fn is_own_value(&self, value: &Descriptor) -> bool {
         value.kind == 2 && (value.origin, value.origin_boot) == (self.name.origin, self.name.boot)
     }
 
     /// Handles the decided slots that follow the last one handled.
     fn process_decided(&mut self, now: Micros) {
-        while let Some((slot, heard)) = self.walk.step() {
+        while let Some((slot, heard)) = self.slot_walk.next_decision() {
             self.stuck_since = None;
-            if self.is_own(&heard.value) && !self.is_over {
-                self.on_own(now, slot, &heard);
+            if self.is_own_value(&heard.value) && !self.is_session_gone {
+                self.on_own_value(now, slot, &heard);
             }
         }
-        self.stuck_since = (self.walk.is_stuck()).then(|| self.stuck_since.unwrap_or(now));
+        self.stuck_since = (self.slot_walk.is_stuck()).then(|| self.stuck_since.unwrap_or(now));
     }
 
     /// [session-2] Handles one of this client's values in a decided slot, by the rules by which
     /// every node executes it.
-    fn on_own(&mut self, now: Micros, slot: u64, heard: &Heard) {
+    fn on_own_value(&mut self, now: Micros, slot: u64, heard: &HeardDecision) {
         let number = heard.value.counter;
-        let Some(ahead) = number.checked_sub(self.first) else {
+        let Some(ahead) = number.checked_sub(self.oldest_outstanding) else {
             // The batch was executed earlier.
             return;
         };
@@ -311,110 +316,115 @@ impl Machine {
         let is_ours = known.is_some_and(|batch| {
             (batch.crc, batch.bytes.len()) == (heard.value.crc, heard.value.length.into())
         });
-        if heard.is_whole && !is_ours {
+        if heard.is_intact && !is_ours {
             // Another client used this name: what the session has executed is no longer known.
-            self.end();
-        } else if ahead == 0 && heard.is_whole {
-            self.executed(now, Some(slot));
-            self.counts.by_frames += 1;
-            self.rest = REST_US.0;
+            self.end_session();
+        } else if ahead == 0 && heard.is_intact {
+            self.on_executed(now, Some(slot));
+            self.counters.learned_by_frames += 1;
+            self.frames_pause_us = FRAMES_PAUSE_US.0;
         } else {
             // An earlier batch is missing, or the bytes were changed in transit: nothing was
             // executed.
-            self.go_back_to(self.first);
+            self.schedule_resend(self.oldest_outstanding);
         }
     }
 
-    fn go_back_to(&mut self, number: u64) {
-        self.back = Some(self.back.map_or(number, |back| back.min(number)));
+    fn schedule_resend(&mut self, number: u64) {
+        self.resend_from = Some(self.resend_from.map_or(number, |back| back.min(number)));
     }
 
-    fn executed(&mut self, now: Micros, slot: Option<u64>) {
-        self.progress_at = now;
+    fn on_executed(&mut self, now: Micros, slot: Option<u64>) {
+        self.last_progress_at = now;
         if let Some(batch) = self.open.pop_front() {
-            self.done.push_back(Done { tag: batch.tag, outcome: Outcome::Executed(slot) });
+            self.completed
+                .push_back(CompletedBatch { tag: batch.tag, outcome: Outcome::Executed(slot) });
         }
-        self.first += 1;
-        self.cursor = self.cursor.max(self.first);
-        self.offered = self.offered.max(self.first);
+        self.oldest_outstanding += 1;
+        self.next_to_send = self.next_to_send.max(self.oldest_outstanding);
+        self.next_to_offer = self.next_to_offer.max(self.oldest_outstanding);
     }
 
     /// Handles a refusal by the coordinator. Refusals are not authenticated: the worst effect of a
     /// forged one is that the client stops using frames.
     fn on_refused(&mut self, now: Micros, said: &Header) {
-        if said.value.kind != 2 || !self.is_own(&said.value) || said.value.counter < self.first {
-            self.counts.unheard += 1;
+        if said.value.kind != 2
+            || !self.is_own_value(&said.value)
+            || said.value.counter < self.oldest_outstanding
+        {
+            self.counters.ignored_frames += 1;
         } else if said.reason == Reason::Full as u8 {
-            self.counts.full += 1;
-            self.go_back_to(said.value.counter);
+            self.counters.full_window_refusals += 1;
+            self.schedule_resend(said.value.counter);
         } else if self.uses_frames() {
-            self.leave_frames(now);
+            self.fall_back_to_connection(now);
         }
     }
 
     /// Handles a node's statement on the state of its log.
-    pub fn on_stand(&mut self, now: Micros, stand: &NodePosition) {
-        self.asks = false;
+    pub fn on_position(&mut self, now: Micros, stand: &NodePosition) {
+        self.awaits_position = false;
         // A node of another cluster knows nothing about this log.
-        if self.is_over || stand.cluster != self.cluster || !is_possible(stand) {
+        if self.is_session_gone || stand.cluster != self.cluster_id || !is_possible_position(stand)
+        {
             return;
         }
-        if stand.applied_to > self.session && stand.session != self.session {
-            return self.end();
+        if stand.applied_to > self.session_id && stand.session_slot != self.session_id {
+            return self.end_session();
         }
-        if stand.applied_to > self.walk.next() {
-            let next = self.first + self.open.len() as u64;
-            if !(self.first..=next).contains(&stand.next) {
+        if stand.applied_to > self.slot_walk.next() {
+            let next = self.oldest_outstanding + self.open.len() as u64;
+            if !(self.oldest_outstanding..=next).contains(&stand.next) {
                 // The session executed a batch that was never submitted, or other bytes: the group
                 // lost its memory, or a frame was forged.
-                self.counts.conflicts += 1;
-                return self.end();
+                self.counters.conflicts += 1;
+                return self.end_session();
             }
-            while self.first < stand.next {
-                self.executed(now, None);
+            while self.oldest_outstanding < stand.next {
+                self.on_executed(now, None);
             }
-            self.walk.jump(stand.applied_to, stand.era);
+            self.slot_walk.jump_to(stand.applied_to, stand.era);
             self.process_decided(now);
-        } else if stand.next > self.first
-            || (stand.applied_to == self.walk.next() && stand.next < self.first)
+        } else if stand.next > self.oldest_outstanding
+            || (stand.applied_to == self.slot_walk.next() && stand.next < self.oldest_outstanding)
         {
             // Frames for slots that the node knows contradict what was executed there.
-            self.counts.conflicts += 1;
-            return self.end();
+            self.counters.conflicts += 1;
+            return self.end_session();
         } else if self.stuck_since.is_some() {
             self.stuck_since = Some(now);
         }
-        self.choose_way(now, stand);
+        self.choose_send_path(now, stand);
     }
 
-    fn choose_way(&mut self, now: Micros, stand: &NodePosition) {
-        if !stand.leads {
+    fn choose_send_path(&mut self, now: Micros, stand: &NodePosition) {
+        if !stand.is_leader {
             return;
         }
-        match (stand.place, self.way) {
-            (None, Way::Frames) => self.leave_frames(now),
-            (None, Way::Connection(_)) => {}
+        match (stand.device_place, self.send_path) {
+            (None, SendPath::Frames) => self.fall_back_to_connection(now),
+            (None, SendPath::Connection(_)) => {}
             (Some(place), way) => {
-                if self.place != Some(place) {
+                if self.device_place != Some(place) {
                     let room = usize::from(place.room);
                     if !room.is_multiple_of(8) || room > quorate_offload::header::ROOM_BYTES_MAX {
                         return;
                     }
-                    self.room = vec![0; room];
-                    self.frame = vec![0; Form::Raw.room_at() + room];
-                    self.place = Some(place);
-                    if self.cursor > self.first {
-                        self.go_back_to(self.first);
+                    self.value_buffer = vec![0; room];
+                    self.frame_buffer = vec![0; Encapsulation::Raw.room_offset() + room];
+                    self.device_place = Some(place);
+                    if self.next_to_send > self.oldest_outstanding {
+                        self.schedule_resend(self.oldest_outstanding);
                     }
                 }
-                if let Way::Connection(until) = way
+                if let SendPath::Connection(until) = way
                     && now >= until
                     && self.trusts_frames
                 {
-                    self.way = Way::Frames;
-                    self.cursor = self.first;
+                    self.send_path = SendPath::Frames;
+                    self.next_to_send = self.oldest_outstanding;
                     for batch in &mut self.open {
-                        batch.sent = None;
+                        batch.sent_at_last_first = None;
                     }
                 }
             }
@@ -428,37 +438,37 @@ impl Machine {
 
     /// Handles the loss of the connection: pending requests get no response.
     pub fn on_disconnected(&mut self) {
-        (self.is_connected, self.asks) = (false, false);
-        (self.offered, self.offered_at) = (self.first, 0);
+        (self.is_connected, self.awaits_position) = (false, false);
+        (self.next_to_offer, self.last_offer_at) = (self.oldest_outstanding, 0);
     }
 
-    fn leave_frames(&mut self, now: Micros) {
-        self.counts.left += 1;
-        self.way = Way::Connection(now + self.rest);
-        self.rest = (self.rest * 2).min(REST_US.1);
-        (self.offered, self.offered_at) = (self.first, now);
+    fn fall_back_to_connection(&mut self, now: Micros) {
+        self.counters.frame_fallbacks += 1;
+        self.send_path = SendPath::Connection(now + self.frames_pause_us);
+        self.frames_pause_us = (self.frames_pause_us * 2).min(FRAMES_PAUSE_US.1);
+        (self.next_to_offer, self.last_offer_at) = (self.oldest_outstanding, now);
     }
 
     /// [count-1] Permanently stops trusting frames.
-    fn distrust(&mut self, now: Micros) {
-        self.counts.conflicts += 1;
+    fn distrust_frames(&mut self, now: Micros) {
+        self.counters.conflicts += 1;
         self.trusts_frames = false;
         if self.uses_frames() {
-            self.leave_frames(now);
+            self.fall_back_to_connection(now);
         }
     }
 
-    fn end(&mut self) {
-        self.is_over = true;
+    fn end_session(&mut self) {
+        self.is_session_gone = true;
         while let Some(batch) = self.open.pop_front() {
-            self.done.push_back(Done { tag: batch.tag, outcome: Outcome::Unknown });
+            self.completed.push_back(CompletedBatch { tag: batch.tag, outcome: Outcome::Unknown });
         }
     }
 }
 
 /// Returns whether a log can be in the stated position.
-const fn is_possible(stand: &NodePosition) -> bool {
-    stand.applied_to < NUMBER_MAX && stand.next < NUMBER_MAX
+const fn is_possible_position(stand: &NodePosition) -> bool {
+    stand.applied_to < SLOT_OR_NUMBER_MAX && stand.next < SLOT_OR_NUMBER_MAX
 }
 
 #[cfg(test)]

@@ -14,12 +14,12 @@ pub struct Flags {
 
 /// Parses the flags in the first line of a script. Returns Redis' error if the line is malformed.
 pub fn flags(text: &[u8]) -> Result<Flags, String> {
-    split(text).map(|(flags, _)| flags)
+    split_header(text).map(|(flags, _)| flags)
 }
 
 /// Splits a script into its flags and the text to compile. The text starts with the line break, so
 /// that lines keep their numbers.
-pub(crate) fn split(text: &[u8]) -> Result<(Flags, &[u8]), String> {
+pub(crate) fn split_header(text: &[u8]) -> Result<(Flags, &[u8]), String> {
     let mut flags = Flags::default();
     if !text.starts_with(b"#!") {
         return Ok((flags, text));

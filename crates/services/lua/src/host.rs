@@ -5,30 +5,30 @@ use std::{marker::PhantomData, ptr::NonNull};
 
 use crate::Host;
 
-/// Pointer to a host. Set only while the corresponding [`Lent`] exists.
+/// Pointer to a host. Set only while the corresponding [`HostLoan`] exists.
 #[derive(Default)]
-pub(crate) struct Slot(Option<NonNull<dyn Host>>);
+pub(crate) struct HostSlot(Option<NonNull<dyn Host>>);
 
 // SAFETY: the pointer is set only during a call of `Interpreter::run`, which stays on one thread.
 // At any other time the slot is empty.
-unsafe impl Send for Slot {}
+unsafe impl Send for HostSlot {}
 
 /// Proof that the host outlives the period in which the slot contains it.
-pub(crate) struct Lent<'a>(PhantomData<&'a mut dyn Host>);
+pub(crate) struct HostLoan<'a>(PhantomData<&'a mut dyn Host>);
 
-impl Slot {
+impl HostSlot {
     /// Lends a host to the slot until [`Self::clear`].
-    pub(crate) fn lend<'a>(&mut self, host: &'a mut (dyn Host + 'a)) -> Lent<'a> {
+    pub(crate) fn lend<'a>(&mut self, host: &'a mut (dyn Host + 'a)) -> HostLoan<'a> {
         let host: NonNull<dyn Host + 'a> = NonNull::from(host);
         // SAFETY: only the lifetime of the trait object changes. `clear` consumes the proof of it,
         // and a machine whose slot was not cleared is never used again.
         self.0 = Some(unsafe {
             std::mem::transmute::<NonNull<dyn Host + 'a>, NonNull<dyn Host + 'static>>(host)
         });
-        Lent(PhantomData)
+        HostLoan(PhantomData)
     }
 
-    pub(crate) fn clear(&mut self, _lent: Lent<'_>) {
+    pub(crate) fn clear(&mut self, _lent: HostLoan<'_>) {
         self.0 = None;
     }
 

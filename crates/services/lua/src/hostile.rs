@@ -9,19 +9,23 @@ use crate::{
 
 /// Calls an import of a new machine. Returns the result, or how the run ended.
 #[doc(hidden)]
-pub fn import(name: &str, arguments: &[u32], host: &mut dyn Host) -> Result<Option<u32>, String> {
+pub fn call_import(
+    name: &str,
+    arguments: &[u32],
+    host: &mut dyn Host,
+) -> Result<Option<u32>, String> {
     let program = Program::new().map_err(|error| error.to_string())?;
     let mut machine = Machine::new(&program).map_err(|error| error.to_string())?;
     machine.set_fuel(1 << 30);
-    let lent = machine.lend(host);
-    let ended = machine.import(name, arguments);
-    machine.take_back(lent);
+    let lent = machine.lend_host(host);
+    let ended = machine.call_import(name, arguments);
+    machine.take_back_host(lent);
     ended
 }
 
 /// Returns whether the memory of a machine is restored after all of it was overwritten.
 #[doc(hidden)]
-pub fn restores_everything() -> Result<bool, String> {
+pub fn restores_whole_memory() -> Result<bool, String> {
     let program = Program::new().map_err(|error| error.to_string())?;
     let mut machine = Machine::new(&program).map_err(|error| error.to_string())?;
     let new = machine.memory_mut().to_vec();
@@ -31,9 +35,9 @@ pub fn restores_everything() -> Result<bool, String> {
 }
 
 impl Machine {
-    fn import(&mut self, name: &str, arguments: &[u32]) -> Result<Option<u32>, String> {
+    fn call_import(&mut self, name: &str, arguments: &[u32]) -> Result<Option<u32>, String> {
         let store = self.store_mut();
-        let known = imports::all(store);
+        let known = imports::import_functions(store);
         let (_, function) =
             known.iter().find(|(known, _)| *known == name).ok_or("no such import")?;
         let arguments: Vec<Val> =

@@ -6,14 +6,14 @@ use crate::{
     Host, Outcome, Run, TEXT_BYTES_MAX,
     fuel::FUEL_PER_VISIT,
     header,
-    images::Images,
+    images::ImageCache,
     input,
     machine::{Machine, Program, Trap},
     outcome, proof,
 };
 
 /// Visits (units of work) charged for every run, because the machine's memory is restored for it.
-const START: u64 = 256;
+const RUN_START_VISITS: u64 = 256;
 /// Number of bytes of text, keys and arguments that can be copied in the time of one visit.
 const INPUT_BYTES_PER_VISIT: u64 = 64;
 /// Maximum number of visits for a text that is only compiled.
@@ -24,15 +24,15 @@ const CHECK_VISITS: u64 = 1 << 17;
 pub struct Interpreter {
     /// Machine for the next run, whose memory has its initial size.
     machine: Option<Machine>,
-    images: Images,
+    image_cache: ImageCache,
 }
 
 /// Returns the program of all machines. It is translated and checked on the first call.
-fn program() -> &'static Program {
+fn shared_program() -> &'static Program {
     static PROGRAM: OnceLock<Program> = OnceLock::new();
     PROGRAM.get_or_init(|| {
-        let program = valid(Program::new());
-        proof::prove(&program);
+        let program = expect_valid(Program::new());
+        proof::check_machine(&program);
         program
     })
 }
@@ -40,7 +40,7 @@ fn program() -> &'static Program {
 /// Translates the machine's program, which takes some tens of milliseconds, before the first script
 /// needs it. Ends the process if this build of the machine behaves differently from all others.
 pub fn prepare() {
-    program();
+    shared_program();
 }
 
 impl Interpreter {
@@ -52,26 +52,27 @@ impl Interpreter {
 
     /// Executes a script. Returns its outcome and the visits used, with those of its commands.
     pub fn run(&mut self, run: &Run<'_>, host: &mut dyn Host) -> (Outcome, u64) {
-        let (body, input) = match input::prepare(run) {
+        let (body, input) = match input::encode_input(run) {
             Ok(prepared) => prepared,
-            Err(why) => return (Outcome::Failed(why), START.min(run.visits)),
+            Err(why) => return (Outcome::Failed(why), RUN_START_VISITS.min(run.visits)),
         };
-        let start = START + (run.text.len() + input.len()) as u64 / INPUT_BYTES_PER_VISIT;
+        let start =
+            RUN_START_VISITS + (run.text.len() + input.len()) as u64 / INPUT_BYTES_PER_VISIT;
         let Some(left) = run.visits.checked_sub(start) else {
-            return (Trap::Fuel.outcome(), run.visits);
+            return (Trap::OutOfFuel.to_outcome(), run.visits);
         };
         let fuel = left.saturating_mul(FUEL_PER_VISIT);
-        let mut machine = self.machine();
+        let mut machine = self.take_machine();
         machine.set_fuel(fuel);
-        let lent = machine.lend(host);
-        let ended = execute(&mut machine, &mut self.images, run.text, body, &input);
-        machine.take_back(lent);
+        let lent = machine.lend_host(host);
+        let ended = execute(&mut machine, &mut self.image_cache, run.text, body, &input);
+        machine.take_back_host(lent);
         machine.resume_panic();
         let used = fuel.saturating_sub(machine.fuel()).div_ceil(FUEL_PER_VISIT);
-        self.keep(machine);
+        self.keep_machine(machine);
         match ended {
-            Err(Trap::Fuel) => (Trap::Fuel.outcome(), run.visits),
-            Err(trap) => (trap.outcome(), start + used),
+            Err(Trap::OutOfFuel) => (Trap::OutOfFuel.to_outcome(), run.visits),
+            Err(trap) => (trap.to_outcome(), start + used),
             Ok(outcome) => (outcome, start + used),
         }
     }
@@ -81,44 +82,44 @@ impl Interpreter {
         if text.len() > TEXT_BYTES_MAX {
             return Err(input::TEXT_TOO_LONG.to_owned());
         }
-        let (_, body) = header::split(text)?;
-        let mut machine = self.machine();
-        machine.restore(program().image());
+        let (_, body) = header::split_header(text)?;
+        let mut machine = self.take_machine();
+        machine.restore(shared_program().image());
         machine.set_fuel(CHECK_VISITS * FUEL_PER_VISIT);
         let error = match machine.compile(body) {
-            Ok(output) => output.malformed(),
+            Ok(output) => output.compilation_error(),
             Err(_) => Some("its text takes too long to compile".to_owned()),
         };
-        self.keep(machine);
+        self.keep_machine(machine);
         error.map_or(Ok(()), Err)
     }
 
-    fn machine(&mut self) -> Machine {
-        self.machine.take().unwrap_or_else(|| valid(Machine::new(program())))
+    fn take_machine(&mut self) -> Machine {
+        self.machine.take().unwrap_or_else(|| expect_valid(Machine::new(shared_program())))
     }
 
     /// Keeps the machine for reuse, unless its memory has grown.
-    fn keep(&mut self, machine: Machine) {
-        self.machine = machine.is_small().then_some(machine);
+    fn keep_machine(&mut self, machine: Machine) {
+        self.machine = machine.has_initial_size().then_some(machine);
     }
 }
 
 /// The program is a constant, and the tests create machines from it.
 #[expect(clippy::expect_used, reason = "see above")]
-fn valid<T>(made: Result<T, wasmi::Error>) -> T {
+fn expect_valid<T>(made: Result<T, wasmi::Error>) -> T {
     made.expect("the machine's program is valid")
 }
 
 /// Executes a script in a machine that has the fuel for the whole run.
 fn execute(
     machine: &mut Machine,
-    images: &mut Images,
+    images: &mut ImageCache,
     text: &[u8],
     body: &[u8],
     input: &[u8],
 ) -> Result<Outcome, Trap> {
     if let Some(error) = compile(machine, images, body)? {
-        return Ok(Outcome::Failed(outcome::compilation(&error)));
+        return Ok(Outcome::Failed(outcome::compilation_message(&error)));
     }
     let output = machine.execute(input)?;
     Ok(output.outcome(text))
@@ -127,23 +128,23 @@ fn execute(
 /// Compiles a script, or restores its image and charges the same fuel. Returns its error, if any.
 fn compile(
     machine: &mut Machine,
-    images: &mut Images,
+    images: &mut ImageCache,
     body: &[u8],
 ) -> Result<Option<String>, Trap> {
     if let Some((image, fuel)) = images.get(body) {
         machine.restore(image);
-        machine.charge(fuel)?;
+        machine.charge_fuel(fuel)?;
         return Ok(None);
     }
-    machine.restore(program().image());
+    machine.restore(shared_program().image());
     let before = machine.fuel();
-    if let Some(error) = machine.compile(body)?.malformed() {
+    if let Some(error) = machine.compile(body)?.compilation_error() {
         return Ok(Some(error));
     }
     machine.clear_stack();
     let fuel = before - machine.fuel();
-    if machine.is_small() {
-        images.put(body, || (machine.image(), fuel));
+    if machine.has_initial_size() {
+        images.insert(body, || (machine.take_image(), fuel));
     }
     Ok(None)
 }

@@ -37,7 +37,7 @@ pub const MEMORY_BYTES_MAX: usize = 64 << 20;
 /// Maximum total length in bytes of a command's words.
 pub const COMMAND_BYTES_MAX: usize = 32 << 20;
 /// Maximum nesting depth of the replies of commands and scripts.
-pub const DEPTH_MAX: usize = 7;
+pub const REPLY_DEPTH_MAX: usize = 7;
 
 /// Script to execute, with its input and its limit.
 #[derive(Clone, Copy, Debug)]

@@ -25,30 +25,30 @@ local c = coroutine.wrap(function() for i = 1, 50 do coroutine.yield(math.sin(i)
 for i = 1, 50 do t[#t + 1] = tostring(c()) end
 return redis.sha1hex(cjson.encode(t) .. cmsgpack.pack(t) .. struct.pack('>dI4', 0.1, 7) .. s:gsub('%d', '%0%0'))";
 /// Result of the script, and the fuel it uses.
-const RESULT: &str = "7ad11949e6e3a2988ebe8b3cec59e57143b5cf83";
-const FUEL: u64 = 9_636_326;
+const EXPECTED_RESULT: &str = "7ad11949e6e3a2988ebe8b3cec59e57143b5cf83";
+const EXPECTED_FUEL: u64 = 9_636_326;
 
 /// Ends the process if the machine differs in result or fuel from that of other nodes.
 #[expect(clippy::panic, reason = "see above")]
-pub(crate) fn prove(program: &Program) {
+pub(crate) fn check_machine(program: &Program) {
     let run = Run { text: SCRIPT, keys: &[], arguments: &[], seed: 1, visits: u64::MAX };
     let found = std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
         let thread = builder.spawn_scoped(scope, || execute(program, &run));
         thread.ok().and_then(|thread| thread.join().ok()).flatten()
     });
-    let expected = Outcome::Returned(Data::Bulk(RESULT.into()));
-    if found != Some((expected, FUEL)) {
+    let expected = Outcome::Returned(Data::Bulk(EXPECTED_RESULT.into()));
+    if found != Some((expected, EXPECTED_FUEL)) {
         panic!("the machine for scripts is not that of other nodes: {found:?}");
     }
 }
 
 /// Executes the script. Returns its outcome and the fuel it used.
 fn execute(program: &Program, run: &Run<'_>) -> Option<(Outcome, u64)> {
-    let (body, input) = input::prepare(run).ok()?;
+    let (body, input) = input::encode_input(run).ok()?;
     let mut machine = Machine::new(program).ok()?;
     machine.set_fuel(u64::MAX);
-    if machine.compile(body).ok()?.malformed().is_some() {
+    if machine.compile(body).ok()?.compilation_error().is_some() {
         return None;
     }
     let outcome = machine.execute(&input).ok()?.outcome(run.text);

@@ -64,7 +64,7 @@ fn main() {
 
 fn run<D: Disk>(work: &Work, disk: D) {
     let options = LogOptions {
-        depth: work.depth,
+        writes_in_flight_max: work.depth,
         segment_bytes: 16 << 20,
         ..LogOptions::new(7, NodeId(1), Incarnation(0))
     };
@@ -108,15 +108,19 @@ fn append<D: Disk>(log: &mut Log<D>, slot: u64, bytes: &[u8]) {
     };
     let range = SlotRange::one(Slot(slot));
     let record = Record::Vote { ballot, range, value: Value::Batch(name) };
-    let hard =
-        HardState { spoken: ballot, promised: ballot, decided_to: Slot(slot), voted_to: range.to };
+    let hard = HardState {
+        last_used_ballot: ballot,
+        promised: ballot,
+        decided_to: Slot(slot),
+        voted_to: range.to,
+    };
     log.append(RecordSeq(slot), &record, bytes, hard).expect("a record that fits");
 }
 
 /// Waits until `record` is released, and returns the last released record. Waits before it polls,
 /// as a reactor does, so that the number of system calls does not depend on the speed of the disk.
 fn wait<D: Disk>(log: &mut Log<D>, record: u64) -> u64 {
-    log.submit();
+    log.start_writes();
     loop {
         if let Some(fd) = log.wait_fd() {
             let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], None);

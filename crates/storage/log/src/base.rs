@@ -12,17 +12,17 @@ use crate::{
     error::LogError,
     log_write::{NUMBER_MAX, Owner},
     place::Segment,
-    record::{Malformed, Reader},
+    record::{FieldReader, Malformed},
 };
 
 pub(crate) const BASE_FILE: &str = "base";
 const MAGIC: [u8; 8] = *b"qrtebase";
 const VERSION: u16 = 1;
 /// Length of the fixed part that precedes the note, in bytes.
-const HEAD: usize = 80;
-const CHECKSUM: usize = 4;
+const HEAD_BYTES: usize = 80;
+const CHECKSUM_BYTES: usize = 4;
 pub const NOTE_BYTES_MAX: usize = 512 << 10;
-const _: () = assert!(HEAD + NOTE_BYTES_MAX + CHECKSUM <= SMALL_FILE_BYTES_MAX);
+const _: () = assert!(HEAD_BYTES + NOTE_BYTES_MAX + CHECKSUM_BYTES <= SMALL_FILE_BYTES_MAX);
 
 /// Start of the log, with the replica's note that is stored next to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,11 +44,11 @@ impl Base {
 
     /// Returns a description of the fault in the contents of a base file, or `None` if they are
     /// valid.
-    pub fn fault_in(bytes: &[u8]) -> Option<String> {
+    pub fn describe_fault(bytes: &[u8]) -> Option<String> {
         match BaseFile::decode(bytes) {
             Ok(_) => None,
-            Err(Fault::Broken(what)) => Some(what.to_owned()),
-            Err(Fault::Newer(version)) => Some(format!("it has format {version}")),
+            Err(BaseFault::Broken(what)) => Some(what.to_owned()),
+            Err(BaseFault::Newer(version)) => Some(format!("it has format {version}")),
         }
     }
 
@@ -68,12 +68,12 @@ pub(crate) struct Anchor {
     /// Number of the first log write in the segment.
     pub(crate) seq: u64,
     /// Checksum of the log write before the first one.
-    pub(crate) previous: u32,
+    pub(crate) previous_checksum: u32,
 }
 
 impl Anchor {
     /// The anchor of a log that has never been trimmed.
-    pub(crate) const FIRST: Self = Self { segment: Segment(1), seq: 1, previous: 0 };
+    pub(crate) const FIRST: Self = Self { segment: Segment(1), seq: 1, previous_checksum: 0 };
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,10 +93,10 @@ impl Default for BaseFile {
 
 impl BaseFile {
     pub(crate) fn encode(&self, owner: Owner) -> Vec<u8> {
-        let Anchor { segment, seq, previous } = self.anchor;
+        let Anchor { segment, seq, previous_checksum: previous } = self.anchor;
         let note = &self.base.note;
         let length = u32::try_from(note.len()).expect("bounded by NOTE_BYTES_MAX");
-        let mut out = Vec::with_capacity(HEAD + note.len() + CHECKSUM);
+        let mut out = Vec::with_capacity(HEAD_BYTES + note.len() + CHECKSUM_BYTES);
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&[0; 6]);
@@ -107,26 +107,26 @@ impl BaseFile {
             out.extend_from_slice(&word.to_le_bytes());
         }
         out.extend_from_slice(&length.to_le_bytes());
-        out.resize(HEAD, 0);
+        out.resize(HEAD_BYTES, 0);
         out.extend_from_slice(note);
         out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
         out
     }
 
-    fn decode(bytes: &[u8]) -> Result<(Owner, Self), Fault> {
-        let broken = |what| Fault::Broken(what);
+    fn decode(bytes: &[u8]) -> Result<(Owner, Self), BaseFault> {
+        let broken = |what| BaseFault::Broken(what);
         let (covered, sum) =
-            bytes.split_last_chunk::<CHECKSUM>().ok_or(broken("it is cut short"))?;
+            bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or(broken("it is cut short"))?;
         if !covered.starts_with(&MAGIC) {
             return Err(broken("it does not begin like one"));
         }
         if crc32c::crc32c(covered) != u32::from_le_bytes(*sum) {
             return Err(broken("its checksum does not match"));
         }
-        let (version, rest) = read(covered).map_err(|_| broken("it is cut short"))?;
+        let (version, rest) = decode_fields(covered).map_err(|_| broken("it is cut short"))?;
         // Magic, version, and the final checksum stay in place in later formats.
         if version != VERSION {
-            return Err(Fault::Newer(version));
+            return Err(BaseFault::Newer(version));
         }
         let (owner, file) = rest.ok_or(broken("its length is wrong"))?;
         let sound = file.base.start >= Slot::FIRST
@@ -145,24 +145,24 @@ impl BaseFile {
         source: &mut impl Source,
         owner: Option<Owner>,
     ) -> Result<(Self, Option<Owner>), LogError> {
-        let Some(bytes) = source.kept(BASE_FILE).map_err(LogError::Disk)? else {
+        let Some(bytes) = source.read_small_file(BASE_FILE).map_err(LogError::Disk)? else {
             return Ok((Self::default(), owner));
         };
         match Self::decode(&bytes) {
             Ok((found, _)) if owner.is_some_and(|owner| owner != found) => {
                 let expected = owner.map(|owner| owner.to_string()).unwrap_or_default();
                 let detail = format!("its base was written by {found}, not by {expected}");
-                Err(LogError::Foreign { detail })
+                Err(LogError::ForeignLog { detail })
             }
             Ok((found, file)) => Ok((file, Some(found))),
-            Err(Fault::Newer(version)) => Err(LogError::NewerBase { version }),
-            Err(Fault::Broken(what)) => Err(LogError::BaseDamaged { reason: what.to_owned() }),
+            Err(BaseFault::Newer(version)) => Err(LogError::NewerBase { version }),
+            Err(BaseFault::Broken(what)) => Err(LogError::BaseDamaged { reason: what.to_owned() }),
         }
     }
 }
 
 #[derive(Debug)]
-enum Fault {
+enum BaseFault {
     Broken(&'static str),
     Newer(u16),
 }
@@ -170,8 +170,8 @@ enum Fault {
 type ParsedBase = (u16, Option<(Owner, BaseFile)>);
 
 /// Decodes the version, and also the rest if the version and the length are as expected.
-fn read(covered: &[u8]) -> Result<ParsedBase, Malformed> {
-    let mut fields = Reader::new(covered);
+fn decode_fields(covered: &[u8]) -> Result<ParsedBase, Malformed> {
+    let mut fields = FieldReader::new(covered);
     fields.take_bytes(8)?;
     let version = fields.u16()?;
     if version != VERSION {
@@ -183,13 +183,13 @@ fn read(covered: &[u8]) -> Result<ParsedBase, Malformed> {
     let (start, segment) = (Slot(fields.u64()?), Segment(fields.u64()?));
     let (seq, complete_to) = (fields.u64()?, fields.u64()?);
     let length = fields.u32()? as usize;
-    let note = covered.get(HEAD..).unwrap_or_default();
+    let note = covered.get(HEAD_BYTES..).unwrap_or_default();
     let file = BaseFile {
         base: Base { start, note: note.to_vec() },
-        anchor: Anchor { segment, seq, previous },
+        anchor: Anchor { segment, seq, previous_checksum: previous },
         complete_to,
     };
-    let whole = note.len() == length && length <= NOTE_BYTES_MAX && covered.len() >= HEAD;
+    let whole = note.len() == length && length <= NOTE_BYTES_MAX && covered.len() >= HEAD_BYTES;
     Ok((version, whole.then_some((owner, file))))
 }
 
@@ -204,7 +204,7 @@ mod tests {
     fn sample() -> BaseFile {
         BaseFile {
             base: Base { start: Slot(1000), note: b"eras and a manifest".to_vec() },
-            anchor: Anchor { segment: Segment(17), seq: 300, previous: 0xdead_beef },
+            anchor: Anchor { segment: Segment(17), seq: 300, previous_checksum: 0xdead_beef },
             complete_to: 345,
         }
     }
@@ -248,7 +248,7 @@ mod tests {
         let mut dice = quorate_core::dice::Dice::new(5);
         let bytes = sample().encode(OWNER);
         for _ in 0..20_000 {
-            let mut bytes = bytes[..bytes.len() - CHECKSUM].to_vec();
+            let mut bytes = bytes[..bytes.len() - CHECKSUM_BYTES].to_vec();
             for _ in 0..=dice.index(4) {
                 let at = 10 + dice.index(bytes.len() - 10);
                 bytes[at] = [0, 0xff, dice.word() as u8][dice.index(3)];
@@ -261,7 +261,7 @@ mod tests {
         }
         let mut later = bytes.clone();
         later[8] = 2;
-        let covered = later.len() - CHECKSUM;
+        let covered = later.len() - CHECKSUM_BYTES;
         let sum = crc32c::crc32c(&later[..covered]).to_le_bytes();
         later[covered..].copy_from_slice(&sum);
         let newer = Err(LogError::NewerBase { version: 2 });
@@ -287,7 +287,7 @@ mod tests {
              6572617320616e642061206d616e69666573749b011d85"
         );
         let page = include_str!("../../../../docs/spec/log.md");
-        assert!(page.contains(&format!("| {HEAD} | | the note |")));
+        assert!(page.contains(&format!("| {HEAD_BYTES} | | the note |")));
         assert!(page.contains(&format!("at most {} KiB", NOTE_BYTES_MAX >> 10)));
     }
 }

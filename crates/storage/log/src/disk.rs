@@ -65,23 +65,23 @@ use std::os::fd::BorrowedFd;
 
 pub use blocks::{BlockPool, Blocks, CHECKED_BYTES, Filling, Output};
 pub use buffer::{Buffer, Buffers};
-pub use checksum::joined;
+pub use checksum::combine_checksums;
 #[cfg(target_os = "linux")]
 pub use choose::{DriverChoice, open, open_with};
 #[cfg(target_os = "linux")]
 pub use driver::FileDisk;
-pub use durations::Durations;
-pub use error::{DiskError, Lack, is_full};
+pub use durations::DurationHistogram;
+pub use error::{DiskError, ExhaustedResource, is_full};
 pub use file_id::{Family, FileId, FileInfo, Position};
 #[cfg(target_os = "linux")]
-pub use folder::{Abilities, ReadOnlyFolder};
-pub use memory::{CrashReport, EveryFate, Fates, Fault, MemoryDisk, Pending, PendingKind};
+pub use folder::{FileSystemFeatures, ReadOnlyFolder};
+pub use memory::{CrashFates, CrashReport, EveryFate, Fault, MemoryDisk, Pending, PendingKind};
 #[cfg(target_os = "linux")]
 pub use modelled::{FlushModel, device_time};
 pub use private_files::{create_private_folder, make_private, private_file};
-pub use small_files::{DataFolder, SmallFiles, temporary};
+pub use small_files::{DataFolder, SmallFiles, temporary_name};
 #[cfg(target_os = "linux")]
-pub use uring::available as uring_available;
+pub use uring::describe_available as uring_available;
 
 /// Size of a block, in bytes. Reads and writes cover whole blocks, and no block is written twice
 /// ([disk-1]).
@@ -104,11 +104,11 @@ pub trait Source {
     /// Returns the newest file ever created in a family, according to a record stored apart from
     /// the files. The number is 0 if no file has been created. Returns `None` if there is no
     /// record.
-    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError>;
+    fn newest_created(&mut self, family: Family) -> Result<Option<FileId>, DiskError>;
 
     /// Reads a small file in the data folder, or returns `None` if it does not exist. See
     /// [`Disk::start_replace_small_file`]. After an error, the file may exist.
-    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError>;
+    fn read_small_file(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError>;
 
     /// Fills the buffer from a file. Blocks until done. Offset and length must be whole blocks
     /// within the file.
@@ -121,7 +121,7 @@ pub trait Source {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Zeros {
+pub enum ZeroFill {
     /// Writes zeros. Later writes change no metadata, so a commit is one write and one flush.
     Written,
     /// Reserves blocks that read as zeros, if the file system supports it. This halves the number
@@ -137,7 +137,7 @@ pub enum Durability {
     Flushed,
     /// The write is durable once a later flush of the file completes. That flush must start after
     /// the write has completed. Until then, a crash keeps or loses each sector independently.
-    Later,
+    AfterFlush,
 }
 
 #[derive(Debug)]
@@ -204,46 +204,46 @@ pub struct DiskCounters {
     pub flushes: u64,
     pub write_bytes: u64,
     /// Number of writes by families other than the log.
-    pub other_writes: u64,
+    pub other_family_writes: u64,
     /// Number of flushes by families other than the log.
-    pub other_flushes: u64,
+    pub other_family_flushes: u64,
     /// Number of bytes written by families other than the log.
-    pub other_bytes: u64,
-    pub reads: u64,
-    pub prepared: u64,
+    pub other_family_bytes: u64,
+    pub read_count: u64,
+    pub files_prepared: u64,
     /// Number of times that a log write had to wait for a segment.
     pub segment_waits: u64,
     /// Histogram of the time from the start of a log write until it is on stable storage. Empty if
     /// the disk has no clock.
-    pub flush_times: Durations,
+    pub flush_times: DurationHistogram,
 }
 
 impl DiskCounters {
-    pub(crate) fn wrote(&mut self, family: Family, bytes: u64) {
+    pub(crate) fn count_write(&mut self, family: Family, bytes: u64) {
         self.writes += 1;
         self.write_bytes += bytes;
         if family != Family::Log {
-            self.other_writes += 1;
-            self.other_bytes += bytes;
+            self.other_family_writes += 1;
+            self.other_family_bytes += bytes;
         }
     }
 
-    pub(crate) fn flushed(&mut self, family: Family) {
+    pub(crate) fn count_flush(&mut self, family: Family) {
         self.flushes += 1;
-        self.other_flushes += u64::from(family != Family::Log);
+        self.other_family_flushes += u64::from(family != Family::Log);
     }
 
     #[must_use]
-    pub fn log_only(mut self) -> Self {
-        self.writes -= std::mem::take(&mut self.other_writes);
-        self.flushes -= std::mem::take(&mut self.other_flushes);
-        self.write_bytes -= std::mem::take(&mut self.other_bytes);
+    pub fn without_other_families(mut self) -> Self {
+        self.writes -= std::mem::take(&mut self.other_family_writes);
+        self.flushes -= std::mem::take(&mut self.other_family_flushes);
+        self.write_bytes -= std::mem::take(&mut self.other_family_bytes);
         self
     }
 }
 
 /// A disk. Calls do not block, except those of [`Source`], [`Disk::sync_now`],
-/// [`Disk::sync_names`], [`Disk::note_made`] and those that open a file.
+/// [`Disk::sync_names`], [`Disk::record_created`] and those that open a file.
 pub trait Disk: Source {
     /// Makes the contents of a file durable. Blocks until done. Used only at start, when recovery
     /// may have read data that is still in a cache. After an error, it is unknown what is durable.
@@ -252,7 +252,7 @@ pub trait Disk: Source {
     /// Makes the set of files and the contents of small files durable. Blocks until done. Used only
     /// at start, because the next crash could undo what survived the last one. After an error, it
     /// is unknown what is durable.
-    fn sync_names(&mut self) -> Result<(), DiskError>;
+    fn sync_file_names(&mut self) -> Result<(), DiskError>;
 
     /// Allocates a write buffer of `bytes` bytes, which must be whole blocks, with arbitrary
     /// contents. A driver may return memory that it registered in advance.
@@ -285,15 +285,15 @@ pub trait Disk: Source {
     /// Opens the next file to be written in a family before it is needed, so that a write never
     /// lacks a descriptor. The file stays open until a later one is written. The caller must not
     /// write to a file that could not be opened.
-    fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError>;
+    fn open_next_file(&mut self, file: FileId) -> Result<(), DiskError>;
 
     /// Records durably that all files up to `made` were created. Blocks until done. Used only at
     /// start. After an error, the record may or may not have changed.
-    fn note_made(&mut self, made: FileId) -> Result<(), DiskError>;
+    fn record_created(&mut self, made: FileId) -> Result<(), DiskError>;
 
     /// Starts creating a file: writes zeros, syncs, renames, syncs the folder ([disk-10]), and then
     /// records the file's number.
-    fn start_prepare(&mut self, file: FileId, bytes: u64, zeros: Zeros);
+    fn start_prepare(&mut self, file: FileId, bytes: u64, zeros: ZeroFill);
 
     /// Starts recycling a file under a new name of its family: renames, syncs the folder
     /// ([disk-10]), and then records the new number. Completes as [`Completed::Prepared`] with
@@ -313,10 +313,10 @@ pub trait Disk: Source {
     /// Announces a log write, and requests that `bytes` bytes of the family's next file exist by
     /// now. The rest of the file is created only while no writes are in flight, so that commits do
     /// not wait for it.
-    fn pace_prepare(&mut self, family: Family, bytes: u64);
+    fn pace_file_creation(&mut self, family: Family, bytes: u64);
 
     /// Removes the pauses in creating the family's next file, because a write is waiting for it.
-    fn hurry_prepare(&mut self, family: Family);
+    fn hurry_file_creation(&mut self, family: Family);
 
     /// Starts removing a file, durably. Operations in flight for the file complete as if it still
     /// existed. No new ones may be started.

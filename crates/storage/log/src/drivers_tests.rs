@@ -24,7 +24,7 @@ fn log_can_be_reopened_with_another_driver() {
         let (disk, reason) = open(folder.path(), want).unwrap();
         println!("{reason}");
         let (mut log, recovery) = Log::open(disk, options).unwrap();
-        assert_eq!((recovery.records, recovery.torn_tail_bytes), (slot - 1, 0));
+        assert_eq!((recovery.record_count, recovery.torn_tail_bytes), (slot - 1, 0));
         for seq in 1..=100 {
             let (value, bytes) = log_tests::value(slot, 3000);
             let range = SlotRange::one(Slot(slot));
@@ -32,7 +32,7 @@ fn log_can_be_reopened_with_another_driver() {
             slot += 1;
             let hard = log_tests::hard(1, slot);
             log.append(RecordSeq(seq), &record, &bytes, hard).unwrap();
-            log.submit();
+            log.start_writes();
             log.poll().unwrap();
         }
         wait_for(&mut log, |log| log.is_idle());
@@ -40,7 +40,7 @@ fn log_can_be_reopened_with_another_driver() {
         assert_eq!(log.counters().writes, log.counters().flushes);
         log.start_read(1, SlotRange::new(Slot(1), Slot(slot)), usize::MAX).unwrap();
         wait_for(&mut log, |log| log.reads_idle());
-        let values = log.next_read().unwrap().result.unwrap();
+        let values = log.next_read_done().unwrap().result.unwrap();
         assert_eq!(values.len() as u64, slot - 1);
         for (range, value, bytes) in values {
             assert_eq!((value, bytes), log_tests::stored(range.from.0, 3000));
@@ -67,7 +67,7 @@ fn trimmed_log_recycles_its_files() {
         assert_eq!(recovery.base.start, Slot(slot.max(51) - 50));
         log.start_read(1, SlotRange::new(Slot(start), Slot(slot)), usize::MAX).unwrap();
         wait_for(&mut log, |log| log.reads_idle());
-        let values = log.next_read().unwrap().result.unwrap();
+        let values = log.next_read_done().unwrap().result.unwrap();
         assert_eq!(values.len() as u64, slot - start);
         for (range, value, bytes) in values {
             assert_eq!((value, bytes), log_tests::stored(range.from.0, 3000));
@@ -89,7 +89,7 @@ fn trimmed_log_recycles_its_files() {
         wait_for(&mut log, |log| log.start() == last);
         let counters = log.counters();
         assert_eq!((counters.writes, counters.flushes), (200, 200));
-        made += counters.prepared;
+        made += counters.files_prepared;
         assert!(log.segments() <= 16, "{}", log.segments());
     }
     // 800 writes, 16 per segment.
@@ -98,7 +98,7 @@ fn trimmed_log_recycles_its_files() {
 
 fn wait_for(log: &mut Log<FileDisk>, done: impl Fn(&Log<FileDisk>) -> bool) {
     loop {
-        log.submit();
+        log.start_writes();
         log.poll().unwrap();
         if done(log) {
             return;

@@ -1,6 +1,6 @@
 //! Errors of the log, with details and advice for operators.
 
-use crate::disk::{DiskError, Lack};
+use crate::disk::{DiskError, ExhaustedResource};
 use quorate_core::slot::Slot;
 use thiserror::Error;
 
@@ -17,7 +17,7 @@ pub enum LogError {
     Disk(#[source] DiskError),
     /// The log belongs to another node or cluster.
     #[error("foreign log: {detail}")]
-    Foreign { detail: String },
+    ForeignLog { detail: String },
     /// The log was written by a newer version of the program.
     #[error("{place}: format version {version} is newer than this program knows")]
     Newer { version: u16, place: Place },
@@ -50,23 +50,23 @@ pub enum LogError {
     ReadsBusy,
     /// The options contradict each other.
     #[error("log options: {0}")]
-    Options(String),
+    InvalidOptions(String),
 }
 
 impl LogError {
     /// Returns whether the cause is a full disk, so that a later attempt may succeed.
     pub fn is_full(&self) -> bool {
-        matches!(self, Self::Failed(error) | Self::Disk(error) if error.lack == Some(Lack::Space))
+        matches!(self, Self::Failed(error) | Self::Disk(error) if error.exhausted == Some(ExhaustedResource::Space))
     }
 
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Failed(_) => "check the disk, then restart the node; it recovers from its log",
-            Self::Disk(DiskError { lack: Some(Lack::Descriptors), .. }) => {
+            Self::Disk(DiskError { exhausted: Some(ExhaustedResource::Descriptors), .. }) => {
                 "raise the limit on open files (ulimit -n, LimitNOFILE=); nothing is lost"
             }
             Self::Disk(_) => "check that the data folder exists, is readable and writable",
-            Self::Foreign { .. } => "point --data at this node's own folder",
+            Self::ForeignLog { .. } => "point --data at this node's own folder",
             Self::Newer { .. } | Self::NewerBase { .. } => "start the newer version of the program",
             Self::Damaged { .. } => "run `quorate log verify` on the folder of the stopped node",
             Self::BaseDamaged { .. } => {
@@ -81,7 +81,7 @@ impl LogError {
             }
             Self::TooLarge { .. } => "send smaller commands, or raise the segment size",
             Self::ReadsBusy => "ask again when a read is done",
-            Self::Options(_) => "change the options",
+            Self::InvalidOptions(_) => "change the options",
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
 fn fill_log(log: &mut Log<MemoryDisk>, from: u64, to: u64) {
     for slot in from..=to {
         vote(log, slot, 3000, 1);
-        log.submit();
+        log.start_writes();
         let _ = log.poll();
     }
     for _ in 0..100 {
@@ -39,20 +39,20 @@ fn a_failed_write_is_final() {
         }
         disk.inject(fault);
         vote(&mut log, 6, 100, 6);
-        log.submit();
+        log.start_writes();
         let error = log.poll().unwrap_err();
         assert!(matches!(error, LogError::Failed(_)), "{error}");
         vote(&mut log, 7, 100, 7);
-        log.submit();
+        log.start_writes();
         assert_eq!(log.poll(), Err(error), "{fault:?}");
         assert!(disk.pending().is_empty(), "nothing is written behind a failure");
         log.start_read(1, SlotRange::new(Slot(1), Slot(6)), 1 << 20).unwrap();
-        while log.next_read().is_none_or(|done| done.result.unwrap().len() != 5) {
+        while log.next_read_done().is_none_or(|done| done.result.unwrap().len() != 5) {
             let _ = log.poll();
         }
         disk.crash(3);
         let (_, recovery) = open(&disk);
-        assert!(recovery.records >= 5);
+        assert!(recovery.record_count >= 5);
         assert_eq!(recovery.damage, None, "{fault:?}");
     }
 }
@@ -65,10 +65,10 @@ fn write_completed_after_a_failed_one_is_not_released() {
     let (mut log, _) = open(&disk);
     vote(&mut log, 1, 100, 1);
     settle(&mut log);
-    disk.set_manual(true);
+    disk.set_manual_completion(true);
     for slot in 2..=3 {
         vote(&mut log, slot, 100, 1);
-        log.submit();
+        log.start_writes();
     }
     let ids: Vec<_> = disk.pending().iter().map(|pending| pending.id).collect();
     assert_eq!(ids.len(), 2);
@@ -87,10 +87,10 @@ fn records_gather_while_writes_are_in_flight() {
     let (mut log, _) = open(&disk);
     vote(&mut log, 1, 100, 1);
     settle(&mut log);
-    disk.set_manual(true);
+    disk.set_manual_completion(true);
     for slot in 2..=21 {
         vote(&mut log, slot, 10, 1);
-        log.submit();
+        log.start_writes();
     }
     let pending = disk.pending();
     assert_eq!(pending.len(), 2);
@@ -116,14 +116,14 @@ fn a_full_disk_is_busy_until_there_is_room() {
     fill_log(&mut log, 1, 100);
     let released = log.poll().unwrap();
     assert!(released > RecordSeq(20) && released < RecordSeq(100), "{released:?}");
-    assert!(log.busy_reason().unwrap().contains("segment"), "{:?}", log.busy_reason());
+    assert!(log.shortage_reason().unwrap().contains("segment"), "{:?}", log.shortage_reason());
     assert!(log.backlog_bytes() > 100_000);
-    let prepared = log.counters().prepared;
+    let prepared = log.counters().files_prepared;
     disk.set_capacity(None);
     settle(&mut log);
     assert_eq!(log.poll(), Ok(RecordSeq(100)));
-    assert_eq!(log.busy_reason(), None);
-    assert!(log.counters().prepared > prepared);
+    assert_eq!(log.shortage_reason(), None);
+    assert!(log.counters().files_prepared > prepared);
     assert_eq!(read_all(&mut log, 1, 101).len(), 100);
 }
 
@@ -141,13 +141,13 @@ fn try_again_ends_the_wait_between_attempts() {
         for _ in 0..calls {
             log.poll().unwrap();
         }
-        assert!(log.is_short());
+        assert!(log.is_short_of_resources());
         disk.set_out_of_descriptors(false);
-        log.try_again();
+        log.retry_now();
         for _ in 0..3 {
             log.poll().unwrap();
         }
-        assert!(!log.is_short(), "after {calls} calls");
+        assert!(!log.is_short_of_resources(), "after {calls} calls");
     }
 }
 
@@ -167,12 +167,12 @@ fn without_descriptors_the_log_fills_open_segments_and_waits() {
         released.0 > segment && released < RecordSeq(100),
         "the next segment was opened ahead of need: {released:?}"
     );
-    let reason = log.busy_reason().unwrap();
+    let reason = log.shortage_reason().unwrap();
     assert!(reason.contains("no descriptor"), "{reason}");
     disk.set_out_of_descriptors(false);
     settle(&mut log);
     assert_eq!(log.poll(), Ok(RecordSeq(100)));
-    assert_eq!(log.busy_reason(), None);
+    assert_eq!(log.shortage_reason(), None);
     assert_eq!(read_all(&mut log, 1, 101).len(), 100);
 }
 
@@ -206,7 +206,7 @@ fn missing_spare_is_final_once_it_is_needed() {
 /// Returns a log with three spares, the first of which becomes the current segment.
 fn with_spares(disk: &MemoryDisk) -> (Log<MemoryDisk>, crate::Recovery) {
     let options = LogOptions { spare_segments: 3, ..options() };
-    let (mut log, recovery) = Log::open(disk.attach(), options).unwrap();
+    let (mut log, recovery) = Log::open(disk.reopen_after_crash(), options).unwrap();
     while log.spare_bytes() < 3 * options.segment_bytes {
         log.poll().unwrap();
     }
@@ -228,13 +228,13 @@ fn a_read_without_a_descriptor_is_served_later() {
     for _ in 0..1000 {
         log.poll().unwrap();
     }
-    assert_eq!(log.next_read(), None);
+    assert_eq!(log.next_read_done(), None);
     assert!(!log.reads_idle());
     disk.set_out_of_descriptors(false);
     let mut done = Vec::new();
     while done.len() < 6 {
         log.poll().unwrap();
-        done.extend(log.next_read());
+        done.extend(log.next_read_done());
     }
     for read in done {
         assert_eq!(read.result.unwrap().len(), 100);
@@ -251,12 +251,12 @@ fn a_start_without_descriptors_is_refused_and_finds_no_damage() {
     settle(&mut log);
     disk.crash(1);
     disk.set_out_of_descriptors(true);
-    let error = Log::open(disk.attach(), options()).unwrap_err();
+    let error = Log::open(disk.reopen_after_crash(), options()).unwrap_err();
     assert!(matches!(error, LogError::Disk(_)), "{error}");
     assert!(error.hint().contains("limit on open files"), "{error}");
     disk.set_out_of_descriptors(false);
     let (_, recovery) = open(&disk);
-    assert_eq!((recovery.records, recovery.damage), (100, None));
+    assert_eq!((recovery.record_count, recovery.damage), (100, None));
 }
 
 /// A node with an empty folder on a full disk starts, and waits.
@@ -267,7 +267,7 @@ fn a_full_disk_at_the_first_start_is_busy_too() {
     let (mut log, _) = open(&disk);
     fill_log(&mut log, 1, 3);
     assert_eq!(log.poll(), Ok(RecordSeq(0)));
-    assert!(log.busy_reason().is_some());
+    assert!(log.shortage_reason().is_some());
     disk.set_capacity(None);
     settle(&mut log);
     assert_eq!(log.poll(), Ok(RecordSeq(3)));
@@ -278,7 +278,7 @@ fn a_segment_that_cannot_be_made_is_final_once_it_is_needed() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     vote(&mut log, 1, 100, 1);
-    log.submit();
+    log.start_writes();
     settle(&mut log);
     for _ in 0..2000 {
         disk.inject(Fault::PrepareFails);
@@ -287,7 +287,7 @@ fn a_segment_that_cannot_be_made_is_final_once_it_is_needed() {
     let mut slot = 2;
     let error = loop {
         vote(&mut log, slot, 3000, 1);
-        log.submit();
+        log.start_writes();
         slot += 1;
         match log.poll() {
             Ok(to) => released = to,
@@ -299,7 +299,7 @@ fn a_segment_that_cannot_be_made_is_final_once_it_is_needed() {
     disk.clear_faults();
     disk.crash(1);
     let (_, recovery) = open(&disk);
-    assert!(recovery.records >= released.0);
+    assert!(recovery.record_count >= released.0);
 }
 
 #[test]
@@ -312,12 +312,12 @@ fn a_read_only_file_system_ends_writing_not_reading() {
     }
     disk.set_read_only(true);
     vote(&mut log, 4, 100, 1);
-    log.submit();
+    log.start_writes();
     let error = log.poll().unwrap_err();
     assert!(error.to_string().contains("read-only"), "{error}");
     log.start_read(9, SlotRange::new(Slot(1), Slot(4)), 1 << 20).unwrap();
     let _ = log.poll();
-    assert_eq!(log.next_read().unwrap().result.unwrap().len(), 3);
+    assert_eq!(log.next_read_done().unwrap().result.unwrap().len(), 3);
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn a_failed_read_ends_that_read_only() {
     disk.inject(Fault::ReadFails);
     log.start_read(5, SlotRange::one(Slot(1)), 1 << 20).unwrap();
     log.poll().unwrap();
-    let done = log.next_read().unwrap();
+    let done = log.next_read_done().unwrap();
     assert_eq!(done.token, 5);
     assert!(matches!(done.result, Err(LogError::Disk(_))));
     assert_eq!(read_all(&mut log, 1, 2).len(), 1);
@@ -347,11 +347,11 @@ fn a_failed_read_ends_that_read_only() {
 #[test]
 fn reads_are_bounded() {
     let disk = MemoryDisk::new();
-    disk.set_manual(true);
+    disk.set_manual_completion(true);
     let (mut log, _) = open(&disk);
     vote(&mut log, 1, 1000, 1);
     vote(&mut log, 2, 1000, 1);
-    log.submit();
+    log.start_writes();
     while !log.is_idle() {
         disk.complete_all();
         log.poll().unwrap();
@@ -365,16 +365,16 @@ fn reads_are_bounded() {
     while tokens.len() < accepted {
         disk.complete_all();
         log.poll().unwrap();
-        while let Some(done) = log.next_read() {
+        while let Some(done) = log.next_read_done() {
             assert_eq!(done.result.unwrap().len(), 1, "one value fits into the bytes asked for");
             tokens.push(done.token);
         }
     }
     assert!(log.reads_idle());
-    disk.set_manual(false);
+    disk.set_manual_completion(false);
     log.start_read(7, range, 0).unwrap();
     log.poll().unwrap();
-    assert_eq!(log.next_read().unwrap().result.unwrap().len(), 1, "one value at least");
+    assert_eq!(log.next_read_done().unwrap().result.unwrap().len(), 1, "one value at least");
 }
 
 #[test]
@@ -394,7 +394,7 @@ fn large_records_begin_a_write_excessive_ones_are_refused() {
     assert_eq!(log.poll(), Ok(RecordSeq(10)));
     assert_eq!(log.counters().writes, 5, "1 2 | 3, and 4 5 in its padding | 6 7 8 | 9 | 10");
     let (mut log, recovery) = open(&disk);
-    assert_eq!(recovery.records, 10);
+    assert_eq!(recovery.record_count, 10);
     let values = read_all(&mut log, 1, 11);
     assert_eq!(values.len(), 10);
     assert_eq!(values[9].2.bytes().map(<[u8]>::len), Some(bytes_max));
@@ -411,21 +411,21 @@ fn a_checkpoint_restates_the_hard_state() {
     assert!(!log.is_idle());
     settle(&mut log);
     let (mut log, recovery) = open(&disk);
-    assert_eq!((recovery.hard, recovery.records), (hard(2, 2), 1));
+    assert_eq!((recovery.hard_state, recovery.record_count), (hard(2, 2), 1));
     // With buffered records it shares their write.
     vote(&mut log, 2, 100, 2);
     log.checkpoint(hard(3, 3));
     let writes = log.counters().writes;
     settle(&mut log);
     assert_eq!(log.counters().writes, writes + 1);
-    assert_eq!(open(&disk).1.hard, hard(3, 3));
+    assert_eq!(open(&disk).1.hard_state, hard(3, 3));
 }
 
 #[test]
 fn contradictory_options_are_refused() {
     for wrong in [
-        LogOptions { depth: 0, ..options() },
-        LogOptions { depth: 5, ..options() },
+        LogOptions { writes_in_flight_max: 0, ..options() },
+        LogOptions { writes_in_flight_max: 5, ..options() },
         LogOptions { segment_bytes: 5000, ..options() },
         LogOptions { segment_bytes: 4096, ..options() },
         LogOptions { write_bytes_max: 1 << 20, ..options() },
@@ -433,7 +433,7 @@ fn contradictory_options_are_refused() {
         LogOptions { write_bytes_max: 0, ..options() },
     ] {
         let error = Log::open(MemoryDisk::new(), wrong).unwrap_err();
-        assert!(matches!(error, LogError::Options(_)), "{wrong:?}");
+        assert!(matches!(error, LogError::InvalidOptions(_)), "{wrong:?}");
     }
 }
 
@@ -444,7 +444,7 @@ fn handle_from_before_a_crash_has_no_effect() {
     let (mut log, _) = open(&disk);
     vote(&mut log, 1, 100, 1);
     disk.crash(1);
-    log.submit();
+    log.start_writes();
     assert!(disk.pending().is_empty());
     assert!(disk.clone().poll().is_none());
 }

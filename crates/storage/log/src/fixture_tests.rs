@@ -36,7 +36,7 @@ fn open_in(folder: &Path) -> (Log<FileDisk>, Recovery) {
 
 fn settle(log: &mut Log<FileDisk>) {
     while !log.is_idle() {
-        log.submit();
+        log.start_writes();
         log.poll().unwrap();
     }
 }
@@ -67,14 +67,14 @@ fn folder_from_before_the_base_file_is_opened_and_continued() {
         // The folder can be inspected before it is opened.
         let mut source = ReadOnlyFolder::open(folder.path()).unwrap();
         let verified = verify(&mut source, None).unwrap();
-        assert_eq!((verified.records, verified.start), (12, Slot(1)));
+        assert_eq!((verified.record_count, verified.start), (12, Slot(1)));
         assert_eq!((verified.next, verified.damaged), (Slot(13), vec![]));
     }
     let (mut log, recovery) = open_in(folder.path());
     assert_eq!(recovery.base, Base::default());
-    assert_eq!((recovery.records, recovery.next_seq), (12, 13));
+    assert_eq!((recovery.record_count, recovery.next_seq), (12, 13));
     assert_eq!((recovery.damage, recovery.torn_tail_bytes), (None, 0));
-    assert_eq!(recovery.hard, hard(11, 13));
+    assert_eq!(recovery.hard_state, hard(11, 13));
     assert_eq!(recovery.reconfigurations, [(Slot(1), CHANGE)]);
     let read = |log: &mut Log<FileDisk>, from| {
         let range = SlotRange::new(Slot(from), Slot(100));
@@ -82,7 +82,7 @@ fn folder_from_before_the_base_file_is_opened_and_continued() {
         while !log.reads_idle() {
             log.poll().unwrap();
         }
-        log.next_read().unwrap().result.unwrap()
+        log.next_read_done().unwrap().result.unwrap()
     };
     assert_eq!(read(&mut log, 1).len(), 12);
     for slot in 13..60 {
@@ -98,10 +98,10 @@ fn folder_from_before_the_base_file_is_opened_and_continued() {
     let (mut log, recovery) = open_in(folder.path());
     assert_eq!((recovery.damage, recovery.torn_tail_bytes), (None, 0));
     assert_eq!(recovery.base.start, Slot(54));
-    assert_eq!((recovery.hard, recovery.reconfigurations), (hard(58, 60), vec![]));
+    assert_eq!((recovery.hard_state, recovery.reconfigurations), (hard(58, 60), vec![]));
     for (range, found, bytes) in read(&mut log, 54) {
         assert_eq!((found, bytes), stored(range.from.0, 600));
     }
-    let made = log.counters().prepared;
+    let made = log.counters().files_prepared;
     assert_eq!(made, 0, "all that was needed was there");
 }

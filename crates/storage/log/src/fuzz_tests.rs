@@ -10,7 +10,7 @@ use quorate_core::{
 use crate::{
     Log, LogError, LogOptions,
     log_tests::{open, options, settle, value, vote},
-    log_write::{HEADER, Header, Owner, seal},
+    log_write::{HEADER_BYTES, Header, Owner, seal},
     place::{Place, Segment},
     record::Records,
     verify::{inspect, verify},
@@ -32,9 +32,9 @@ impl Dice {
 
 /// Runs every reader on the disk. If `genuine`, the values returned must have been appended.
 fn read_everything(disk: &MemoryDisk, genuine: bool) {
-    let _ = verify(&mut disk.attach(), None);
-    let _ = inspect(&mut disk.attach(), None, &mut |_| {});
-    let Ok((mut log, recovery)) = Log::open(disk.attach(), options()) else {
+    let _ = verify(&mut disk.reopen_after_crash(), None);
+    let _ = inspect(&mut disk.reopen_after_crash(), None, &mut |_| {});
+    let Ok((mut log, recovery)) = Log::open(disk.reopen_after_crash(), options()) else {
         return;
     };
     assert!(recovery.votes.windows(2).all(|pair| pair[0].range.to <= pair[1].range.from));
@@ -42,14 +42,14 @@ fn read_everything(disk: &MemoryDisk, genuine: bool) {
     while !log.reads_idle() {
         let _ = log.poll();
     }
-    let read = log.next_read().unwrap().result;
+    let read = log.next_read_done().unwrap().result;
     for (range, found, bytes) in read.iter().flatten().filter(|_| genuine) {
         let bytes = bytes.bytes().expect("nothing was placed");
         assert_eq!((*found, bytes.to_vec()), value(range.from.0, bytes.len()));
     }
     // The log can also be written.
     vote(&mut log, 1000, 100, 1);
-    log.submit();
+    log.start_writes();
     let _ = log.poll();
 }
 
@@ -91,7 +91,7 @@ fn mutated_segments_cause_no_panic() {
         }
         for (segment, copy) in segments.iter().zip(&copies) {
             if dice.below(12) > 0 {
-                disk.set_bytes(*segment, copy);
+                disk.store_file(*segment, copy);
             }
         }
         read_everything(&disk, true);
@@ -119,7 +119,7 @@ fn invalid_contents_with_valid_checksums_cause_no_panic() {
                     _ => usual,
                 };
                 let body = dice.below(200);
-                for byte in &mut blocks[HEADER..HEADER + body] {
+                for byte in &mut blocks[HEADER_BYTES..HEADER_BYTES + body] {
                     *byte = dice.below(9) as u8;
                 }
                 let header = Header {
@@ -129,12 +129,12 @@ fn invalid_contents_with_valid_checksums_cause_no_panic() {
                     first_seq: odd(&mut dice, segment),
                     seq: odd(&mut dice, seq),
                     complete_to: odd(&mut dice, seq - 1),
-                    previous: 0,
-                    records: dice.below(3) as u32,
-                    length: 0,
-                    body: if dice.below(3) == 0 { body as u32 } else { 0 },
+                    previous_checksum: 0,
+                    record_count: dice.below(3) as u32,
+                    length_bytes: 0,
+                    body_bytes: if dice.below(3) == 0 { body as u32 } else { 0 },
                     body_checksum: 0,
-                    hard: HardState {
+                    hard_state: HardState {
                         decided_to: Slot(odd(&mut dice, seq)),
                         voted_to: Slot(odd(&mut dice, seq + 1)),
                         ..HardState::default()
@@ -145,7 +145,7 @@ fn invalid_contents_with_valid_checksums_cause_no_panic() {
                 at += length;
                 seq += 1;
             }
-            disk.set_bytes(Segment(segment), &bytes);
+            disk.store_file(Segment(segment), &bytes);
         }
         crate::mutant::with(&[crate::mutant::Mutant::ChainIgnored], || {
             read_everything(&disk, false);
@@ -164,10 +164,10 @@ fn random_bytes_are_no_records() {
         }
         let disk = MemoryDisk::new();
         let noise: Vec<_> = (0..4 * BLOCK).map(|_| dice.word() as u8).collect();
-        disk.set_bytes(Segment(1), &noise);
+        disk.store_file(Segment(1), &noise);
         let (_, recovery) = open(&disk);
         assert_eq!(
-            (recovery.records, recovery.torn_tail_bytes),
+            (recovery.record_count, recovery.torn_tail_bytes),
             (0, 0),
             "no header says that anything was written"
         );
@@ -179,15 +179,16 @@ fn random_bytes_are_no_records() {
 fn sizes_may_change_between_starts() {
     let (disk, _) = sample();
     let larger = LogOptions { segment_bytes: 256 << 10, write_bytes_max: 128 << 10, ..options() };
-    let (mut log, recovery) = Log::open(disk.attach(), larger).unwrap();
-    assert_eq!(recovery.records, 30);
+    let (mut log, recovery) = Log::open(disk.reopen_after_crash(), larger).unwrap();
+    assert_eq!(recovery.record_count, 30);
     vote(&mut log, 31, 100_000, 1);
-    log.submit();
+    log.start_writes();
     while !log.is_idle() {
         log.poll().unwrap();
     }
-    let (_, recovery) = Log::open(disk.attach(), options()).unwrap();
-    assert_eq!((recovery.records, recovery.damage), (31, None));
-    let error = Log::open(disk.attach(), LogOptions { node: NodeId(4), ..options() }).unwrap_err();
-    assert!(matches!(error, LogError::Foreign { .. }));
+    let (_, recovery) = Log::open(disk.reopen_after_crash(), options()).unwrap();
+    assert_eq!((recovery.record_count, recovery.damage), (31, None));
+    let error = Log::open(disk.reopen_after_crash(), LogOptions { node: NodeId(4), ..options() })
+        .unwrap_err();
+    assert!(matches!(error, LogError::ForeignLog { .. }));
 }

@@ -12,7 +12,7 @@ use crate::range_map::RangeMap;
 const SPAN_BYTES_MAX: u64 = 256 << 10;
 
 /// Returns the part of a range that is at or above `start`.
-pub(crate) fn above(range: SlotRange, start: Slot) -> SlotRange {
+pub(crate) fn clipped_to_start(range: SlotRange, start: Slot) -> SlotRange {
     SlotRange::new(range.from.max(start), range.to.max(start))
 }
 
@@ -20,7 +20,7 @@ pub(crate) fn above(range: SlotRange, start: Slot) -> SlotRange {
 /// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    pub(crate) at: Place,
+    pub(crate) place: Place,
     pub(crate) bytes: u64,
 }
 
@@ -50,21 +50,21 @@ impl Index {
 
     /// Records that the log writes in `write` contain the latest records of the slots in `range`.
     pub(crate) fn insert(&mut self, range: SlotRange, write: Span) {
-        let range = above(range, self.start);
+        let range = clipped_to_start(range, self.start);
         if range.is_empty() {
             return;
         }
-        if let Some((to, span)) = self.spans.ending_at(range.from) {
-            let same = span.at == write.at;
-            let end = span.at.offset + span.bytes;
-            let next = span.at.segment == write.at.segment && end == write.at.offset;
+        if let Some((to, span)) = self.spans.ending_at_mut(range.from) {
+            let same = span.place == write.place;
+            let end = span.place.offset + span.bytes;
+            let next = span.place.segment == write.place.segment && end == write.place.offset;
             let grown = span.bytes + write.bytes;
             if same || (next && grown <= SPAN_BYTES_MAX) {
                 let (from, widened) =
                     (*to, if same { *span } else { Span { bytes: grown, ..*span } });
                 // Entries that the run overlaps are replaced. The run then grows over their slots.
                 self.spans.remove(range);
-                if let Some((to, span)) = self.spans.ending_at(from) {
+                if let Some((to, span)) = self.spans.ending_at_mut(from) {
                     (*to, *span) = (range.to, widened);
                 }
                 return;
@@ -80,7 +80,7 @@ impl Index {
     /// Removes the log writes at `at`, which turned out to be unreadable. Returns the slots of
     /// `range` that are not indexed elsewhere.
     pub(crate) fn remove_unreadable(&mut self, range: SlotRange, at: Place) -> Vec<SlotRange> {
-        let there = |(_, span): &(SlotRange, &Span)| span.at == at;
+        let there = |(_, span): &(SlotRange, &Span)| span.place == at;
         let runs = self.spans.within(range).filter(there);
         let runs: Vec<SlotRange> = runs.map(|(run, _)| run.intersect(range)).collect();
         for run in &runs {
@@ -96,26 +96,26 @@ impl Index {
     }
 
     /// Returns the approximate place of the first indexed slot at or after `slot`.
-    pub(crate) fn place_of(&self, slot: Slot) -> Option<Place> {
+    pub(crate) fn first_place_from(&self, slot: Slot) -> Option<Place> {
         let (range, span) = self.spans.within(SlotRange::new(slot, Slot(u64::MAX))).next()?;
         let into = slot.0.saturating_sub(range.from.0);
         let bytes = u128::from(span.bytes) * u128::from(into) / u128::from(range.len().max(1));
         let bytes = u64::try_from(bytes).unwrap_or(span.bytes);
-        Some(Place { offset: span.at.offset + bytes, ..span.at })
+        Some(Place { offset: span.place.offset + bytes, ..span.place })
     }
 
     /// Returns the slots of each entry whose log writes overlap this part of a segment.
-    pub(crate) fn lying_in(&self, segment: Segment, part: Range<u64>) -> Vec<SlotRange> {
+    pub(crate) fn slots_in(&self, segment: Segment, part: Range<u64>) -> Vec<SlotRange> {
         let there = |(_, span): &(SlotRange, &Span)| {
-            let from = span.at.offset;
-            span.at.segment == segment && from < part.end && part.start < from + span.bytes
+            let from = span.place.offset;
+            span.place.segment == segment && from < part.end && part.start < from + span.bytes
         };
         let found = self.spans.iter().filter(there);
         found.map(|(range, _)| range).collect()
     }
 
     /// Returns the slots of `range` that are not indexed.
-    pub(crate) fn gaps(&self, range: SlotRange) -> Vec<SlotRange> {
+    pub(crate) fn unindexed(&self, range: SlotRange) -> Vec<SlotRange> {
         self.spans.gaps(range)
     }
 
@@ -129,13 +129,13 @@ impl Index {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runs {
     list: Vec<SlotRange>,
-    to: Slot,
+    slots_end: Slot,
 }
 
 impl Runs {
     /// Adds a range. Usually it extends the last run.
     pub(crate) fn push(&mut self, range: SlotRange) {
-        self.to = self.to.max(range.to);
+        self.slots_end = self.slots_end.max(range.to);
         match self.list.last_mut() {
             Some(last) if last.to == range.from => last.to = range.to,
             Some(last) if last.from <= range.from && range.to <= last.to => {}
@@ -148,8 +148,8 @@ impl Runs {
     }
 
     /// Returns the upper bound (exclusive) of all runs.
-    pub(crate) fn to(&self) -> Slot {
-        self.to
+    pub(crate) fn slots_end(&self) -> Slot {
+        self.slots_end
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     fn write(offset: u64) -> Span {
-        Span { at: Place { segment: Segment(1), offset }, bytes: 4096 }
+        Span { place: Place { segment: Segment(1), offset }, bytes: 4096 }
     }
 
     fn slots(from: u64, to: u64) -> SlotRange {
@@ -200,12 +200,12 @@ mod tests {
         index.insert(slots(5, 7), write(8192));
         index.insert(slots(7, 12), write(12288));
         assert_eq!(index.find(Slot(4)).unwrap().1.bytes, 8192);
-        assert_eq!(index.find(Slot(6)).unwrap().1.at.offset, 8192);
+        assert_eq!(index.find(Slot(6)).unwrap().1.place.offset, 8192);
         assert_eq!(
             index.find(Slot(11)).unwrap(),
             (slots(5, 12), Span { bytes: 8192, ..write(8192) })
         );
-        assert_eq!(index.find(Slot(12)).unwrap().1.at.offset, 0);
-        assert_eq!(index.gaps(slots(0, 25)), [slots(0, 1), slots(20, 25)]);
+        assert_eq!(index.find(Slot(12)).unwrap().1.place.offset, 0);
+        assert_eq!(index.unindexed(slots(0, 25)), [slots(0, 1), slots(20, 25)]);
     }
 }

@@ -73,12 +73,12 @@ mod trim_tests;
 pub use base::{Base, NOTE_BYTES_MAX};
 pub use error::LogError;
 pub use log::Log;
-pub use options::{DEPTH_MAX, LINGER_BYTES, LogOptions};
+pub use options::{LINGER_BYTES, LogOptions, WRITES_IN_FLIGHT_MAX};
 pub use place::{Place, Segment};
-pub use read::{Body, ReadDone, Values};
+pub use read::{ReadDone, ValueBytes, Values};
 pub use recover::{Damage, Recovery};
 pub use scrub::{DamagedWrites, ScrubbedPiece};
 pub use told::ReadProgress;
 
 /// Maximum number of writes and reads that a log has in flight, including one read of a scrub.
-pub const OPERATIONS_MAX: usize = DEPTH_MAX + read::ACTIVE_MAX + 1;
+pub const OPERATIONS_MAX: usize = WRITES_IN_FLIGHT_MAX + read::IN_FLIGHT_MAX + 1;

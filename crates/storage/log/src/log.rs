@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, os::fd::BorrowedFd};
 
-use crate::disk::{Completed, Disk, DiskCounters, DiskError, Family, Lack, Output};
+use crate::disk::{Completed, Disk, DiskCounters, DiskError, ExhaustedResource, Family, Output};
 use quorate_core::{
     record::{HardState, Record, RecordSeq},
     slot::{Slot, SlotRange},
@@ -14,22 +14,22 @@ use crate::{
     error::LogError,
     holdings::Holdings,
     index::Index,
-    log_write::{HEADER, WRITE_BYTES_MAX},
+    log_write::{HEADER_BYTES, WRITE_BYTES_MAX},
     mutant::{Mutant, planted},
     options::LogOptions,
     place::{Place, Segment},
     pool::Pool,
     read::{ReadDone, Reads},
     rebase::Rebase,
-    record::RECORD_HEAD_MAX,
+    record::RECORD_HEAD_BYTES_MAX,
     recover::{Recovery, recover},
     scrub::{self, Scrub, ScrubbedPiece},
     told::ReadProgress,
-    writer::{Gather, Writer},
+    writer::{WriteQueue, Writer},
 };
 
 /// Returns whether the log started the operation that completed.
-fn is_ours(completed: &Completed) -> bool {
+fn is_log_completion(completed: &Completed) -> bool {
     match completed {
         Completed::Written { file, .. }
         | Completed::Read { file, .. }
@@ -48,19 +48,19 @@ fn is_ours(completed: &Completed) -> bool {
 #[derive(Debug)]
 pub struct Log<D> {
     disk: D,
-    depth: usize,
+    writes_in_flight_max: usize,
     linger_bytes: usize,
     /// Set if buffered records must be written without waiting for more.
-    hurried: bool,
-    gather: Gather,
+    skips_linger: bool,
+    gather: WriteQueue,
     writer: Writer,
-    pool: Pool,
+    segment_pool: Pool,
     index: Index,
     holdings: Holdings,
     rebase: Rebase,
     /// Highest log write number in use when the log was opened, and the highest number of an intact
     /// log write at that time.
-    opened_to: (u64, u64),
+    seqs_at_open: (u64, u64),
     reads: Reads,
     scrub: Scrub,
     /// Completions of operations that the log did not start.
@@ -84,32 +84,32 @@ impl<D: Disk> Log<D> {
     ) -> Result<(Self, Recovery), LogError> {
         options.check()?;
         let opened = recover(&mut disk, &options, tell)?;
-        let walked = opened.walked;
+        let walked = opened.walk_result;
         // [disk-4] A segment that was cut off is never written again. A new segment is used
         // instead.
-        let go_on = walked.tail_clean || planted(Mutant::SegmentKeptAfterCut);
+        let go_on = walked.is_tail_clean || planted(Mutant::SegmentKeptAfterCut);
         let tail = walked.tail.filter(|_| go_on);
         if let Some((tail, ..)) = tail {
-            disk.open_ahead(tail.segment.into()).map_err(LogError::Disk)?;
+            disk.open_next_file(tail.segment.into()).map_err(LogError::Disk)?;
         }
         let writer = Writer::new(
             options.owner(),
             options.incarnation,
             walked.next_seq,
-            walked.checksum,
+            walked.last_checksum,
             tail,
         );
         let mut log = Self {
-            depth: options.depth,
+            writes_in_flight_max: options.writes_in_flight_max,
             linger_bytes: options.linger_bytes,
-            hurried: false,
-            gather: Gather::new(options.write_bytes_max, options.depth + 2),
+            skips_linger: false,
+            gather: WriteQueue::new(options.write_bytes_max, options.writes_in_flight_max + 2),
             writer,
-            pool: Pool::new(
+            segment_pool: Pool::new(
                 options.segment_bytes,
-                options.zeros(),
+                options.zero_fill(),
                 options.spare_segments,
-                opened.highest,
+                opened.highest_segment,
                 &walked,
             ),
             rebase: Rebase::new(options.owner(), opened.index.start()),
@@ -117,12 +117,12 @@ impl<D: Disk> Log<D> {
             holdings: opened.holdings,
             other_completions: VecDeque::new(),
             reads: Reads::default(),
-            opened_to: (walked.next_seq.saturating_sub(1), walked.whole_to),
+            seqs_at_open: (walked.next_seq.saturating_sub(1), walked.intact_to),
             scrub: Scrub::default(),
             error: None,
             disk,
         };
-        log.pool.maintain_spares(&mut log.disk);
+        log.segment_pool.maintain_spares(&mut log.disk);
         Ok((log, opened.recovery))
     }
 
@@ -135,7 +135,7 @@ impl<D: Disk> Log<D> {
         bytes: &[u8],
         hard: HardState,
     ) -> Result<(), LogError> {
-        self.append_with(seq, record, (bytes, false), hard)
+        self.append_encoded(seq, record, (bytes, false), hard)
     }
 
     /// [disk-5] Buffers a record whose value is already on stable storage elsewhere. `places`
@@ -147,10 +147,10 @@ impl<D: Disk> Log<D> {
         places: &[u8],
         hard: HardState,
     ) -> Result<(), LogError> {
-        self.append_with(seq, record, (places, true), hard)
+        self.append_encoded(seq, record, (places, true), hard)
     }
 
-    fn append_with(
+    fn append_encoded(
         &mut self,
         seq: RecordSeq,
         record: &Record,
@@ -165,7 +165,7 @@ impl<D: Disk> Log<D> {
             self.gather.append(&mut self.disk, seq, record, (bytes, placed), hard);
             // Ballots and configurations are durable in every class, and a candidate or leader
             // waits for them.
-            self.hurried |= !matches!(
+            self.skips_linger |= !matches!(
                 record,
                 Record::Vote { value: Value::Batch(_), .. } | Record::Decided { .. }
             );
@@ -174,13 +174,13 @@ impl<D: Disk> Log<D> {
     }
 
     pub fn record_bytes_max(&self) -> usize {
-        let segment = usize::try_from(self.pool.segment_bytes()).unwrap_or(usize::MAX);
-        segment.min(WRITE_BYTES_MAX) - HEADER - RECORD_HEAD_MAX
+        let segment = usize::try_from(self.segment_pool.segment_bytes()).unwrap_or(usize::MAX);
+        segment.min(WRITE_BYTES_MAX) - HEADER_BYTES - RECORD_HEAD_BYTES_MAX
     }
 
     /// Returns the size of a new segment in bytes.
     pub fn segment_bytes(&self) -> u64 {
-        self.pool.segment_bytes()
+        self.segment_pool.segment_bytes()
     }
 
     /// Buffers a log write that restates the hard state even without a record. Used for a clean
@@ -188,50 +188,50 @@ impl<D: Disk> Log<D> {
     /// [`Self::is_idle`] becomes true again.
     pub fn checkpoint(&mut self, hard: HardState) {
         if self.error.is_none() {
-            self.gather.restate(&mut self.disk, RecordSeq(0), hard);
-            self.hurried = true;
+            self.gather.restate_hard_state(&mut self.disk, RecordSeq(0), hard);
+            self.skips_linger = true;
         }
     }
 
     /// Returns whether buffered records wait for more records before they are written.
-    pub fn lingers(&self) -> bool {
-        !self.hurried && (1..self.linger_bytes).contains(&self.gather.bytes())
+    pub fn is_lingering(&self) -> bool {
+        !self.skips_linger && (1..self.linger_bytes).contains(&self.gather.bytes())
     }
 
     /// Lets buffered records be written without waiting for more.
     pub fn write_soon(&mut self) {
-        self.hurried = true;
+        self.skips_linger = true;
     }
 
     /// Starts log writes while records are buffered and fewer than `depth` are in flight.
-    pub fn submit(&mut self) {
-        if self.lingers() {
+    pub fn start_writes(&mut self) {
+        if self.is_lingering() {
             return;
         }
-        while self.error.is_none() && self.writer.in_flight() < self.depth {
-            let Some(length) = self.gather.next_length() else {
-                self.hurried = false;
+        while self.error.is_none() && self.writer.in_flight() < self.writes_in_flight_max {
+            let Some(length) = self.gather.next_write_bytes() else {
+                self.skips_linger = false;
                 return;
             };
-            if !self.writer.has_room(length) && !self.next_segment(length) {
-                self.pool.hurry_creation(&mut self.disk);
+            if !self.writer.has_room(length) && !self.switch_segment(length) {
+                self.segment_pool.hurry_creation(&mut self.disk);
                 return;
             }
             let Some(gathered) = self.gather.take_write() else {
                 return;
             };
             self.writer.write(&mut self.disk, gathered, &mut self.holdings);
-            self.pool.keep_ahead(self.writer.used_bytes(), &mut self.disk);
+            self.segment_pool.pace_creation(self.writer.used_bytes(), &mut self.disk);
         }
     }
 
     /// Switches to a new segment. Returns false if none is ready.
-    fn next_segment(&mut self, length: usize) -> bool {
-        match self.pool.take_segment(length, &mut self.disk) {
+    fn switch_segment(&mut self, length: usize) -> bool {
+        match self.segment_pool.take_segment(length, &mut self.disk) {
             Ok(Some(spare)) => {
                 self.writer.begin_segment(spare);
                 self.holdings.add_segment(spare);
-                self.pool.maintain_spares(&mut self.disk);
+                self.segment_pool.maintain_spares(&mut self.disk);
                 true
             }
             Ok(None) => false,
@@ -248,47 +248,47 @@ impl<D: Disk> Log<D> {
     pub fn poll(&mut self) -> Result<RecordSeq, LogError> {
         while let Some(completed) = self.disk.poll() {
             match completed {
-                other if !is_ours(&other) => self.other_completions.push_back(other),
+                other if !is_log_completion(&other) => self.other_completions.push_back(other),
                 Completed::Written { token, output, result, .. } => {
-                    self.written(token, output, result)
+                    self.on_written(token, output, result)
                 }
-                Completed::Read { token: scrub::TOKEN, buffer, result, .. } => {
+                Completed::Read { token: scrub::SCRUB_TOKEN, buffer, result, .. } => {
                     self.scrub.on_read(buffer, result, &self.holdings, &self.index);
                 }
                 Completed::Read { token, buffer, result, .. } => {
                     self.reads.on_read(token, buffer, result, &mut self.disk, &mut self.index);
                 }
                 Completed::Prepared { file, result } => {
-                    self.pool.prepared(Segment(file.number), result);
+                    self.segment_pool.on_prepared(Segment(file.number), result);
                 }
                 Completed::Retired { file, result } => {
-                    self.pool.retired(Segment(file.number), result);
+                    self.segment_pool.retired(Segment(file.number), result);
                 }
-                Completed::SmallFileReplaced { result, .. } => self.rebased_to(result),
+                Completed::SmallFileReplaced { result, .. } => self.on_rebase_done(result),
                 // The log starts no such operations.
                 Completed::Flushed { .. } | Completed::SmallFileRead { .. } => {}
             }
         }
         self.pump_base();
         if self.error.is_none() {
-            self.pool.maintain_spares(&mut self.disk);
+            self.segment_pool.maintain_spares(&mut self.disk);
         }
-        self.submit();
-        self.reads.pump(&mut self.disk, &self.index);
+        self.start_writes();
+        self.reads.start_queued(&mut self.disk, &self.index);
         match &self.error {
             None => Ok(self.writer.persisted_to()),
             Some(error) => Err(error.clone()),
         }
     }
 
-    fn written(&mut self, seq: u64, output: Output, result: Result<(), DiskError>) {
+    fn on_written(&mut self, seq: u64, output: Output, result: Result<(), DiskError>) {
         if let Some(buffer) = output.into_buffer() {
-            self.gather.reuse(&mut self.disk, buffer);
+            self.gather.reuse_buffer(&mut self.disk, buffer);
         }
         match result {
             // Records that complete after a failure are never released.
             Ok(()) if self.error.is_none() => {
-                self.writer.written(seq, &mut self.index, &mut self.holdings);
+                self.writer.on_written(seq, &mut self.index, &mut self.holdings);
             }
             Ok(()) => {}
             Err(error) => self.fail(error),
@@ -311,32 +311,32 @@ impl<D: Disk> Log<D> {
             return;
         }
         let complete_to = self.writer.complete_to();
-        let begun = self.rebase.pump(&mut self.disk, &self.holdings, complete_to);
+        let begun = self.rebase.start_pending(&mut self.disk, &self.holdings, complete_to);
         if let Some(file) = begun.filter(|_| planted(Mutant::BaseAfterOverwrite)) {
-            self.pool.free(self.holdings.trim(file.anchor));
+            self.segment_pool.add_trimmed(self.holdings.trim(file.anchor));
         }
     }
 
-    fn rebased_to(&mut self, result: Result<(), DiskError>) {
-        if let Some(file) = self.rebase.kept(result) {
+    fn on_rebase_done(&mut self, result: Result<(), DiskError>) {
+        if let Some(file) = self.rebase.on_replaced(result) {
             self.index.trim(file.base.start);
-            self.pool.free(self.holdings.trim(file.anchor));
+            self.segment_pool.add_trimmed(self.holdings.trim(file.anchor));
         }
     }
 
     /// Returns the start slot of a base that has become durable since the last call.
-    pub fn rebased(&mut self) -> Option<Slot> {
-        self.rebase.news()
+    pub fn take_rebased(&mut self) -> Option<Slot> {
+        self.rebase.take_new_start()
     }
 
     /// Returns how many bytes of segments a [`Self::rebase`] to `start` would free now.
-    pub fn freed_by(&self, start: Slot) -> u64 {
-        self.holdings.freed_by(start)
+    pub fn bytes_freed_by(&self, start: Slot) -> u64 {
+        self.holdings.bytes_freed_by(start)
     }
 
     /// Returns approximately how many bytes of log writes precede those with `slot`.
     pub fn bytes_before(&self, slot: Slot) -> u64 {
-        match self.index.place_of(slot) {
+        match self.index.first_place_from(slot) {
             Some(place) => self.holdings.bytes_before(place),
             None => self.holdings.written_bytes(),
         }
@@ -356,8 +356,8 @@ impl<D: Disk> Log<D> {
 
     /// Returns the number and size of each log write that has begun and is not known to be on
     /// stable storage.
-    pub fn writes(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.writer.writes()
+    pub fn writes_in_flight(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.writer.writes_in_flight()
     }
 
     /// Permanently stops releasing records. For a caller that knows more than the disk reports,
@@ -367,7 +367,7 @@ impl<D: Disk> Log<D> {
     }
 
     /// Requests the values of the slots in `range`. Fails for slots below [`Self::start`]. Reads
-    /// about `bytes_max` bytes, at least one value. [`Self::next_read`] returns the result after a
+    /// about `bytes_max` bytes, at least one value. [`Self::next_read_done`] returns the result after a
     /// later [`Self::poll`].
     pub fn start_read(
         &mut self,
@@ -375,12 +375,12 @@ impl<D: Disk> Log<D> {
         range: SlotRange,
         bytes_max: usize,
     ) -> Result<(), LogError> {
-        self.reads.start_job(token, range, bytes_max, &self.index)?;
-        self.reads.pump(&mut self.disk, &self.index);
+        self.reads.queue_read(token, range, bytes_max, &self.index)?;
+        self.reads.start_queued(&mut self.disk, &self.index);
         Ok(())
     }
 
-    pub fn next_read(&mut self) -> Option<ReadDone> {
+    pub fn next_read_done(&mut self) -> Option<ReadDone> {
         self.reads.next_done()
     }
 
@@ -394,14 +394,14 @@ impl<D: Disk> Log<D> {
         self.scrub.end_pass();
     }
 
-    /// Reads the next piece, unless one is being read. [`Self::next_scrubbed`] returns the
+    /// Reads the next piece, unless one is being read. [`Self::next_scrubbed_piece`] returns the
     /// result after a later [`Self::poll`]. Returns `false` if everything was read.
     pub fn scrub(&mut self) -> bool {
         self.scrub.start_read(&self.holdings, &mut self.disk)
     }
 
     /// Returns the result of the last read of a scrub, once.
-    pub fn next_scrubbed(&mut self) -> Option<ScrubbedPiece> {
+    pub fn next_scrubbed_piece(&mut self) -> Option<ScrubbedPiece> {
         self.scrub.next_piece()
     }
 
@@ -427,40 +427,40 @@ impl<D: Disk> Log<D> {
 
     /// Describes the lack of space or descriptors for which creating or opening the next segment
     /// failed, if any. This is not an error: the log continues once they are available.
-    pub fn busy_reason(&self) -> Option<String> {
-        let failure = self.pool.failure()?;
-        let what = match failure.lack {
-            Some(Lack::Descriptors) => "no descriptor for",
-            Some(Lack::Space) | None => "no room for",
+    pub fn shortage_reason(&self) -> Option<String> {
+        let failure = self.segment_pool.failure()?;
+        let what = match failure.exhausted {
+            Some(ExhaustedResource::Descriptors) => "no descriptor for",
+            Some(ExhaustedResource::Space) | None => "no room for",
         };
         Some(format!("{what} the next segment: {failure}"))
     }
 
     /// Returns the disk's error if buffered records cannot be written: the current segment is full,
     /// there is no other one, and no write in flight could change that.
-    pub fn obstacle(&self) -> Option<&DiskError> {
-        let length = self.gather.next_length()?;
+    pub fn write_obstacle(&self) -> Option<&DiskError> {
+        let length = self.gather.next_write_bytes()?;
         let waits = self.writer.in_flight() == 0 && !self.writer.has_room(length);
-        self.pool.failure().filter(|_| waits)
+        self.segment_pool.failure().filter(|_| waits)
     }
 
     /// Returns whether the log lacks space or descriptors. Because it has no clock, it retries
     /// after a number of [`Self::poll`] calls.
-    pub fn is_short(&self) -> bool {
+    pub fn is_short_of_resources(&self) -> bool {
         let rebase = self.rebase.failure().is_some();
-        rebase || self.pool.failure().is_some() || self.reads.is_short()
+        rebase || self.segment_pool.failure().is_some() || self.reads.is_short()
     }
 
     /// Ends the backoff, so that the next [`Self::poll`] retries.
-    pub fn try_again(&mut self) {
-        self.pool.try_again();
+    pub fn retry_now(&mut self) {
+        self.segment_pool.retry_now();
         self.reads.try_again();
-        self.rebase.try_again();
+        self.rebase.retry_now();
     }
 
     /// Returns the error of the last attempt to create a segment, until one can be created again.
     pub fn segment_failure(&self) -> Option<&DiskError> {
-        self.pool.failure()
+        self.segment_pool.failure()
     }
 
     /// Returns the total size of the segments still needed, without spares and trimmed segments, in
@@ -471,31 +471,31 @@ impl<D: Disk> Log<D> {
 
     /// Returns the total size of all segments on disk, spares included, in bytes.
     pub fn size_bytes(&self) -> u64 {
-        self.pool.bytes()
+        self.segment_pool.bytes()
     }
 
     pub fn spare_bytes(&self) -> u64 {
-        self.pool.spare_bytes()
+        self.segment_pool.spare_bytes()
     }
 
     pub fn segments(&self) -> usize {
-        self.pool.files()
+        self.segment_pool.files()
     }
 
     /// Returns the place of the next log write, or `None` if no segment is in use.
-    pub fn position(&self) -> Option<Place> {
-        self.writer.position()
+    pub fn next_write_place(&self) -> Option<Place> {
+        self.writer.next_write_place()
     }
 
     /// Returns the number of the last log write that is intact and on stable storage, and that the
     /// next process is sure to find. All earlier log writes are intact too, except where damage is
     /// known.
-    pub fn whole_to(&self) -> u64 {
+    pub fn intact_to(&self) -> u64 {
         let complete_to = self.writer.complete_to();
-        match complete_to > self.opened_to.0 {
+        match complete_to > self.seqs_at_open.0 {
             true => complete_to,
-            // Numbers up to `opened_to.0` include log writes that are missing at the end.
-            false => self.opened_to.1,
+            // Numbers up to `seqs_at_open.0` include log writes that are missing at the end.
+            false => self.seqs_at_open.1,
         }
     }
 
@@ -515,7 +515,7 @@ impl<D: Disk> Log<D> {
 
     /// Returns the disk's counters for the log. There is one write and one flush per log write.
     pub fn counters(&self) -> DiskCounters {
-        self.disk.counters().log_only()
+        self.disk.counters().without_other_families()
     }
 
     pub fn disk(&self) -> &D {
@@ -523,7 +523,7 @@ impl<D: Disk> Log<D> {
     }
 
     /// Returns the disk, for operations on files of other families, and on small files other than
-    /// `base`. [`Self::next_other`] returns their completions. The log itself has up to
+    /// `base`. [`Self::next_other_completion`] returns their completions. The log itself has up to
     /// [`crate::OPERATIONS_MAX`] of the disk's operations in flight.
     pub fn disk_mut(&mut self) -> &mut D {
         &mut self.disk
@@ -531,7 +531,7 @@ impl<D: Disk> Log<D> {
 
     /// Returns the next completion of an operation that the log did not start, in order.
     /// [`Self::poll`] collects these, even if it reports that the log has failed.
-    pub fn next_other(&mut self) -> Option<Completed> {
+    pub fn next_other_completion(&mut self) -> Option<Completed> {
         self.other_completions.pop_front()
     }
 

@@ -9,7 +9,7 @@ use quorate_core::{
     value::{BatchName, StreamName, Value},
 };
 
-use crate::{Body, Log, LogOptions, Recovery};
+use crate::{Log, LogOptions, Recovery, ValueBytes};
 
 pub(crate) fn options() -> LogOptions {
     LogOptions {
@@ -20,7 +20,7 @@ pub(crate) fn options() -> LogOptions {
 }
 
 pub(crate) fn open(disk: &MemoryDisk) -> (Log<MemoryDisk>, Recovery) {
-    Log::open(disk.attach(), options()).unwrap()
+    Log::open(disk.reopen_after_crash(), options()).unwrap()
 }
 
 pub(crate) fn ballot(round: u32) -> Ballot {
@@ -41,14 +41,14 @@ pub(crate) fn value(slot: u64, length: usize) -> (Value, Vec<u8>) {
 }
 
 /// Returns the same batch as it is read back.
-pub(crate) fn stored(slot: u64, length: usize) -> (Value, Body) {
+pub(crate) fn stored(slot: u64, length: usize) -> (Value, ValueBytes) {
     let (value, bytes) = value(slot, length);
-    (value, Body::Bytes(bytes))
+    (value, ValueBytes::Bytes(bytes))
 }
 
 pub(crate) fn hard(decided_to: u64, voted_to: u64) -> HardState {
     let (decided_to, voted_to) = (Slot(decided_to), Slot(voted_to));
-    HardState { spoken: ballot(1), promised: ballot(1), decided_to, voted_to }
+    HardState { last_used_ballot: ballot(1), promised: ballot(1), decided_to, voted_to }
 }
 
 /// Appends a vote for `slot` as record `slot`.
@@ -61,7 +61,7 @@ pub(crate) fn vote(log: &mut Log<MemoryDisk>, slot: u64, length: usize, decided_
 
 pub(crate) fn settle(log: &mut Log<MemoryDisk>) {
     while !log.is_idle() {
-        log.submit();
+        log.start_writes();
         log.poll().unwrap();
     }
 }
@@ -70,7 +70,7 @@ pub(crate) fn read_all(log: &mut Log<MemoryDisk>, from: u64, to: u64) -> crate::
     log.start_read(1, SlotRange::new(Slot(from), Slot(to)), usize::MAX).unwrap();
     loop {
         log.poll().unwrap();
-        if let Some(done) = log.next_read() {
+        if let Some(done) = log.next_read_done() {
             return done.result.unwrap();
         }
     }
@@ -80,8 +80,8 @@ pub(crate) fn read_all(log: &mut Log<MemoryDisk>, from: u64, to: u64) -> crate::
 fn appended_records_are_recovered_after_a_restart() {
     let disk = MemoryDisk::new();
     let (mut log, recovery) = open(&disk);
-    assert_eq!((recovery.records, recovery.next_seq, recovery.incarnation), (0, 1, None));
-    assert_eq!(recovery.hard.decided_to, Slot::FIRST);
+    assert_eq!((recovery.record_count, recovery.next_seq, recovery.incarnation), (0, 1, None));
+    assert_eq!(recovery.hard_state.decided_to, Slot::FIRST);
     for slot in 1..=100 {
         vote(&mut log, slot, 100 + usize::try_from(slot).unwrap() * 13, slot / 2 + 1);
         if slot % 3 == 0 {
@@ -96,8 +96,8 @@ fn appended_records_are_recovered_after_a_restart() {
 
     disk.crash(1);
     let (mut log, recovery) = open(&disk);
-    assert_eq!((recovery.records, recovery.torn_tail_bytes), (100, 0));
-    assert_eq!(recovery.hard, hard(51, 101));
+    assert_eq!((recovery.record_count, recovery.torn_tail_bytes), (100, 0));
+    assert_eq!(recovery.hard_state, hard(51, 101));
     assert_eq!(recovery.damage, None);
     let slots: Vec<_> = recovery.votes.iter().map(|vote| vote.range.from.0).collect();
     assert_eq!(slots, (51..=100).collect::<Vec<_>>());
@@ -118,15 +118,15 @@ fn appended_records_are_recovered_after_a_restart() {
 fn votes_for_batches_are_buffered_until_needed() {
     let lingering = LogOptions { linger_bytes: 4 << 10, ..options() };
     let disk = MemoryDisk::new();
-    let (mut log, _) = Log::open(disk.attach(), lingering).unwrap();
+    let (mut log, _) = Log::open(disk.reopen_after_crash(), lingering).unwrap();
     let polled = |log: &mut Log<MemoryDisk>| {
-        log.submit();
+        log.start_writes();
         log.poll().unwrap();
         log.poll().unwrap()
     };
-    assert!(!log.lingers(), "nothing has gathered");
+    assert!(!log.is_lingering(), "nothing has gathered");
     vote(&mut log, 1, 100, 1);
-    assert!(log.lingers());
+    assert!(log.is_lingering());
     assert_eq!(polled(&mut log), RecordSeq(0));
     assert_eq!(log.counters().writes, 0);
     log.write_soon();
@@ -134,7 +134,7 @@ fn votes_for_batches_are_buffered_until_needed() {
     vote(&mut log, 2, 100, 1);
     assert_eq!(polled(&mut log), RecordSeq(1), "one hurry, one write");
     vote(&mut log, 3, 4000, 1);
-    assert!(!log.lingers(), "enough");
+    assert!(!log.is_lingering(), "enough");
     assert_eq!(polled(&mut log), RecordSeq(3));
     vote(&mut log, 4, 100, 1);
     let promise = Record::Promise { ballot: ballot(2) };
@@ -156,19 +156,19 @@ fn votes_for_batches_are_buffered_until_needed() {
 fn spare_segments_are_created_up_to_their_number_and_reused() {
     let disk = MemoryDisk::new();
     let options = LogOptions { spare_segments: 3, ..options() };
-    let open = || Log::open(disk.attach(), options).unwrap().0;
+    let open = || Log::open(disk.reopen_after_crash(), options).unwrap().0;
     // Spares are created one at a time.
     let fill = |log: &mut Log<MemoryDisk>| (0..9).for_each(|_| assert!(log.poll().is_ok()));
     let mut log = open();
     fill(&mut log);
     assert_eq!(log.spare_bytes(), 3 * options.segment_bytes);
-    disk.set_manual(true);
+    disk.set_manual_completion(true);
     vote(&mut log, 1, 100, 1);
-    log.submit();
+    log.start_writes();
     // One spare is in use now, and another is being created.
     assert_eq!(log.spare_bytes(), 2 * options.segment_bytes);
     assert_eq!((disk.paced_bytes(), log.counters().segment_waits), (0, 0));
-    disk.set_manual(false);
+    disk.set_manual_completion(false);
     disk.complete_all();
     fill(&mut log);
     assert_eq!(log.spare_bytes(), 3 * options.segment_bytes);
@@ -182,11 +182,11 @@ fn spare_segments_are_created_up_to_their_number_and_reused() {
     let small = MemoryDisk::new();
     small.set_capacity(Some(6 * options.segment_bytes));
     let many = LogOptions { spare_segments: 9, ..options };
-    let (mut log, _) = Log::open(small.attach(), many).unwrap();
+    let (mut log, _) = Log::open(small.reopen_after_crash(), many).unwrap();
     fill(&mut log);
     assert_eq!(log.spare_bytes(), 3 * options.segment_bytes);
     let none = LogOptions { spare_segments: 0, ..options };
-    assert!(Log::open(disk.attach(), none).is_err());
+    assert!(Log::open(disk.reopen_after_crash(), none).is_err());
 }
 
 /// Segments are created during commits, just ahead of the current one, so that no write waits for
@@ -194,12 +194,12 @@ fn spare_segments_are_created_up_to_their_number_and_reused() {
 #[test]
 fn next_segment_is_created_ahead_of_the_current_one() {
     let disk = MemoryDisk::new();
-    disk.set_manual(true);
+    disk.set_manual_completion(true);
     let (mut log, _) = open(&disk);
     assert_eq!(log.counters().segment_waits, 0, "no write waits yet");
     for slot in 1..4 {
         vote(&mut log, slot, 100, 1);
-        log.submit();
+        log.start_writes();
         let waits = log.counters().segment_waits;
         assert_eq!(waits, 1, "there is no segment at all; said once");
     }
@@ -210,12 +210,12 @@ fn next_segment_is_created_ahead_of_the_current_one() {
     let preparing = disk.pending().into_iter().find(is_prepare).unwrap();
     let write_on = |log: &mut Log<MemoryDisk>, slot: u64| {
         vote(log, slot, 3000, 1);
-        log.submit();
+        log.start_writes();
         let writes = disk.pending();
         let writes = writes.iter().filter(|pending| pending.id != preparing.id);
         writes.for_each(|write| assert!(disk.complete(write.id)));
         log.poll().unwrap();
-        log.position().unwrap().offset
+        log.next_write_place().unwrap().offset
     };
     for slot in 4.. {
         let used = write_on(&mut log, slot);
@@ -227,7 +227,7 @@ fn next_segment_is_created_ahead_of_the_current_one() {
     assert_eq!(log.counters().segment_waits, 1, "full is not waited for");
     write_on(&mut log, 99);
     assert_eq!(log.counters().segment_waits, 2, "this one has no room");
-    disk.set_manual(false);
+    disk.set_manual_completion(false);
     settle(&mut log);
     log.poll().unwrap();
     assert_eq!(log.counters().segment_waits, 2, "the third has time again");
@@ -245,7 +245,7 @@ fn opening_reports_progress_up_to_100_percent() {
     drop(log);
     let mut told = Vec::new();
     let mut tell = |reading: crate::ReadProgress| told.push(reading);
-    let opened = Log::open_with_progress(disk.attach(), options(), &mut tell);
+    let opened = Log::open_with_progress(disk.reopen_after_crash(), options(), &mut tell);
     let (log, _) = opened.unwrap();
     assert!(told.is_sorted_by_key(|reading| reading.read));
     let last = told.last().unwrap();
@@ -280,7 +280,7 @@ fn places_of_bytes_are_recovered_and_read() {
         .map(|(seq, (from, to, places))| (slots(from, to), content(seq), places.to_vec()))
         .collect();
     assert_eq!(recovery.placed_values, expected);
-    let places = |bytes: &[u8]| Body::Places(bytes.to_vec());
+    let places = |bytes: &[u8]| ValueBytes::Places(bytes.to_vec());
     assert_eq!(
         read_all(&mut log, 10, 60),
         [(slots(10, 20), content(1), places(b"here")), (slots(20, 60), content(3), places(b"")),]

@@ -18,12 +18,12 @@ use quorate_core::{
 
 use crate::{
     place::{Place, Segment},
-    record::{Malformed, Reader, put_ballot},
+    record::{FieldReader, Malformed, put_ballot},
 };
 
 pub const MAGIC: [u8; 8] = *b"qrtebtch";
 pub const VERSION: u16 = 1;
-pub const HEADER: usize = 160;
+pub const HEADER_BYTES: usize = 160;
 /// Maximum size of a log write including padding, in bytes. A value of the maximum size fits with
 /// its record.
 pub const WRITE_BYTES_MAX: usize = 16 << 20;
@@ -31,10 +31,10 @@ pub const WRITE_BYTES_MAX: usize = 16 << 20;
 /// Upper bound of numbers in a valid log. Sums of lower numbers do not overflow.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
-const CHECKSUM_AT: usize = HEADER - 4;
+const CHECKSUM_AT: usize = HEADER_BYTES - 4;
 const MASK_AT: usize = 10;
 const SEGMENT_AT: usize = 40;
-const _: () = assert!(HEADER <= SECTOR, "a torn write must not mix two headers");
+const _: () = assert!(HEADER_BYTES <= SECTOR, "a torn write must not mix two headers");
 
 /// Cluster and node that own a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,16 +65,16 @@ pub struct Header {
     /// Number up to which all log writes were complete when this one was submitted.
     pub complete_to: u64,
     /// Checksum of the preceding log write.
-    pub previous: u32,
-    pub records: u32,
+    pub previous_checksum: u32,
+    pub record_count: u32,
     /// Length of the log write including padding, in bytes.
-    pub length: u32,
+    pub length_bytes: u32,
     /// Total length of the records, in bytes.
-    pub body: u32,
+    pub body_bytes: u32,
     /// CRC-32C of everything after the header, as stored on disk.
     pub body_checksum: u32,
     /// Hard state after the last record.
-    pub hard: HardState,
+    pub hard_state: HardState,
     /// CRC-32C of the header. Covers the whole log write, because the header contains the checksum
     /// of the rest.
     pub checksum: u32,
@@ -91,14 +91,14 @@ pub enum HeaderFault {
 
 impl Header {
     pub fn decode(block: &[u8]) -> Result<Self, HeaderFault> {
-        let Some(bytes) = block.get(..HEADER) else {
+        let Some(bytes) = block.get(..HEADER_BYTES) else {
             return Err(HeaderFault::Absent);
         };
         if bytes[..8] != MAGIC {
             return Err(HeaderFault::Absent);
         }
         let (covered, _) = bytes.split_at(CHECKSUM_AT);
-        let mut fields = Reader::new(bytes);
+        let mut fields = FieldReader::new(bytes);
         let (version, header) = read(&mut fields).map_err(|_| HeaderFault::Corrupt)?;
         if crc32c::crc32c(covered) != header.checksum {
             return Err(HeaderFault::Corrupt);
@@ -107,10 +107,10 @@ impl Header {
         if version != VERSION {
             return Err(HeaderFault::Newer(version));
         }
-        let length = header.length as usize;
+        let length = header.length_bytes as usize;
         let sound = length.is_multiple_of(BLOCK)
             && (BLOCK..=WRITE_BYTES_MAX).contains(&length)
-            && header.body as usize <= length - HEADER
+            && header.body_bytes as usize <= length - HEADER_BYTES
             && header.seq > header.complete_to
             && header.seq < NUMBER_MAX
             && header.first_seq <= header.seq;
@@ -120,7 +120,7 @@ impl Header {
     /// Returns the segment named by a valid header at the start of a block, of any format version,
     /// because later formats keep the segment number at the same place.
     pub fn segment_of(block: &[u8]) -> Option<Segment> {
-        let (covered, sum) = block.get(..HEADER)?.split_last_chunk::<4>()?;
+        let (covered, sum) = block.get(..HEADER_BYTES)?.split_last_chunk::<4>()?;
         let sound =
             covered.starts_with(&MAGIC) && crc32c::crc32c(covered) == u32::from_le_bytes(*sum);
         let number = covered.get(SEGMENT_AT..)?.first_chunk()?;
@@ -128,11 +128,11 @@ impl Header {
     }
 
     fn encode(&self, mask: u16) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEADER);
+        let mut out = Vec::with_capacity(HEADER_BYTES);
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&mask.to_le_bytes());
-        out.extend_from_slice(&self.records.to_le_bytes());
+        out.extend_from_slice(&self.record_count.to_le_bytes());
         out.extend_from_slice(&self.owner.cluster.to_le_bytes());
         out.extend_from_slice(&self.owner.node.0.to_le_bytes());
         out.extend_from_slice(&self.incarnation.0.to_le_bytes());
@@ -142,14 +142,15 @@ impl Header {
             self.first_seq,
             self.seq,
             self.complete_to,
-            self.hard.decided_to.0,
-            self.hard.voted_to.0,
+            self.hard_state.decided_to.0,
+            self.hard_state.voted_to.0,
         ] {
             out.extend_from_slice(&word.to_le_bytes());
         }
-        put_ballot(&mut out, self.hard.spoken);
-        put_ballot(&mut out, self.hard.promised);
-        for word in [self.previous, self.length, self.body, self.body_checksum] {
+        put_ballot(&mut out, self.hard_state.last_used_ballot);
+        put_ballot(&mut out, self.hard_state.promised);
+        for word in [self.previous_checksum, self.length_bytes, self.body_bytes, self.body_checksum]
+        {
             out.extend_from_slice(&word.to_le_bytes());
         }
         out.resize(CHECKSUM_AT, 0);
@@ -157,11 +158,11 @@ impl Header {
     }
 
     pub fn body_of<'a>(&self, blocks: &'a [u8]) -> &'a [u8] {
-        &blocks[HEADER..HEADER + self.body as usize]
+        &blocks[HEADER_BYTES..HEADER_BYTES + self.body_bytes as usize]
     }
 }
 
-fn read(fields: &mut Reader<'_>) -> Result<(u16, Header), Malformed> {
+fn read(fields: &mut FieldReader<'_>) -> Result<(u16, Header), Malformed> {
     fields.take_bytes(8)?;
     let version = fields.u16()?;
     fields.u16()?; // the mask, for `open`
@@ -176,7 +177,7 @@ fn read(fields: &mut Reader<'_>) -> Result<(u16, Header), Malformed> {
     let (body, body_checksum) = (fields.u32()?, fields.u32()?);
     fields.take_bytes(CHECKSUM_AT - 136)?;
     let checksum = fields.u32()?;
-    let hard = HardState { spoken, promised, decided_to, voted_to };
+    let hard = HardState { last_used_ballot: spoken, promised, decided_to, voted_to };
     let header = Header {
         owner,
         incarnation,
@@ -184,12 +185,12 @@ fn read(fields: &mut Reader<'_>) -> Result<(u16, Header), Malformed> {
         first_seq,
         seq,
         complete_to,
-        previous,
-        records,
-        length,
-        body,
+        previous_checksum: previous,
+        record_count: records,
+        length_bytes: length,
+        body_bytes: body,
         body_checksum,
-        hard,
+        hard_state: hard,
         checksum,
     };
     Ok((version, header))
@@ -200,22 +201,22 @@ fn read(fields: &mut Reader<'_>) -> Result<(u16, Header), Malformed> {
 pub fn seal(mut header: Header, blocks: &mut [u8]) -> Header {
     let mask = mask_for(blocks);
     apply_mask(mask, blocks);
-    header.length = u32::try_from(blocks.len()).expect("bounded by WRITE_BYTES_MAX");
-    header.body_checksum = crc32c::crc32c(&blocks[HEADER..]);
+    header.length_bytes = u32::try_from(blocks.len()).expect("bounded by WRITE_BYTES_MAX");
+    header.body_checksum = crc32c::crc32c(&blocks[HEADER_BYTES..]);
     let mut bytes = header.encode(mask);
     header.checksum = crc32c::crc32c(&bytes);
     bytes.extend_from_slice(&header.checksum.to_le_bytes());
-    blocks[..HEADER].copy_from_slice(&bytes);
+    blocks[..HEADER_BYTES].copy_from_slice(&bytes);
     header
 }
 
 /// Verifies a log write against its header and unmasks its records in place. Returns whether
 /// unmasking changed any bytes.
 pub fn open(header: &Header, blocks: &mut [u8]) -> Result<bool, Malformed> {
-    if blocks.len() != header.length as usize {
+    if blocks.len() != header.length_bytes as usize {
         return Err(Malformed("batch is cut short"));
     }
-    if crc32c::crc32c(&blocks[HEADER..]) != header.body_checksum {
+    if crc32c::crc32c(&blocks[HEADER_BYTES..]) != header.body_checksum {
         return Err(Malformed("checksum of the body does not match"));
     }
     let mask = u16::from_le_bytes([blocks[MASK_AT], blocks[MASK_AT + 1]]);
@@ -229,13 +230,13 @@ pub fn open(header: &Header, blocks: &mut [u8]) -> Result<bool, Malformed> {
 fn mask_for(blocks: &[u8]) -> u16 {
     let heads = || blocks.chunks_exact(BLOCK).skip(1).map(|block| &block[..8]);
     let free = |mask: &u16| {
-        let word = u64::from_le_bytes(MAGIC) ^ spread(*mask);
+        let word = u64::from_le_bytes(MAGIC) ^ repeat_mask(*mask);
         !heads().any(|head| head == word.to_le_bytes())
     };
     (0..=u16::MAX).find(free).expect("a log write has fewer blocks than there are masks")
 }
 
-fn spread(mask: u16) -> u64 {
+fn repeat_mask(mask: u16) -> u64 {
     u64::from(mask) * 0x0001_0001_0001_0001
 }
 
@@ -244,7 +245,7 @@ fn apply_mask(mask: u16, blocks: &mut [u8]) {
         return;
     }
     for block in blocks.chunks_exact_mut(BLOCK).skip(1) {
-        for (byte, flip) in block.iter_mut().zip(spread(mask).to_le_bytes()) {
+        for (byte, flip) in block.iter_mut().zip(repeat_mask(mask).to_le_bytes()) {
             *byte ^= flip;
         }
     }
@@ -262,12 +263,16 @@ mod tests {
             first_seq: 4,
             seq: 6,
             complete_to: 5,
-            previous: 9,
-            records: 0,
-            length: 0,
-            body: 0,
+            previous_checksum: 9,
+            record_count: 0,
+            length_bytes: 0,
+            body_bytes: 0,
             body_checksum: 0,
-            hard: HardState { decided_to: Slot(5), voted_to: Slot(8), ..HardState::default() },
+            hard_state: HardState {
+                decided_to: Slot(5),
+                voted_to: Slot(8),
+                ..HardState::default()
+            },
             checksum: 0,
         }
     }
@@ -278,7 +283,7 @@ mod tests {
         let written = seal(header(), &mut blocks);
         assert_eq!(Header::decode(&blocks), Ok(written));
         assert_eq!(open(&written, &mut blocks), Ok(false));
-        assert_eq!(written.length as usize, 2 * BLOCK);
+        assert_eq!(written.length_bytes as usize, 2 * BLOCK);
     }
 
     #[test]
@@ -302,7 +307,7 @@ mod tests {
         let mut blocks = vec![0; 5 * BLOCK];
         blocks[BLOCK..2 * BLOCK].copy_from_slice(&forged);
         blocks[2 * BLOCK..3 * BLOCK].copy_from_slice(&forged);
-        for (byte, flip) in blocks[2 * BLOCK..].iter_mut().zip(spread(1).to_le_bytes()) {
+        for (byte, flip) in blocks[2 * BLOCK..].iter_mut().zip(repeat_mask(1).to_le_bytes()) {
             *byte ^= flip; // and one that would become a header under the first mask
         }
         let plain = blocks.clone();
@@ -311,7 +316,7 @@ mod tests {
             assert_eq!(Header::decode(block), Err(HeaderFault::Absent));
         }
         assert_eq!(open(&written, &mut blocks), Ok(true));
-        assert_eq!(blocks[HEADER..], plain[HEADER..]);
+        assert_eq!(blocks[HEADER_BYTES..], plain[HEADER_BYTES..]);
     }
 
     #[test]
@@ -321,7 +326,7 @@ mod tests {
         blocks[8] = 2;
         assert_eq!(Header::decode(&blocks), Err(HeaderFault::Corrupt));
         let sum = crc32c::crc32c(&blocks[..CHECKSUM_AT]);
-        blocks[CHECKSUM_AT..HEADER].copy_from_slice(&sum.to_le_bytes());
+        blocks[CHECKSUM_AT..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
         assert_eq!(Header::decode(&blocks), Err(HeaderFault::Newer(2)));
         assert_eq!(Header::segment_of(&blocks), Some(Segment(3)));
         blocks[50] ^= 1;
@@ -334,10 +339,13 @@ mod tests {
         let log = include_str!("../../../../docs/spec/log.md");
         let performance = include_str!("../../../../docs/performance.md");
         for (page, text) in [
-            (log, format!("| {HEADER} | | records, then zeros |")),
+            (log, format!("| {HEADER_BYTES} | | records, then zeros |")),
             (log, format!("| {CHECKSUM_AT} | 4 | CRC-32C of bytes 0–{}:", CHECKSUM_AT - 1)),
             (log, format!("at most {} MiB |", WRITE_BYTES_MAX >> 20)),
-            (performance, format!("⌈({HEADER} + records with their batches) / {BLOCK}⌉ blocks")),
+            (
+                performance,
+                format!("⌈({HEADER_BYTES} + records with their batches) / {BLOCK}⌉ blocks"),
+            ),
         ] {
             assert!(page.contains(&text), "a page lacks: {text}");
         }

@@ -15,7 +15,7 @@ use quorate_core::{
 };
 
 use crate::{
-    Body, Log, LogError, LogOptions, Recovery,
+    Log, LogError, LogOptions, Recovery, ValueBytes,
     log_tests::{read_all, settle},
     mutant::{Mutant, with},
 };
@@ -103,7 +103,7 @@ impl ReferenceState {
         if found[..] != appended[..found.len().min(appended.len())] {
             return Err(format!("recovered {found:?}, appended {appended:?}"));
         }
-        let hard = recovery.hard;
+        let hard = recovery.hard_state;
         let promised = match count {
             0 => 0,
             count => self.history[count - 1],
@@ -128,8 +128,8 @@ impl ReferenceState {
         let expected = self.history[start as usize - 1..count].iter();
         let expected = expected.map(|round| value_of(*round));
         if !expected.eq(values.into_iter().filter_map(|(_, _, body)| match body {
-            Body::Bytes(bytes) => Some(bytes),
-            Body::Places(_) => None,
+            ValueBytes::Bytes(bytes) => Some(bytes),
+            ValueBytes::Places(_) => None,
         })) {
             return Err("other values are read than were written".to_owned());
         }
@@ -144,11 +144,11 @@ fn note(start: u64) -> Vec<u8> {
 impl Run {
     fn new(seed: u64, segment_bytes: u64) -> Self {
         let disk = MemoryDisk::new();
-        disk.set_manual(true);
+        disk.set_manual_completion(true);
         let options = LogOptions {
             segment_bytes,
             write_bytes_max: 8 << 10,
-            depth: 1 + (seed % 3) as usize,
+            writes_in_flight_max: 1 + (seed % 3) as usize,
             ..LogOptions::new(7, NodeId(1), Incarnation(0))
         };
         let dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -166,7 +166,8 @@ impl Run {
     }
 
     fn life(&mut self) -> Result<(), String> {
-        let opened = Log::open(self.disk.attach(), self.options).map_err(|e| e.to_string())?;
+        let opened =
+            Log::open(self.disk.reopen_after_crash(), self.options).map_err(|e| e.to_string())?;
         let (mut log, recovery) = opened;
         let count = self.reference.check(&recovery)?;
         // From here on the node acts on the recovered state.
@@ -199,7 +200,7 @@ impl Run {
                     self.append(log, base);
                 }
             }
-            2..=4 => log.submit(),
+            2..=4 => log.start_writes(),
             5 | 9 | 10 => {
                 let pending = self.disk.pending();
                 if !pending.is_empty() {
@@ -213,7 +214,7 @@ impl Run {
                 let released = log.poll().map_err(|error| error.to_string())?;
                 self.reference.durable_votes =
                     self.reference.durable_votes.max(base + released.0 as usize);
-                if let Some(start) = log.rebased() {
+                if let Some(start) = log.take_rebased() {
                     self.reference.durable = start.0;
                     self.event_counts.rebased += 1;
                     assert_eq!(log.start(), start);
@@ -246,16 +247,16 @@ impl Run {
     fn explore(&mut self) -> Result<(), String> {
         let pending = self.disk.pending();
         let flies = |kind| u64::from(pending.iter().any(|pending| pending.kind == kind));
-        self.event_counts.keeping += flies(PendingKind::Keep);
+        self.event_counts.keeping += flies(PendingKind::ReplaceSmallFile);
         self.event_counts.reusing += flies(PendingKind::Reuse);
         let mut fates = EveryFate::default();
         loop {
             let disk = self.disk.copy();
             disk.crash_as(&mut fates);
-            disk.set_manual(false);
+            disk.set_manual_completion(false);
             self.event_counts.crashes += 1;
             self.go_on(&disk).map_err(|why| format!("{why}; fates {fates:?}"))?;
-            if !fates.advance() {
+            if !fates.next_outcome() {
                 return Ok(());
             }
         }
@@ -264,7 +265,8 @@ impl Run {
     fn go_on(&self, disk: &MemoryDisk) -> Result<(), String> {
         let mut known = self.reference.clone();
         for life in 0..2 {
-            let opened = Log::open(disk.attach(), self.options).map_err(|e| e.to_string())?;
+            let opened =
+                Log::open(disk.reopen_after_crash(), self.options).map_err(|e| e.to_string())?;
             let (mut log, recovery) = opened;
             let count = known.check(&recovery)?;
             known.check_reads(&mut log, count)?;
@@ -298,7 +300,7 @@ impl Run {
         }
         self.life()?;
         self.disk.crash(1);
-        self.disk.set_manual(false);
+        self.disk.set_manual_completion(false);
         self.go_on(&self.disk)
     }
 }
@@ -453,7 +455,7 @@ fn names_and_the_base_are_synced_at_start() {
 fn unsynced_name_loses_the_writes_to_its_file() {
     let unsynced = |seed| {
         let run = trimmed(seed, 16 << 10);
-        run.disk.set_names_unsynced(true);
+        run.disk.skip_folder_syncs(true);
         run
     };
     let (count, first, _) = broken_of(400, &[], unsynced);

@@ -1,6 +1,6 @@
 //! Options of a log, fixed when it is opened.
 
-use crate::disk::{BLOCK, Zeros};
+use crate::disk::{BLOCK, ZeroFill};
 use quorate_core::{
     node_id::{Incarnation, NodeId},
     slot::Slot,
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Maximum number of log writes in flight ([disk-2]).
-pub const DEPTH_MAX: usize = 4;
+pub const WRITES_IN_FLIGHT_MAX: usize = 4;
 
 /// Number of bytes to buffer before a log write starts, in classes whose commits do not wait for
 /// the disk.
@@ -29,17 +29,17 @@ pub struct LogOptions {
     pub spare_segments: usize,
     /// Size at which a log write accepts no more records, in bytes: a multiple of the block size.
     pub write_bytes_max: usize,
-    /// Maximum number of log writes in flight while records are buffered: 1 to [`DEPTH_MAX`].
-    pub depth: usize,
+    /// Maximum number of log writes in flight while records are buffered: 1 to [`WRITES_IN_FLIGHT_MAX`].
+    pub writes_in_flight_max: usize,
     /// Set if the node has run before, so that an empty folder means a lost log, not a new one
     /// ([volatile-1]).
-    pub used: bool,
+    pub has_run_before: bool,
     /// Set if the incarnation was raised because votes or promises were lost, so that missing
     /// records are already accounted for.
     pub is_loss_known: bool,
     /// Slot below which a store next to the log has everything. The store takes slots only from
     /// records on stable storage, so a log that knows fewer slots has lost its end ([volatile-1]).
-    pub stored_to: Slot,
+    pub store_has_to: Slot,
     /// Number of bytes of votes for batches to buffer before a log write starts, unless
     /// [`Log::hurry`](crate::Log::hurry) is called. For classes that do not wait for the disk. 0
     /// starts log writes at once.
@@ -57,10 +57,10 @@ impl LogOptions {
             segment_bytes: 64 << 20,
             spare_segments: 1,
             write_bytes_max: 1 << 20,
-            depth: 2,
-            used: false,
+            writes_in_flight_max: 2,
+            has_run_before: false,
             is_loss_known: false,
-            stored_to: Slot(0),
+            store_has_to: Slot(0),
             linger_bytes: 0,
         }
     }
@@ -71,15 +71,15 @@ impl LogOptions {
 
     /// Returns how segments are zeroed. In a log that buffers votes, commits do not wait for the
     /// disk, so the number of bytes written matters most.
-    pub(crate) const fn zeros(&self) -> Zeros {
+    pub(crate) const fn zero_fill(&self) -> ZeroFill {
         match self.linger_bytes {
-            0 => Zeros::Written,
-            _ => Zeros::Reserved,
+            0 => ZeroFill::Written,
+            _ => ZeroFill::Reserved,
         }
     }
 
     pub(crate) fn check(&self) -> Result<(), LogError> {
-        let wrong = |what: &str| Err(LogError::Options(what.to_owned()));
+        let wrong = |what: &str| Err(LogError::InvalidOptions(what.to_owned()));
         let block = BLOCK as u64;
         if !self.segment_bytes.is_multiple_of(block) || self.segment_bytes < 4 * block {
             return wrong("segments are whole blocks of 4096 bytes, at least four");
@@ -94,7 +94,7 @@ impl LogOptions {
         if bytes as u64 > self.segment_bytes {
             return wrong("a log write must fit into a segment");
         }
-        if !(1..=DEPTH_MAX).contains(&self.depth) {
+        if !(1..=WRITES_IN_FLIGHT_MAX).contains(&self.writes_in_flight_max) {
             return wrong("one to four writes may be in flight");
         }
         Ok(())

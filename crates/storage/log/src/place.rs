@@ -23,7 +23,7 @@ impl From<Segment> for FileId {
 
 impl From<Place> for Position {
     fn from(place: Place) -> Self {
-        FileId::from(place.segment).at(place.offset)
+        FileId::from(place.segment).position_at(place.offset)
     }
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct SegmentFile {
     pub(crate) bytes: u64,
 }
 
-pub(crate) fn segments(source: &mut impl Source) -> Result<Vec<SegmentFile>, DiskError> {
+pub(crate) fn list_segments(source: &mut impl Source) -> Result<Vec<SegmentFile>, DiskError> {
     let segment =
         |info: FileInfo| SegmentFile { segment: Segment(info.file.number), bytes: info.bytes };
     let files = source.files(Family::Log)?;

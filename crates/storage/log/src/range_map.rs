@@ -60,7 +60,7 @@ impl<T: Clone> RangeMap<T> {
 
     /// Returns the end and the value of the run that ends right before `slot`, so that it can be
     /// extended.
-    pub(crate) fn ending_at(&mut self, slot: Slot) -> Option<(&mut Slot, &mut T)> {
+    pub(crate) fn ending_at_mut(&mut self, slot: Slot) -> Option<(&mut Slot, &mut T)> {
         let (_, (to, value)) = self.runs.range_mut(..slot).next_back()?;
         (*to == slot).then_some((to, value))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::disk::{BLOCK, Buffer, Disk, DiskError, Lack};
+use crate::disk::{BLOCK, Buffer, Disk, DiskError, ExhaustedResource};
 use quorate_core::{
     slot::{Slot, SlotRange},
     value::Value,
@@ -19,26 +19,26 @@ use crate::{
 };
 
 /// Maximum number of reads in flight.
-pub(crate) const ACTIVE_MAX: usize = 4;
+pub(crate) const IN_FLIGHT_MAX: usize = 4;
 const WAITING_MAX: usize = 64;
 /// Number of consecutive failures after which a place counts as lost.
-const FAILURES_MAX: u32 = 3;
+const PLACE_FAILURES_MAX: u32 = 3;
 /// Maximum number of calls before retrying a read that lacked a descriptor.
-const SKIPS_MAX: u32 = 16;
+const RETRY_SKIPS_MAX: u32 = 16;
 
 /// Ranges of slots, each with its value and the value's bytes, from their latest records.
-pub type Values = Vec<(SlotRange, Value, Body)>;
+pub type Values = Vec<(SlotRange, Value, ValueBytes)>;
 
 /// Bytes of a record's value, or where they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum ValueBytes {
     /// The bytes themselves. Empty if the value has none or they are not needed.
     Bytes(Vec<u8>),
     /// Places of the bytes, as passed to `append_placed`.
     Places(Vec<u8>),
 }
 
-impl Body {
+impl ValueBytes {
     /// Returns the bytes, or `None` if they are stored elsewhere.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
@@ -67,7 +67,7 @@ struct Job {
     values: Values,
     lost_slots: Vec<SlotRange>,
     /// Index entry being read, with all slots that it covers.
-    span: Option<(SlotRange, Span)>,
+    current_entry: Option<(SlotRange, Span)>,
 }
 
 #[derive(Debug, Default)]
@@ -76,22 +76,22 @@ pub(crate) struct Reads {
     active: BTreeMap<u64, Job>,
     finished: VecDeque<ReadDone>,
     next_id: u64,
-    spare: Option<Buffer>,
+    spare_buffer: Option<Buffer>,
     /// Place that the disk last failed to read, and the number of consecutive failures.
-    failing: Option<(Place, u32)>,
+    failing_place: Option<(Place, u32)>,
     /// Backoff after reads that lacked a descriptor.
     backoff: Backoff,
 }
 
 impl Reads {
-    pub(crate) fn start_job(
+    pub(crate) fn queue_read(
         &mut self,
         token: u64,
         range: SlotRange,
         bytes_max: usize,
         index: &Index,
     ) -> Result<(), LogError> {
-        below_start(range, index)?;
+        check_above_start(range, index)?;
         if self.waiting_jobs.len() >= WAITING_MAX {
             return Err(LogError::ReadsBusy);
         }
@@ -102,7 +102,7 @@ impl Reads {
             bytes_left: bytes_max,
             values,
             lost_slots: Vec::new(),
-            span: None,
+            current_entry: None,
         });
         Ok(())
     }
@@ -115,12 +115,12 @@ impl Reads {
         self.waiting_jobs.is_empty() && self.active.is_empty()
     }
 
-    /// Starts queued reads while fewer than `ACTIVE_MAX` are in flight. Called with every poll.
-    pub(crate) fn pump<D: Disk>(&mut self, disk: &mut D, index: &Index) {
-        if !self.backoff.may_try() {
+    /// Starts queued reads while fewer than `IN_FLIGHT_MAX` are in flight. Called with every poll.
+    pub(crate) fn start_queued<D: Disk>(&mut self, disk: &mut D, index: &Index) {
+        if !self.backoff.try_or_skip() {
             return;
         }
-        while self.active.len() < ACTIVE_MAX {
+        while self.active.len() < IN_FLIGHT_MAX {
             let Some(job) = self.waiting_jobs.pop_front() else {
                 return;
             };
@@ -130,7 +130,7 @@ impl Reads {
 
     /// Starts reading the next entry of a job, or completes the job.
     fn advance_job<D: Disk>(&mut self, mut job: Job, disk: &mut D, index: &Index) {
-        if let Err(error) = below_start(job.range, index) {
+        if let Err(error) = check_above_start(job.range, index) {
             self.finished.push_back(job.into_done(Some(error)));
             return;
         }
@@ -139,19 +139,19 @@ impl Reads {
             self.finished.push_back(job.into_done(None));
             return;
         };
-        job.span = Some((run, span));
+        job.current_entry = Some((run, span));
         let bytes = usize::try_from(span.bytes).expect("an entry is bounded");
-        let spare = self.spare.take().filter(|buffer| buffer.len() >= bytes);
+        let spare = self.spare_buffer.take().filter(|buffer| buffer.len() >= bytes);
         let buffer = spare.unwrap_or_else(|| Buffer::new(bytes));
         let id = self.next_id;
         self.next_id += 1;
         self.active.insert(id, job);
-        disk.start_read(id, span.at.into(), buffer, bytes);
+        disk.start_read(id, span.place.into(), buffer, bytes);
     }
 
     /// Returns whether a read waits because a file could not be opened.
     pub(crate) const fn is_short(&self) -> bool {
-        self.backoff.is_tried()
+        self.backoff.has_failed()
     }
 
     /// Ends the backoff, so that the next call retries reads that lacked a descriptor.
@@ -171,42 +171,43 @@ impl Reads {
         let Some(mut job) = self.active.remove(&id) else {
             return;
         };
-        let (run, span) = job.span.take().expect("set when the read was started");
-        if let Err(error) = below_start(job.range, index) {
+        let (run, span) = job.current_entry.take().expect("set when the read was started");
+        if let Err(error) = check_above_start(job.range, index) {
             // The log was trimmed during the read, so the segment may have been overwritten.
-            self.spare = Some(buffer);
+            self.spare_buffer = Some(buffer);
             self.finished.push_back(job.into_done(Some(error)));
             return;
         }
         if let Err(error) = &result
-            && error.lack == Some(Lack::Descriptors)
+            && error.exhausted == Some(ExhaustedResource::Descriptors)
         {
             // The file was not read, so nothing is known about its contents. The read is retried
             // later.
-            self.spare = Some(buffer);
-            self.backoff.failed(SKIPS_MAX);
+            self.spare_buffer = Some(buffer);
+            self.backoff.record_failure(RETRY_SKIPS_MAX);
             self.waiting_jobs.push_front(job);
             return;
         }
-        self.backoff.succeeded();
+        self.backoff.record_success();
         let slots = job.range.intersect(run);
         let bytes = usize::try_from(span.bytes).expect("an entry is bounded");
         let read = result
             .map_err(LogError::Disk)
-            .and_then(|()| Pieces::read(run, span.at, &mut buffer[..bytes]));
+            .and_then(|()| ReadRecords::read(run, span.place, &mut buffer[..bytes]));
         let lost = match &read {
             Ok(pieces) => {
-                self.failing = None;
+                self.failing_place = None;
                 pieces.map.gaps(run)
             }
-            Err(LogError::Disk(_)) if !self.fails_again(span.at) => Vec::new(),
+            Err(LogError::Disk(_)) if !self.record_failure(span.place) => Vec::new(),
             Err(_) => vec![run],
         };
         // Some of these slots may have newer records elsewhere.
-        let lost = lost.into_iter().map(|range| index.remove_unreadable(range, span.at));
+        let lost = lost.into_iter().map(|range| index.remove_unreadable(range, span.place));
         job.lost_slots.extend(lost.flatten());
-        let taken = read.and_then(|pieces| job.add_slots(slots, span.at, pieces, &buffer[..bytes]));
-        self.spare = Some(buffer);
+        let taken =
+            read.and_then(|pieces| job.add_slots(slots, span.place, pieces, &buffer[..bytes]));
+        self.spare_buffer = Some(buffer);
         match taken {
             Err(error) => self.finished.push_back(job.into_done(Some(error))),
             Ok(true) => self.advance_job(job, disk, index),
@@ -217,18 +218,18 @@ impl Reads {
 
 impl Reads {
     /// Records a failure at a place. Returns whether there were too many to retry.
-    fn fails_again(&mut self, at: Place) -> bool {
-        let times = match self.failing {
+    fn record_failure(&mut self, at: Place) -> bool {
+        let times = match self.failing_place {
             Some((place, times)) if place == at => times + 1,
             _ => 1,
         };
-        self.failing = Some((at, times));
-        times >= FAILURES_MAX
+        self.failing_place = Some((at, times));
+        times >= PLACE_FAILURES_MAX
     }
 }
 
 /// [snap-3] Fails for slots below the start of the log.
-fn below_start(range: SlotRange, index: &Index) -> Result<(), LogError> {
+fn check_above_start(range: SlotRange, index: &Index) -> Result<(), LogError> {
     let start = index.start();
     match !range.is_empty() && range.from < start {
         true => Err(LogError::BelowStart { start }),
@@ -238,7 +239,7 @@ fn below_start(range: SlotRange, index: &Index) -> Result<(), LogError> {
 
 /// A value in the log writes that were read: its slots, the value, whether its bytes are placed
 /// elsewhere, and the offset and length of its bytes.
-type Piece = (SlotRange, (Value, bool), usize, usize);
+type ReadValue = (SlotRange, (Value, bool), usize, usize);
 
 impl Job {
     fn into_done(self, error: Option<LogError>) -> ReadDone {
@@ -254,14 +255,14 @@ impl Job {
         &mut self,
         slots: SlotRange,
         at: Place,
-        pieces: Pieces,
+        pieces: ReadRecords,
         bytes: &[u8],
     ) -> Result<bool, LogError> {
         while self.range.from < slots.to {
             let Some((run, piece)) = pieces.map.find(self.range.from) else {
                 let reason = format!("slot {} is not where it was", self.range.from);
                 let missing = LogError::Damaged { place: at, reason };
-                return Err(pieces.damage.unwrap_or(missing));
+                return Err(pieces.first_fault.unwrap_or(missing));
             };
             let range = run.intersect(SlotRange::new(self.range.from, slots.to));
             let (value, bytes) = cut_value(range, piece, bytes);
@@ -272,8 +273,8 @@ impl Job {
             self.bytes_left = self.bytes_left.saturating_sub(bytes.len());
             let bytes = bytes.to_vec();
             let body = match placed {
-                true => Body::Places(bytes),
-                false => Body::Bytes(bytes),
+                true => ValueBytes::Places(bytes),
+                false => ValueBytes::Bytes(bytes),
             };
             self.values.push((range, value, body));
             self.range.from = range.to;
@@ -284,7 +285,11 @@ impl Job {
 
 /// Returns the part of a value that covers `range`. Every stream byte has a slot, so a part of the
 /// slots has the corresponding part of the bytes.
-fn cut_value<'a>(range: SlotRange, piece: &Piece, bytes: &'a [u8]) -> ((Value, bool), &'a [u8]) {
+fn cut_value<'a>(
+    range: SlotRange,
+    piece: &ReadValue,
+    bytes: &'a [u8],
+) -> ((Value, bool), &'a [u8]) {
     let (whole, value, start, length) = *piece;
     let bytes = &bytes[start..start + length];
     let here = matches!(value, (Value::Content { .. }, false));
@@ -296,38 +301,38 @@ fn cut_value<'a>(range: SlotRange, piece: &Piece, bytes: &'a [u8]) -> ((Value, b
 }
 
 /// Latest record of each slot in a run of log writes.
-struct Pieces {
-    map: RangeMap<Piece>,
+struct ReadRecords {
+    map: RangeMap<ReadValue>,
     /// Fault of the first log write that turned out to be unreadable.
-    damage: Option<LogError>,
+    first_fault: Option<LogError>,
 }
 
-impl Pieces {
+impl ReadRecords {
     /// Reads the records of `run` from the log writes in `bytes`. Slots without a record are lost.
     ///
     /// [disk-8] A lost vote cannot be for a slot that was decided before it, nor for one that the
     /// next header does not include in those voted for. Slots in between count only if later log
     /// writes record them.
     fn read(run: SlotRange, at: Place, bytes: &mut [u8]) -> Result<Self, LogError> {
-        let mut pieces = Self { map: RangeMap::default(), damage: None };
+        let mut pieces = Self { map: RangeMap::default(), first_fault: None };
         let (mut decided_to, mut gap, mut start) = (run.from, None, 0);
         while start < bytes.len() {
             let header = match log_write_at(at, start, bytes) {
                 Ok(header) => header,
                 Err(error) => {
-                    pieces.damage.get_or_insert(error);
+                    pieces.first_fault.get_or_insert(error);
                     gap.get_or_insert(decided_to);
                     start += BLOCK;
                     continue;
                 }
             };
-            let hard = header.hard;
+            let hard = header.hard_state;
             if let Some(from) = gap.take() {
                 let to = hard.decided_to.max(hard.voted_to);
                 pieces.map.remove(SlotRange::new(from, to.max(from)));
             }
             decided_to = hard.decided_to;
-            let end = start + header.length as usize;
+            let end = start + header.length_bytes as usize;
             pieces.add_records(run, &header, start, &bytes[start..end])?;
             start = end;
         }
@@ -359,7 +364,7 @@ impl Pieces {
             };
             let inside = stored.bytes.as_ptr() as usize;
             let within = if stored.bytes.is_empty() { 0 } else { inside - base };
-            let from = start + log_write::HEADER + within;
+            let from = start + log_write::HEADER_BYTES + within;
             let piece = (range, (value, stored.is_placed), from, stored.bytes.len());
             self.map.insert(range.intersect(run), piece);
         }
@@ -374,7 +379,7 @@ fn log_write_at(at: Place, start: usize, bytes: &mut [u8]) -> Result<Header, Log
     let damaged = |reason: &str| LogError::Damaged { place, reason: reason.to_owned() };
     let header = Header::decode(&bytes[start..])
         .map_err(|_| damaged("the header of a batch cannot be read any more"))?;
-    let end = start + header.length as usize;
+    let end = start + header.length_bytes as usize;
     if header.place != place || end > bytes.len() {
         return Err(damaged("another batch lies here"));
     }

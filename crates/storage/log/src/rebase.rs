@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Maximum number of calls between two attempts to replace the base.
-const SKIPS_MAX: u32 = 1024;
+const RETRY_SKIPS_MAX: u32 = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Rebase {
@@ -22,9 +22,9 @@ pub(crate) struct Rebase {
     /// Newest requested base, if it is not in flight yet.
     requested: Option<Base>,
     in_flight: Option<BaseFile>,
-    news: Option<Slot>,
+    new_start: Option<Slot>,
     failure: Option<DiskError>,
-    patience: Backoff,
+    retry_backoff: Backoff,
 }
 
 impl Rebase {
@@ -34,9 +34,9 @@ impl Rebase {
             start,
             requested: None,
             in_flight: None,
-            news: None,
+            new_start: None,
             failure: None,
-            patience: Backoff::default(),
+            retry_backoff: Backoff::default(),
         }
     }
 
@@ -49,45 +49,46 @@ impl Rebase {
 
     /// Starts the pending change, if none is in flight. `complete_to` is the number of the last
     /// complete log write.
-    pub(crate) fn pump<D: Disk>(
+    pub(crate) fn start_pending<D: Disk>(
         &mut self,
         disk: &mut D,
         holdings: &Holdings,
         complete_to: u64,
     ) -> Option<&BaseFile> {
-        if self.in_flight.is_some() || self.requested.is_none() || !self.patience.may_try() {
+        if self.in_flight.is_some() || self.requested.is_none() || !self.retry_backoff.try_or_skip()
+        {
             return None;
         }
         let base = self.requested.take()?;
-        let file = BaseFile { anchor: holdings.anchor_for(base.start), base, complete_to };
+        let file = BaseFile { anchor: holdings.anchor_to_retain(base.start), base, complete_to };
         disk.start_replace_small_file(0, BASE_FILE, file.encode(self.owner));
         Some(self.in_flight.insert(file))
     }
 
     /// Handles the replacement of the base, or its failure. Returns the base if a new one is in
     /// force.
-    pub(crate) fn kept(&mut self, result: Result<(), DiskError>) -> Option<BaseFile> {
+    pub(crate) fn on_replaced(&mut self, result: Result<(), DiskError>) -> Option<BaseFile> {
         let file = self.in_flight.take()?;
         match result {
             Ok(()) => {
                 self.failure = None;
-                self.patience.succeeded();
-                self.news = Some(file.base.start);
+                self.retry_backoff.record_success();
+                self.new_start = Some(file.base.start);
                 Some(file)
             }
             Err(error) => {
                 // It is unknown whether the file was replaced. Both contents are valid, because
                 // nothing relies on the new one yet.
                 self.failure = Some(error);
-                self.patience.failed(SKIPS_MAX);
+                self.retry_backoff.record_failure(RETRY_SKIPS_MAX);
                 self.requested.get_or_insert(file.base);
                 None
             }
         }
     }
 
-    pub(crate) const fn news(&mut self) -> Option<Slot> {
-        self.news.take()
+    pub(crate) const fn take_new_start(&mut self) -> Option<Slot> {
+        self.new_start.take()
     }
 
     /// Returns the error of the last attempt to replace the base, until a retry succeeds.
@@ -95,7 +96,7 @@ impl Rebase {
         self.failure.as_ref()
     }
 
-    pub(crate) const fn try_again(&mut self) {
-        self.patience.end_wait();
+    pub(crate) const fn retry_now(&mut self) {
+        self.retry_backoff.end_wait();
     }
 }

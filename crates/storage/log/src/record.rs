@@ -13,7 +13,7 @@ use quorate_core::{
 
 /// A record as stored in a log write, with the bytes of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stored<'a> {
+pub struct StoredRecord<'a> {
     pub record: Record,
     /// Bytes of the record's value. Empty if it has none.
     pub bytes: &'a [u8],
@@ -21,7 +21,7 @@ pub struct Stored<'a> {
     pub is_placed: bool,
 }
 
-impl Stored<'_> {
+impl StoredRecord<'_> {
     /// Returns the slots and the value of a vote or a decision, or `None` for other records.
     pub fn slots(&self) -> Option<(SlotRange, Value)> {
         match self.record {
@@ -45,7 +45,7 @@ const PLACED_VOTE: u8 = 5;
 const PLACED_DECIDED: u8 = 6;
 
 /// Maximum size of a record without the bytes of its value, in bytes.
-pub const RECORD_HEAD_MAX: usize = 96;
+pub const RECORD_HEAD_BYTES_MAX: usize = 96;
 
 /// Encodes everything except the bytes of the value. `bytes` is their length. If `placed`, they
 /// locate the value elsewhere.
@@ -177,11 +177,11 @@ fn put64(out: &mut Vec<u8>, number: u64) {
 
 /// Decoder that reads fields from the front of a byte slice and checks every length.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct FieldReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
@@ -294,15 +294,15 @@ impl<'a> Reader<'a> {
 /// Iterator over the records in a log write. Ends after the first malformed one.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
-    reader: Reader<'a>,
+    reader: FieldReader<'a>,
 }
 
 impl<'a> Records<'a> {
     pub fn new(body: &'a [u8]) -> Self {
-        Self { reader: Reader::new(body) }
+        Self { reader: FieldReader::new(body) }
     }
 
-    fn decode(&mut self) -> Result<Stored<'a>, Malformed> {
+    fn decode(&mut self) -> Result<StoredRecord<'a>, Malformed> {
         let reader = &mut self.reader;
         let kind = reader.u8()?;
         let (record, bytes) = match kind {
@@ -319,12 +319,12 @@ impl<'a> Records<'a> {
             }
             _ => return Err(Malformed("unknown kind of record")),
         };
-        Ok(Stored { record, bytes, is_placed: matches!(kind, PLACED_VOTE | PLACED_DECIDED) })
+        Ok(StoredRecord { record, bytes, is_placed: matches!(kind, PLACED_VOTE | PLACED_DECIDED) })
     }
 }
 
 impl<'a> Iterator for Records<'a> {
-    type Item = Result<Stored<'a>, Malformed>;
+    type Item = Result<StoredRecord<'a>, Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.reader.is_empty() {
@@ -332,7 +332,7 @@ impl<'a> Iterator for Records<'a> {
         }
         let item = self.decode();
         if item.is_err() {
-            self.reader = Reader::new(&[]);
+            self.reader = FieldReader::new(&[]);
         }
         Some(item)
     }
@@ -392,7 +392,7 @@ mod tests {
             let placed = body.len() % 2 == 1 && record_has_slots(record);
             encode(record, placed, u32::try_from(bytes.len()).unwrap(), &mut body);
             expected.push(placed);
-            assert!(body.len() - before <= RECORD_HEAD_MAX);
+            assert!(body.len() - before <= RECORD_HEAD_BYTES_MAX);
             body.extend_from_slice(bytes);
         }
         let back: Vec<_> = Records::new(&body).map(Result::unwrap).collect();

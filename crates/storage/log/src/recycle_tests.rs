@@ -30,7 +30,7 @@ fn idle(log: &mut Log<MemoryDisk>) {
 }
 
 fn numbers(disk: &MemoryDisk) -> Vec<u64> {
-    let files = disk.attach().files(Family::Log).unwrap();
+    let files = disk.reopen_after_crash().files(Family::Log).unwrap();
     files.iter().map(|info| info.file.number).collect()
 }
 
@@ -41,11 +41,11 @@ fn trimmed_log_creates_no_more_segments() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     write(&mut log, 1, 200, Some(20));
-    let made = log.counters().prepared;
+    let made = log.counters().files_prepared;
     let waits = log.counters().segment_waits;
     write(&mut log, 200, 2000, Some(20));
     let counters = log.counters();
-    assert_eq!((counters.prepared, counters.segment_waits), (made, waits));
+    assert_eq!((counters.files_prepared, counters.segment_waits), (made, waits));
     assert!(made <= 6, "{made}");
     assert_eq!(counters.writes, counters.flushes);
     assert_eq!(counters.writes, log.next_seq() - 1, "one each");
@@ -53,7 +53,7 @@ fn trimmed_log_creates_no_more_segments() {
     assert_eq!(log.segments() as u64 * SEGMENT, log.size_bytes());
     assert_eq!(log.size_bytes(), log.used_bytes() + log.spare_bytes());
     assert!(log.used_bytes() <= 3 * SEGMENT);
-    let made_last = disk.attach().made(Family::Log).unwrap().unwrap();
+    let made_last = disk.reopen_after_crash().newest_created(Family::Log).unwrap().unwrap();
     assert_eq!(made_last.number, *numbers(&disk).last().unwrap());
     assert!(made_last.number > 120, "numbers only grow");
     let (mut log, recovery) = open(&disk);
@@ -71,7 +71,7 @@ fn surplus_free_segments_are_removed_one_by_one() {
     write(&mut log, 1, 400, None);
     let before = log.segments();
     assert_eq!(before, 26);
-    disk.set_manual(true);
+    disk.set_manual_completion(true);
     log.rebase(Slot(390), Vec::new());
     let mut most = 0;
     for _ in 0..200 {
@@ -87,12 +87,12 @@ fn surplus_free_segments_are_removed_one_by_one() {
     assert_eq!(log.used_bytes(), SEGMENT);
     assert_eq!(log.spare_bytes(), 5 * SEGMENT);
     assert_eq!(numbers(&disk).len(), 6);
-    disk.set_manual(false);
+    disk.set_manual_completion(false);
     // Retained segments are found again and used first.
     let (mut log, _) = open(&disk);
-    let made = log.counters().prepared;
+    let made = log.counters().files_prepared;
     write(&mut log, 400, 460, None);
-    assert_eq!(log.counters().prepared, made);
+    assert_eq!(log.counters().files_prepared, made);
     assert_eq!(numbers(&disk).len(), 6);
 }
 
@@ -103,18 +103,18 @@ fn free_segments_are_found_at_start() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     write(&mut log, 1, 400, None);
-    disk.set_manual(true);
+    disk.set_manual_completion(true);
     log.rebase(Slot(390), Vec::new());
     disk.complete_all();
     drop(log);
     disk.crash(0);
-    disk.set_manual(false);
+    disk.set_manual_completion(false);
     let (mut log, recovery) = open(&disk);
     assert_eq!((recovery.base.start, recovery.damage), (Slot(390), None));
     assert_eq!((log.segments(), log.used_bytes()), (26, SEGMENT));
     let mut told = Vec::new();
     let tell = &mut |reading: crate::ReadProgress| told.push(reading);
-    drop(Log::open_with_progress(disk.attach(), options(), tell).unwrap());
+    drop(Log::open_with_progress(disk.reopen_after_crash(), options(), tell).unwrap());
     assert_eq!(told.last().unwrap().total, 2 * SEGMENT, "they are not read");
     (0..10).for_each(|_| idle(&mut log));
     assert_eq!(log.segments(), 6);
@@ -127,13 +127,13 @@ fn only_segments_of_the_current_size_are_reused() {
     write(&mut log, 1, 100, None);
     drop(log);
     let larger = LogOptions { segment_bytes: 2 * SEGMENT, ..options() };
-    let (mut log, _) = Log::open(disk.attach(), larger).unwrap();
+    let (mut log, _) = Log::open(disk.reopen_after_crash(), larger).unwrap();
     write(&mut log, 100, 200, Some(10));
-    let sizes = disk.attach().files(Family::Log).unwrap();
+    let sizes = disk.reopen_after_crash().files(Family::Log).unwrap();
     assert!(sizes.iter().all(|info| info.bytes == 2 * SEGMENT), "{sizes:?}");
     let bytes: u64 = sizes.iter().map(|info| info.bytes).sum();
     assert_eq!((log.size_bytes(), log.segments()), (bytes, sizes.len()));
-    let (mut log, recovery) = Log::open(disk.attach(), options()).unwrap();
+    let (mut log, recovery) = Log::open(disk.reopen_after_crash(), options()).unwrap();
     assert_eq!(recovery.damage, None);
     assert_eq!(read_all(&mut log, 190, 300).len(), 10);
 }
@@ -149,7 +149,7 @@ fn a_segment_that_cannot_be_used_again_is_left_alone() {
             disk.inject(Fault::ReuseFails { renamed });
         }
         write(&mut log, 60, 300, Some(5));
-        assert_eq!(log.busy_reason(), None);
+        assert_eq!(log.shortage_reason(), None);
         let crashed = disk.copy();
         for disk in [disk, crashed] {
             disk.crash(u64::from(renamed));
@@ -172,24 +172,24 @@ fn a_segment_that_lacks_a_descriptor_is_used_later() {
     write(&mut log, 1, 60, None);
     log.rebase(Slot(55), Vec::new());
     idle(&mut log);
-    let made = log.counters().prepared;
+    let made = log.counters().files_prepared;
     disk.set_out_of_descriptors(true);
     for slot in 60..120 {
         vote(&mut log, slot, 100, slot);
-        log.submit();
+        log.start_writes();
         log.poll().unwrap();
     }
     idle(&mut log);
-    let busy = log.busy_reason().unwrap();
+    let busy = log.shortage_reason().unwrap();
     assert!(busy.contains("no descriptor"), "{busy}");
     assert!(!log.is_idle());
     disk.set_out_of_descriptors(false);
-    log.try_again();
+    log.retry_now();
     settle(&mut log);
-    assert_eq!(log.busy_reason(), None);
+    assert_eq!(log.shortage_reason(), None);
     write(&mut log, 120, 130, None);
     assert_eq!(log.segments(), numbers(&disk).len());
-    assert!(log.counters().prepared <= made + 2);
+    assert!(log.counters().files_prepared <= made + 2);
     let (mut log, recovery) = open(&disk);
     assert_eq!(recovery.damage, None);
     assert_eq!(read_all(&mut log, 55, 200).len(), 75);
@@ -206,7 +206,7 @@ fn a_segment_that_cannot_be_removed_is_tried_again() {
     assert_eq!(log.segments(), 26, "each attempt has failed");
     disk.clear_faults();
     for _ in 0..40 {
-        log.try_again();
+        log.retry_now();
         idle(&mut log);
     }
     assert_eq!((log.segments(), numbers(&disk).len()), (6, 6));
@@ -237,16 +237,16 @@ fn segment_with_any_name_after_a_crash_is_recovered() {
         let disk = MemoryDisk::new();
         let (mut log, _) = open(&disk);
         write(&mut log, 1, 100, None);
-        disk.set_manual(true);
+        disk.set_manual_completion(true);
         log.rebase(Slot(95), Vec::new());
         disk.complete_all();
         drop(log);
         disk.crash(0);
-        disk.set_manual(false);
+        disk.set_manual_completion(false);
         let bytes = disk.bytes(Segment(1)).unwrap();
         disk.remove(Segment(1));
         for number in names {
-            disk.set_bytes(Segment(*number), &bytes);
+            disk.store_file(Segment(*number), &bytes);
         }
         let (mut log, recovery) = open(&disk);
         assert_eq!((recovery.damage, recovery.torn_tail_bytes), (None, 0));
@@ -271,16 +271,18 @@ fn segment_with_any_name_after_a_crash_is_recovered() {
 fn owner_of_earlier_contents_of_a_segment_is_ignored() {
     let other = LogOptions { cluster: 8, ..options() };
     let foreign = MemoryDisk::new();
-    let (mut log, _) = Log::open(foreign.attach(), other).unwrap();
+    let (mut log, _) = Log::open(foreign.reopen_after_crash(), other).unwrap();
     write(&mut log, 1, 20, None);
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     write(&mut log, 1, 3, None);
-    disk.set_bytes(Segment(7), &foreign.bytes(Segment(1)).unwrap());
-    let opened = || Log::open(disk.attach(), options()).map(|(_, recovery)| recovery.records);
+    disk.store_file(Segment(7), &foreign.bytes(Segment(1)).unwrap());
+    let opened = || {
+        Log::open(disk.reopen_after_crash(), options()).map(|(_, recovery)| recovery.record_count)
+    };
     assert_eq!(opened(), Ok(2));
     let judged = with(&[Mutant::OwnerBeforeEpoch], opened);
-    assert!(matches!(judged, Err(LogError::Foreign { .. })), "the fault is noticed");
+    assert!(matches!(judged, Err(LogError::ForeignLog { .. })), "the fault is noticed");
 }
 
 /// On a full disk, space taken by trimmed segments is available.
@@ -291,15 +293,15 @@ fn trimming_makes_room() {
     let (mut log, _) = open(&disk);
     for slot in 1..120 {
         vote(&mut log, slot, 100, slot);
-        log.submit();
+        log.start_writes();
         let _ = log.poll();
     }
     idle(&mut log);
-    assert!(log.busy_reason().is_some() && !log.is_idle());
+    assert!(log.shortage_reason().is_some() && !log.is_idle());
     log.rebase(Slot(80), Vec::new());
     settle(&mut log);
     idle(&mut log);
-    assert_eq!(log.busy_reason(), None);
+    assert_eq!(log.shortage_reason(), None);
     assert_eq!(read_all(&mut log, 80, 200).len(), 40);
     write(&mut log, 120, 500, Some(30));
     assert!(numbers(&disk).len() <= 6);
@@ -312,17 +314,17 @@ fn a_spare_that_is_too_small_is_removed() {
     drop(open(&disk).0);
     disk.close();
     let spare: FileId = Segment(1).into();
-    assert_eq!(disk.attach().files(Family::Log).unwrap()[0].file, spare);
+    assert_eq!(disk.reopen_after_crash().files(Family::Log).unwrap()[0].file, spare);
     let larger = LogOptions {
         segment_bytes: 4 * SEGMENT,
         write_bytes_max: 2 * SEGMENT as usize,
         ..options()
     };
-    let (mut log, _) = Log::open(disk.attach(), larger).unwrap();
+    let (mut log, _) = Log::open(disk.reopen_after_crash(), larger).unwrap();
     vote(&mut log, 1, 100_000, 1);
     settle(&mut log);
     idle(&mut log);
     assert_eq!(numbers(&disk).first(), Some(&2));
-    let (_, recovery) = Log::open(disk.attach(), larger).unwrap();
-    assert_eq!((recovery.records, recovery.damage), (1, None));
+    let (_, recovery) = Log::open(disk.reopen_after_crash(), larger).unwrap();
+    assert_eq!((recovery.record_count, recovery.damage), (1, None));
 }

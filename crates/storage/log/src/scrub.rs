@@ -12,14 +12,14 @@ use crate::disk::{BLOCK, Buffer, Disk, DiskError};
 use crate::{
     holdings::Holdings,
     index::Index,
-    log_write::{HEADER, Header, HeaderFault, Owner},
+    log_write::{HEADER_BYTES, Header, HeaderFault, Owner},
     mutant::{Mutant, planted},
     place::Place,
 };
 
 /// Size of one read, in bytes.
 const PIECE_BYTES: usize = 256 << 10;
-pub(crate) const TOKEN: u64 = u64::MAX;
+pub(crate) const SCRUB_TOKEN: u64 = u64::MAX;
 
 /// A run of log writes that differ from what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct ScrubbedPiece {
     pub damaged: Vec<DamagedWrites>,
     /// Set if the data could not be read for lack of descriptors. Nothing is known about it, and
     /// the read is repeated.
-    pub not_now: bool,
+    pub is_deferred: bool,
 }
 
 #[derive(Debug, Default)]
@@ -58,26 +58,26 @@ pub(crate) struct Scrub {
 struct Pass {
     owner: Owner,
     /// Place at which the next read begins.
-    at: Place,
+    next_place: Place,
     /// End of this pass. Later log writes belong to the next pass.
-    end: Place,
+    end_place: Place,
     /// Log write whose body is being read.
-    open: Option<OpenWrite>,
+    open: Option<CurrentWrite>,
     /// Number and checksum in the last header.
     last_header: Option<(u64, u32)>,
     /// Start of damage whose end has not been reached, with a description.
-    bad: Option<(u64, String)>,
+    damage_start: Option<(u64, String)>,
     /// Offset up to which blocks are read one by one, because one of them is unreadable.
-    singly_to: u64,
+    single_blocks_to: u64,
 }
 
 #[derive(Debug)]
-struct OpenWrite {
+struct CurrentWrite {
     from: u64,
     header: Header,
     /// Checksum of the body read so far.
-    sum: u32,
-    unreadable: Option<String>,
+    body_checksum: u32,
+    unreadable_reason: Option<String>,
 }
 
 impl Scrub {
@@ -86,12 +86,12 @@ impl Scrub {
         let until = holdings.written_to();
         self.pass = until.map(|until| Pass {
             owner,
-            at: Place::default(),
-            end: until,
+            next_place: Place::default(),
+            end_place: until,
             open: None,
             last_header: None,
-            bad: None,
-            singly_to: 0,
+            damage_start: None,
+            single_blocks_to: 0,
         });
         self.finished_piece = None;
     }
@@ -109,12 +109,12 @@ impl Scrub {
         let Some(pass) = &mut self.pass else {
             return false;
         };
-        let Some((place, left)) = holdings.written_from(pass.at, pass.end) else {
+        let Some((place, left)) = holdings.written_from(pass.next_place, pass.end_place) else {
             self.pass = None;
             return false;
         };
-        pass.go_to(place);
-        let most = match place.offset < pass.singly_to {
+        pass.continue_at(place);
+        let most = match place.offset < pass.single_blocks_to {
             true => BLOCK,
             false => PIECE_BYTES,
         };
@@ -122,7 +122,7 @@ impl Scrub {
         let buffer = self.spare.take();
         let buffer = buffer.unwrap_or_else(|| Buffer::new(PIECE_BYTES));
         self.in_flight = Some((place, bytes));
-        disk.start_read(TOKEN, place.into(), buffer, bytes);
+        disk.start_read(SCRUB_TOKEN, place.into(), buffer, bytes);
         true
     }
 
@@ -138,7 +138,7 @@ impl Scrub {
         };
         if let Some(pass) = &mut self.pass {
             // [scrub-5] A segment that was trimmed during the read may have been overwritten.
-            let still = holdings.written_from(place, pass.end);
+            let still = holdings.written_from(place, pass.end_place);
             let still = still.filter(|(at, left)| *at == place && *left >= bytes as u64);
             let judged = planted(Mutant::ScrubsTrimmed) || still.is_some();
             self.finished_piece = Some(match judged {
@@ -159,11 +159,11 @@ impl Scrub {
 
 impl Pass {
     /// Continues at `place`. State is not carried over to another segment.
-    fn go_to(&mut self, place: Place) {
-        if place.segment != self.at.segment {
-            (self.open, self.bad, self.singly_to) = (None, None, 0);
+    fn continue_at(&mut self, place: Place) {
+        if place.segment != self.next_place.segment {
+            (self.open, self.damage_start, self.single_blocks_to) = (None, None, 0);
         }
-        self.at = place;
+        self.next_place = place;
     }
 
     /// Checks the data of a read. `ends` is set if no complete log writes follow the data in its
@@ -178,78 +178,84 @@ impl Pass {
     ) -> ScrubbedPiece {
         let mut piece = ScrubbedPiece::default();
         match result {
-            Err(error) if error.lack.is_some() => {
-                piece.not_now = true;
+            Err(error) if error.exhausted.is_some() => {
+                piece.is_deferred = true;
                 return piece;
             }
             Err(_) if bytes.len() > BLOCK => {
                 // One bad block must not hide its neighbours.
-                self.singly_to = place.offset + bytes.len() as u64;
+                self.single_blocks_to = place.offset + bytes.len() as u64;
                 return piece;
             }
-            Err(error) => self.unreadable(place, &error.to_string(), index, &mut piece),
+            Err(error) => self.note_unreadable(place, &error.to_string(), index, &mut piece),
             Ok(()) => {
                 for (number, block) in bytes.chunks_exact(BLOCK).enumerate() {
                     let offset = place.offset + (number * BLOCK) as u64;
-                    self.block(Place { offset, ..place }, block, index, &mut piece);
+                    self.check_block(Place { offset, ..place }, block, index, &mut piece);
                 }
             }
         }
         piece.bytes = bytes.len() as u64;
-        self.at.offset += piece.bytes;
+        self.next_place.offset += piece.bytes;
         if ends {
             // Either a header with a length that is too large, or blocks without a header.
-            let end = self.at;
+            let end = self.next_place;
             if let Some(open) = self.open.take() {
                 let reason = "a batch is longer than what was written".to_owned();
-                self.bad.get_or_insert((open.from, reason));
+                self.damage_start.get_or_insert((open.from, reason));
             }
-            self.close_run(end, index, &mut piece);
+            self.close_damage(end, index, &mut piece);
         }
         piece
     }
 
-    fn unreadable(&mut self, at: Place, why: &str, index: &Index, piece: &mut ScrubbedPiece) {
+    fn note_unreadable(&mut self, at: Place, why: &str, index: &Index, piece: &mut ScrubbedPiece) {
         match &mut self.open {
             Some(open) => {
-                open.unreadable.get_or_insert(why.to_owned());
-                self.body(at, &[0; BLOCK], index, piece);
+                open.unreadable_reason.get_or_insert(why.to_owned());
+                self.check_body_block(at, &[0; BLOCK], index, piece);
             }
             None => {
-                self.bad.get_or_insert((at.offset, why.to_owned()));
+                self.damage_start.get_or_insert((at.offset, why.to_owned()));
             }
         }
     }
 
-    fn block(&mut self, at: Place, block: &[u8], index: &Index, piece: &mut ScrubbedPiece) {
+    fn check_block(&mut self, at: Place, block: &[u8], index: &Index, piece: &mut ScrubbedPiece) {
         if self.open.is_some() {
-            return self.body(at, block, index, piece);
+            return self.check_body_block(at, block, index, piece);
         }
-        let header = match self.header(at, block) {
+        let header = match self.decode_header_at(at, block) {
             Ok(header) => header,
             Err(reason) => {
-                self.bad.get_or_insert((at.offset, reason));
+                self.damage_start.get_or_insert((at.offset, reason));
                 return;
             }
         };
-        let chained = self.bad.is_none();
-        self.close_run(at, index, piece);
+        let chained = self.damage_start.is_none();
+        self.close_damage(at, index, piece);
         // Numbers jump where complete log writes were missing at start. Those writes never
         // reappear.
         if let Some((seq, checksum)) = self.last_header
             && chained
-            && (header.seq <= seq || (header.seq == seq + 1 && header.previous != checksum))
+            && (header.seq <= seq
+                || (header.seq == seq + 1 && header.previous_checksum != checksum))
         {
             let reason = format!("batch {} follows another batch", header.seq);
-            self.bad = Some((at.offset, reason));
+            self.damage_start = Some((at.offset, reason));
         }
         self.last_header = Some((header.seq, header.checksum));
-        self.open = Some(OpenWrite { from: at.offset, header, sum: 0, unreadable: None });
-        self.body(at, block, index, piece);
+        self.open = Some(CurrentWrite {
+            from: at.offset,
+            header,
+            body_checksum: 0,
+            unreadable_reason: None,
+        });
+        self.check_body_block(at, block, index, piece);
     }
 
     /// Decodes the header of a log write and checks that it belongs at place `at`.
-    fn header(&self, at: Place, block: &[u8]) -> Result<Header, String> {
+    fn decode_header_at(&self, at: Place, block: &[u8]) -> Result<Header, String> {
         let header = match Header::decode(block) {
             Ok(header) => header,
             Err(HeaderFault::Absent) => return Err("no batch here".to_owned()),
@@ -268,31 +274,37 @@ impl Pass {
     }
 
     /// Processes a block of the log write that is being read.
-    fn body(&mut self, at: Place, block: &[u8], index: &Index, piece: &mut ScrubbedPiece) {
+    fn check_body_block(
+        &mut self,
+        at: Place,
+        block: &[u8],
+        index: &Index,
+        piece: &mut ScrubbedPiece,
+    ) {
         let Some(open) = &mut self.open else { return };
         let end = at.offset + BLOCK as u64;
-        let skipped = if at.offset == open.from { HEADER } else { 0 };
-        open.sum = crc32c::crc32c_append(open.sum, &block[skipped..]);
-        if end - open.from < u64::from(open.header.length) {
+        let skipped = if at.offset == open.from { HEADER_BYTES } else { 0 };
+        open.body_checksum = crc32c::crc32c_append(open.body_checksum, &block[skipped..]);
+        if end - open.from < u64::from(open.header.length_bytes) {
             return;
         }
-        let wrong = match open.unreadable.take() {
+        let wrong = match open.unreadable_reason.take() {
             Some(why) => Some(why),
-            None if open.sum == open.header.body_checksum => None,
+            None if open.body_checksum == open.header.body_checksum => None,
             None => Some(format!("batch {}: checksum of the body does not match", open.header.seq)),
         };
         let from = open.from;
         self.open = None;
         if let Some(reason) = wrong {
-            self.bad.get_or_insert((from, reason));
+            self.damage_start.get_or_insert((from, reason));
         }
         let end = Place { offset: end, ..at };
-        self.close_run(end, index, piece);
+        self.close_damage(end, index, piece);
     }
 
     /// Ends the current run of damaged log writes.
-    fn close_run(&mut self, end: Place, index: &Index, piece: &mut ScrubbedPiece) {
-        let Some((from, reason)) = self.bad.take() else {
+    fn close_damage(&mut self, end: Place, index: &Index, piece: &mut ScrubbedPiece) {
+        let Some((from, reason)) = self.damage_start.take() else {
             return;
         };
         let place = Place { offset: from, ..end };
@@ -300,7 +312,7 @@ impl Pass {
             place,
             bytes: end.offset - from,
             reason,
-            slots: index.lying_in(place.segment, from..end.offset),
+            slots: index.slots_in(place.segment, from..end.offset),
         });
     }
 }

@@ -34,7 +34,7 @@ fn scrubbed(log: &mut Log<MemoryDisk>) -> (u64, Vec<DamagedWrites>) {
             return (bytes, damaged);
         }
         log.poll().unwrap();
-        if let Some(piece) = log.next_scrubbed() {
+        if let Some(piece) = log.next_scrubbed_piece() {
             bytes += piece.bytes;
             damaged.extend(piece.damaged);
         }
@@ -53,7 +53,7 @@ fn put(disk: &MemoryDisk, block: u64, bytes: &[u8]) {
     let mut file = disk.bytes(at.segment).unwrap();
     let offset = usize::try_from(at.offset).unwrap();
     file[offset..offset + bytes.len()].copy_from_slice(bytes);
-    disk.set_bytes(at.segment, &file);
+    disk.store_file(at.segment, &file);
 }
 
 fn lying(disk: &MemoryDisk, block: u64) -> Vec<u8> {
@@ -83,10 +83,10 @@ type Spoil = fn(&MemoryDisk, u64);
 fn every_kind_of_damage_is_found_at_its_place() {
     let wrongs: [(&str, Spoil); 6] = [
         ("a bit of the body", |disk, at| {
-            assert!(disk.rot(place(at), 8 * 300 + 1));
+            assert!(disk.flip_bit(place(at), 8 * 300 + 1));
         }),
         ("a bit of the header", |disk, at| {
-            assert!(disk.rot(place(at), 8 * 50));
+            assert!(disk.flip_bit(place(at), 8 * 50));
         }),
         ("lost: zeros are there still", |disk, at| {
             put(disk, at, &[0; BLOCK]);
@@ -136,12 +136,12 @@ fn a_large_write_is_checked_piece_by_piece() {
     assert_eq!(scrubbed(&mut log).1, vec![]);
     let first = BLOCK as u64;
     let middle = Place { segment: Segment(1), offset: 200 * BLOCK as u64 };
-    assert!(disk.rot(middle, 5));
+    assert!(disk.flip_bit(middle, 5));
     let (_, damaged) = scrubbed(&mut log);
     assert_eq!(damaged.len(), 1, "{damaged:?}");
     assert_eq!(damaged[0].place.offset, first);
     let end = damaged[0].place.offset + damaged[0].bytes;
-    assert_eq!(Some(end + first), log.position().map(|at| at.offset));
+    assert_eq!(Some(end + first), log.next_write_place().map(|at| at.offset));
     assert!(damaged[0].reason.contains("body"), "{damaged:?}");
 }
 
@@ -152,12 +152,12 @@ fn slots_next_to_damage_are_read_again_to_find_the_lost_ones() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     votes(&mut log, 1, 15);
-    assert!(disk.rot(place(4), 8 * 300));
+    assert!(disk.flip_bit(place(4), 8 * 300));
     let (_, damaged) = scrubbed(&mut log);
     assert_eq!(damaged[0].slots, [slots(1, 15)], "one entry holds all of them");
     log.start_read(9, slots(1, 15), 1 << 20).unwrap();
     (0..10).for_each(|_| assert!(log.poll().is_ok()));
-    let done = log.next_read().unwrap();
+    let done = log.next_read_done().unwrap();
     // Slot 4 was undecided when the write after it began.
     assert_eq!(done.lost_slots, [slots(4, 6)]);
     for slot in 4..6 {
@@ -172,7 +172,7 @@ fn slots_next_to_damage_are_read_again_to_find_the_lost_ones() {
     assert_eq!(damaged.len(), 1, "it lies there still");
     let (_, recovery) = open(&disk);
     let damage = recovery.damage.unwrap();
-    assert_eq!((damage.ranges, damage.forgotten), (vec![], false));
+    assert_eq!((damage.lost_slots, damage.votes_lost), (vec![], false));
 }
 
 /// [scrub-1] The only restatement of the last promise is damaged. A start before the next write
@@ -188,7 +188,7 @@ fn a_hard_state_that_is_restated_is_not_forgotten() {
         log.checkpoint(hard);
         settle(&mut log);
         let last = place(14);
-        assert!(disk.rot(last, 8 * 50));
+        assert!(disk.flip_bit(last, 8 * 50));
         let (_, damaged) = scrubbed(&mut log);
         assert_eq!((damaged[0].place, damaged[0].slots.len()), (last, 0));
         if restates {
@@ -197,9 +197,9 @@ fn a_hard_state_that_is_restated_is_not_forgotten() {
         }
         drop(log);
         let (_, recovery) = open(&disk);
-        let remembers = recovery.hard.promised == ballot(9);
+        let remembers = recovery.hard_state.promised == ballot(9);
         assert_eq!((remembers, recovery.damage.is_some()), (restates, restates));
-        assert!(recovery.damage.is_none_or(|damage| !damage.forgotten));
+        assert!(recovery.damage.is_none_or(|damage| !damage.votes_lost));
     }
 }
 
@@ -215,8 +215,8 @@ fn segment_trimmed_while_it_is_read_is_not_checked() {
         log.begin_scrub();
         assert!(log.scrub());
         log.poll().unwrap();
-        assert_eq!(log.next_scrubbed().unwrap().bytes, 0);
-        disk.set_manual(true);
+        assert_eq!(log.next_scrubbed_piece().unwrap().bytes, 0);
+        disk.set_manual_completion(true);
         assert!(log.scrub());
         assert_eq!(log.scrubs(), Some(Segment(1)));
         let read = disk.pending()[0].id;
@@ -225,7 +225,7 @@ fn segment_trimmed_while_it_is_read_is_not_checked() {
         for slot in 100..400 {
             vote(&mut log, slot, 100, slot);
             for _ in 0..8 {
-                log.submit();
+                log.start_writes();
                 for pending in disk.pending().iter().filter(|pending| pending.id != read) {
                     disk.complete(pending.id);
                 }
@@ -235,7 +235,7 @@ fn segment_trimmed_while_it_is_read_is_not_checked() {
         disk.complete(read);
         for _ in 0..10_000 {
             log.poll().unwrap();
-            if let Some(piece) = log.next_scrubbed() {
+            if let Some(piece) = log.next_scrubbed_piece() {
                 damaged.extend(piece.damaged);
             }
             if !log.scrub() {
@@ -264,8 +264,8 @@ fn lack_of_descriptors_is_not_damage() {
     log.begin_scrub();
     assert!(log.scrub());
     log.poll().unwrap();
-    let piece = log.next_scrubbed().unwrap();
-    if piece.not_now {
+    let piece = log.next_scrubbed_piece().unwrap();
+    if piece.is_deferred {
         assert_eq!((piece.bytes, piece.damaged), (0, vec![]));
     }
     disk.set_out_of_descriptors(false);
@@ -278,16 +278,16 @@ fn writes_after_a_cut_are_not_scrubbed() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     votes(&mut log, 1, 6);
-    disk.set_manual(true);
+    disk.set_manual_completion(true);
     vote(&mut log, 6, 100, 6);
-    log.submit();
+    log.start_writes();
     vote(&mut log, 7, 100, 6);
-    log.submit();
+    log.start_writes();
     // The second of two writes in flight arrives, the first does not.
     let pending = disk.pending();
     disk.complete(pending.last().unwrap().id);
     drop(log);
-    disk.set_manual(false);
+    disk.set_manual_completion(false);
     disk.crash(3);
     let (mut log, _) = open(&disk);
     votes(&mut log, 6, 12);

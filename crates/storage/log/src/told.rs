@@ -14,9 +14,9 @@ pub struct ReadProgress {
 pub(crate) struct ProgressSource<'a, S> {
     inner: &'a mut S,
     /// First segment to be read.
-    first: Segment,
+    first_segment: Segment,
     reading: ReadProgress,
-    report: &'a mut dyn FnMut(ReadProgress),
+    report_progress: &'a mut dyn FnMut(ReadProgress),
 }
 
 impl<'a, S: Source> ProgressSource<'a, S> {
@@ -25,24 +25,29 @@ impl<'a, S: Source> ProgressSource<'a, S> {
         first: Segment,
         tell: &'a mut dyn FnMut(ReadProgress),
     ) -> Self {
-        Self { inner, first, reading: ReadProgress::default(), report: tell }
+        Self {
+            inner,
+            first_segment: first,
+            reading: ReadProgress::default(),
+            report_progress: tell,
+        }
     }
 }
 
 impl<S: Source> Source for ProgressSource<'_, S> {
     fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
         let files = self.inner.files(family)?;
-        let read = |info: &&FileInfo| info.file.number >= self.first.0;
+        let read = |info: &&FileInfo| info.file.number >= self.first_segment.0;
         self.reading.total = files.iter().filter(read).map(|file| file.bytes).sum();
         Ok(files)
     }
 
-    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
-        self.inner.made(family)
+    fn newest_created(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
+        self.inner.newest_created(family)
     }
 
-    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
-        self.inner.kept(name)
+    fn read_small_file(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        self.inner.read_small_file(name)
     }
 
     fn read_now(
@@ -56,7 +61,7 @@ impl<S: Source> Source for ProgressSource<'_, S> {
         // capped at the total.
         let read = self.reading.read.saturating_add(bytes as u64);
         self.reading.read = read.min(self.reading.total);
-        (self.report)(self.reading);
+        (self.report_progress)(self.reading);
         result
     }
 }

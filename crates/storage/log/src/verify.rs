@@ -8,9 +8,9 @@ use crate::{
     error::LogError,
     log_write::{Header, Owner},
     place::{Place, Segment},
-    record::{Records, Stored},
-    recover::Memory,
-    walk::{Gap, Visit, walk},
+    record::{Records, StoredRecord},
+    recover::RecoveredRecords,
+    walk::{Gap, LogVisitor, walk},
 };
 
 /// A place whose contents differ from what was written.
@@ -23,14 +23,14 @@ pub struct DamagedPlace {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedLog {
     pub owner: Option<Owner>,
     /// First slot of the log. A snapshot covers the slots below.
     pub start: Slot,
-    pub records: u64,
+    pub record_count: u64,
     /// Slot below which every slot is known to be decided. Of several nodes' folders, the one with
     /// the highest value has everything that the others know.
-    pub decided: Slot,
+    pub decided_to: Slot,
     /// One past the highest slot that was voted for or is known to be decided.
     pub next: Slot,
     pub next_seq: u64,
@@ -41,10 +41,10 @@ pub struct Verified {
 }
 
 /// Reads the whole log and reports damage. Changes nothing.
-pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verified, LogError> {
+pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<VerifiedLog, LogError> {
     let (base, owner) = BaseFile::read(source, owner)?;
     let start = base.base.start;
-    let mut memory = Memory::new(start);
+    let mut memory = RecoveredRecords::new(start);
     let (walked, broken) = match walk(source, owner, &base, &mut memory) {
         Ok(walked) => (Some(walked), None),
         Err(LogError::Damaged { place, reason }) => (None, Some((place, reason))),
@@ -53,7 +53,8 @@ pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verifie
     };
     memory.finish();
     let last = memory.last_header();
-    let next = last.map_or(Slot::FIRST, |header| header.hard.voted_to.max(header.hard.decided_to));
+    let next = last
+        .map_or(Slot::FIRST, |header| header.hard_state.voted_to.max(header.hard_state.decided_to));
     let mut damaged: Vec<_> = memory
         .gaps
         .iter()
@@ -64,17 +65,17 @@ pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verifie
         })
         .collect();
     if let Some((place, reason)) = broken {
-        let from = last.map_or(Slot::FIRST, |header| header.hard.decided_to);
+        let from = last.map_or(Slot::FIRST, |header| header.hard_state.decided_to);
         let from = from.max(start);
         damaged.push(DamagedPlace { place, slots: SlotRange::new(from, from.max(next)), reason });
     }
     let seq = last.map_or(base.anchor.seq, |header| header.seq + 1);
     let decided = memory.decided_to(start);
-    Ok(Verified {
+    Ok(VerifiedLog {
         owner: walked.as_ref().map_or(owner, |walked| walked.owner),
         start,
-        records: memory.records(),
-        decided,
+        record_count: memory.records(),
+        decided_to: decided,
         next: next.max(decided),
         next_seq: walked.as_ref().map_or(seq, |walked| walked.next_seq),
         torn_tail_bytes: walked.map_or(0, |walked| walked.torn_tail_bytes),
@@ -96,11 +97,11 @@ pub enum LogElement<'a> {
     /// A log write, followed by its records. In the output of `quorate log` and in descriptions of
     /// damage it is called a batch, its former name.
     Write(Header),
-    Record(Stored<'a>),
+    Record(StoredRecord<'a>),
     Damage {
         /// Place where the first missing log write was expected.
         place: Place,
-        writes: u64,
+        missing_writes: u64,
         /// Description of what was found instead.
         reason: String,
     },
@@ -121,14 +122,14 @@ pub fn inspect<S: Source>(
             note_bytes: base.base.note.len(),
         });
     }
-    walk(source, owner, &base, &mut Show { each }).map(|_| ())
+    walk(source, owner, &base, &mut ElementVisitor { each }).map(|_| ())
 }
 
-struct Show<'a> {
+struct ElementVisitor<'a> {
     each: &'a mut dyn FnMut(LogElement<'_>),
 }
 
-impl Visit for Show<'_> {
+impl LogVisitor for ElementVisitor<'_> {
     fn log_write(&mut self, header: &Header, blocks: &[u8]) -> Result<(), LogError> {
         (self.each)(LogElement::Write(*header));
         for stored in Records::new(header.body_of(blocks)) {
@@ -144,7 +145,7 @@ impl Visit for Show<'_> {
     fn damage(&mut self, gap: &Gap) {
         (self.each)(LogElement::Damage {
             place: gap.place,
-            writes: gap.seqs.end - gap.seqs.start,
+            missing_writes: gap.seqs.end - gap.seqs.start,
             reason: gap.reason.clone(),
         });
     }

@@ -11,20 +11,20 @@
 
 use std::ops::Range;
 
-use crate::disk::{BLOCK, Buffer, DiskError, Lack, Source};
+use crate::disk::{BLOCK, Buffer, DiskError, ExhaustedResource, Source};
 
 use crate::{
     base::{Anchor, BaseFile},
     error::LogError,
     log_write::{self, Header, HeaderFault, Owner},
     mutant::{Mutant, planted},
-    place::{Place, Segment, SegmentFile, segments},
+    place::{Place, Segment, SegmentFile, list_segments},
 };
 
-const WINDOW: usize = 1 << 20;
+const WINDOW_BYTES: usize = 1 << 20;
 
 /// Visitor for the log writes, which are visited in order.
-pub(crate) trait Visit {
+pub(crate) trait LogVisitor {
     /// Handles an intact log write.
     fn log_write(&mut self, header: &Header, blocks: &[u8]) -> Result<(), LogError>;
 
@@ -47,12 +47,12 @@ pub(crate) struct Gap {
 
 /// Result of a walk: the end of the log, and the use of each segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Walked {
+pub(crate) struct WalkResult {
     pub(crate) next_seq: u64,
     /// Number of the last intact log write, or of the last one before the base.
-    pub(crate) whole_to: u64,
+    pub(crate) intact_to: u64,
     /// Checksum of the last intact log write, or 0 if there is none.
-    pub(crate) checksum: u32,
+    pub(crate) last_checksum: u32,
     /// Segment of the last intact log write, number of the segment's first log write, and offset of
     /// the end of the last one.
     pub(crate) tail: Option<(SegmentFile, u64, u64)>,
@@ -61,13 +61,13 @@ pub(crate) struct Walked {
     pub(crate) torn_tail_bytes: u64,
     /// Set if the tail segment contains no log writes past the end of the log, so that it can be
     /// continued.
-    pub(crate) tail_clean: bool,
+    pub(crate) is_tail_clean: bool,
     /// Segments after the tail that were never written to under their numbers.
     pub(crate) spares: Vec<SegmentFile>,
     /// All segments of the log, starting with its first one.
     pub(crate) files: Vec<SegmentFile>,
     /// Segments before the first one of the log. They are no longer needed.
-    pub(crate) trimmed: Vec<SegmentFile>,
+    pub(crate) trimmed_segments: Vec<SegmentFile>,
     pub(crate) owner: Option<Owner>,
 }
 
@@ -77,22 +77,22 @@ pub(crate) fn walk<S: Source>(
     source: &mut S,
     owner: Option<Owner>,
     base: &BaseFile,
-    visit: &mut impl Visit,
-) -> Result<Walked, LogError> {
-    let Anchor { segment: first, seq, previous } = base.anchor;
-    let files = segments(source).map_err(LogError::Disk)?;
+    visit: &mut impl LogVisitor,
+) -> Result<WalkResult, LogError> {
+    let Anchor { segment: first, seq, previous_checksum: previous } = base.anchor;
+    let files = list_segments(source).map_err(LogError::Disk)?;
     let (trimmed, files) = files.into_iter().partition(|file| file.segment < first);
     let mut walk = Walk {
         window: Window::new(source),
         owner,
         first,
-        trimmed,
+        trimmed_segments: trimmed,
         files,
-        scanned: Vec::new(),
+        scanned_segments: Vec::new(),
         next_seq: seq,
-        whole_to: seq.saturating_sub(1),
-        checksum: previous,
-        chained: true,
+        intact_to: seq.saturating_sub(1),
+        last_checksum: previous,
+        is_chained: true,
         tail: None,
         stated_complete_to: match planted(Mutant::BaseSaysNothing) {
             true => 0,
@@ -100,23 +100,23 @@ pub(crate) fn walk<S: Source>(
         },
         complete_to: None,
     };
-    walk.find_firsts()?;
+    walk.scan_segments()?;
     let ended_in_damage = walk.run(visit)?;
-    walk.finish(ended_in_damage)
+    walk.examine_tail(ended_in_damage)
 }
 
 struct Walk<'a, S> {
     window: Window<'a, S>,
     owner: Option<Owner>,
     first: Segment,
-    trimmed: Vec<SegmentFile>,
+    trimmed_segments: Vec<SegmentFile>,
     files: Vec<SegmentFile>,
-    scanned: Vec<Scanned>,
+    scanned_segments: Vec<ScannedSegment>,
     next_seq: u64,
-    whole_to: u64,
-    checksum: u32,
+    intact_to: u64,
+    last_checksum: u32,
     /// Set if `checksum` is that of the preceding log write. False after damage.
-    chained: bool,
+    is_chained: bool,
     tail: Option<(usize, u64)>,
     /// `complete_to` as stated by the base.
     stated_complete_to: u64,
@@ -125,10 +125,10 @@ struct Walk<'a, S> {
 }
 
 #[derive(Debug, Default)]
-struct Scanned {
+struct ScannedSegment {
     /// Number of the segment's first log write, or `None` if the segment has no valid header of its
     /// epoch.
-    first_write: Option<u64>,
+    first_write_seq: Option<u64>,
     /// An unreadable block before the segment's first log write, with the error.
     unreadable: Option<(Place, String)>,
 }
@@ -153,16 +153,16 @@ impl FoundContent {
 impl<S: Source> Walk<'_, S> {
     /// Reads the number of each segment's first log write. These numbers show what was cut off in
     /// earlier segments.
-    fn find_firsts(&mut self) -> Result<(), LogError> {
+    fn scan_segments(&mut self) -> Result<(), LogError> {
         for index in 0..self.files.len() {
             let file = self.files[index];
-            let mut scanned = Scanned::default();
+            let mut scanned = ScannedSegment::default();
             // Further scanning is worthwhile only if the first block is lost. A segment that was
             // never written to under its number is scanned only here, once.
             for offset in (0..file.bytes).step_by(BLOCK) {
                 match self.read_header(index, offset)? {
                     Ok(header) => {
-                        scanned.first_write = Some(header.first_seq);
+                        scanned.first_write_seq = Some(header.first_seq);
                         break;
                     }
                     Err(FoundContent::Fault { reason, unreadable: true, .. }) => {
@@ -173,35 +173,36 @@ impl<S: Source> Walk<'_, S> {
                     Err(_) => {}
                 }
             }
-            self.scanned.push(scanned);
+            self.scanned_segments.push(scanned);
         }
         Ok(())
     }
 
     /// Returns the lowest number of the log writes in this segment that were cut off.
-    fn limit(&self, index: usize) -> u64 {
-        self.scanned[index + 1..]
+    fn cut_off_from(&self, index: usize) -> u64 {
+        self.scanned_segments[index + 1..]
             .iter()
-            .filter_map(|scanned| scanned.first_write)
+            .filter_map(|scanned| scanned.first_write_seq)
             .min()
             .unwrap_or(u64::MAX)
     }
 
     /// Walks the log. Returns whether it ends in damage.
-    fn run(&mut self, visit: &mut impl Visit) -> Result<bool, LogError> {
+    fn run(&mut self, visit: &mut impl LogVisitor) -> Result<bool, LogError> {
         let (mut index, mut offset) = (0, 0);
         while index < self.files.len() {
             let found = self.log_write_at(index, offset)?;
             let (reason, header, unreadable) = match found {
                 FoundContent::Write(header) => {
-                    visit.log_write(&header, self.window.last_bytes(header.length as usize))?;
-                    self.accept(index, &header);
-                    offset += u64::from(header.length);
+                    visit
+                        .log_write(&header, self.window.last_read(header.length_bytes as usize))?;
+                    self.accept_write(index, &header);
+                    offset += u64::from(header.length_bytes);
                     continue;
                 }
                 FoundContent::Fault { reason, header, unreadable } => (reason, header, unreadable),
             };
-            if self.limit(index) == self.next_seq {
+            if self.cut_off_from(index) == self.next_seq {
                 // The writer moved on to a later segment.
                 (index, offset) = (index + 1, 0);
                 continue;
@@ -213,17 +214,17 @@ impl<S: Source> Walk<'_, S> {
                 }
                 return Ok(false);
             }
-            let Some((resumed, at, seq)) = self.resume(index, offset)? else {
+            let Some((resumed, at, seq)) = self.find_next_intact(index, offset)? else {
                 // Complete log writes are missing, and no intact one follows them.
                 let seqs = self.next_seq..self.complete_to(index, offset)? + 1;
                 self.next_seq = seqs.end;
-                self.chained = false;
+                self.is_chained = false;
                 visit.damage(&Gap { place, seqs, reason, header });
                 return Ok(true);
             };
             visit.damage(&Gap { place, seqs: self.next_seq..seq, reason, header });
             self.next_seq = seq;
-            self.chained = false;
+            self.is_chained = false;
             (index, offset) = (resumed, at);
         }
         // There are no segments.
@@ -232,7 +233,7 @@ impl<S: Source> Walk<'_, S> {
             return Ok(false);
         }
         self.next_seq = missing.end;
-        self.chained = false;
+        self.is_chained = false;
         visit.damage(&Gap {
             place: Place { segment: self.first, offset: 0 },
             seqs: missing,
@@ -242,12 +243,12 @@ impl<S: Source> Walk<'_, S> {
         Ok(true)
     }
 
-    fn accept(&mut self, index: usize, header: &Header) {
+    fn accept_write(&mut self, index: usize, header: &Header) {
         self.next_seq = header.seq.saturating_add(1);
-        self.whole_to = header.seq;
-        self.checksum = header.checksum;
-        self.chained = true;
-        self.tail = Some((index, header.place.offset + u64::from(header.length)));
+        self.intact_to = header.seq;
+        self.last_checksum = header.checksum;
+        self.is_chained = true;
+        self.tail = Some((index, header.place.offset + u64::from(header.length_bytes)));
     }
 
     /// Reads the log write with the next number, if it is at this offset, intact, and chained to
@@ -265,10 +266,13 @@ impl<S: Source> Walk<'_, S> {
             let reason = format!("batch {} where {} should be", header.seq, self.next_seq);
             return Ok(FoundContent::fault(reason));
         }
-        if header.seq >= self.limit(index) {
+        if header.seq >= self.cut_off_from(index) {
             return Ok(FoundContent::fault(format!("batch {} was cut off", header.seq)));
         }
-        if self.chained && header.previous != self.checksum && !planted(Mutant::ChainIgnored) {
+        if self.is_chained
+            && header.previous_checksum != self.last_checksum
+            && !planted(Mutant::ChainIgnored)
+        {
             return Ok(FoundContent::fault(format!("batch {} follows another batch", header.seq)));
         }
         self.body_at(file, header)
@@ -276,8 +280,8 @@ impl<S: Source> Walk<'_, S> {
 
     /// Checks the body of a log write with a valid header, and unmasks it in the window.
     fn body_at(&mut self, file: SegmentFile, header: Header) -> Result<FoundContent, LogError> {
-        let length = header.length as usize;
-        if header.place.offset + u64::from(header.length) > file.bytes {
+        let length = header.length_bytes as usize;
+        if header.place.offset + u64::from(header.length_bytes) > file.bytes {
             return Ok(FoundContent::fault(format!(
                 "batch {} is longer than its segment",
                 header.seq
@@ -291,7 +295,7 @@ impl<S: Source> Walk<'_, S> {
             Ok(bytes) => match log_write::open(&header, bytes) {
                 Ok(masked) => {
                     if masked {
-                        self.window.discard_cached(); // what is there is not what is on disk any more
+                        self.window.drop_cache(); // what is there is not what is on disk any more
                     }
                     Ok(FoundContent::Write(header))
                 }
@@ -336,7 +340,7 @@ impl<S: Source> Walk<'_, S> {
         // [disk-3] A header from an earlier use of the segment, or one written to the wrong place,
         // is ignored before any other check.
         if planted(Mutant::OwnerBeforeEpoch) {
-            self.check_owner(place, header.owner)?;
+            self.check_log_owner(place, header.owner)?;
         }
         if header.place.segment != place.segment && !planted(Mutant::EpochIgnored) {
             return Ok(Err(FoundContent::fault(format!(
@@ -344,7 +348,7 @@ impl<S: Source> Walk<'_, S> {
                 header.place.segment
             ))));
         }
-        self.check_owner(place, header.owner)?;
+        self.check_log_owner(place, header.owner)?;
         if header.place.offset != offset {
             let reason = format!("batch that belongs to offset {}", header.place.offset);
             return Ok(Err(FoundContent::fault(reason)));
@@ -352,11 +356,11 @@ impl<S: Source> Walk<'_, S> {
         Ok(Ok(header))
     }
 
-    fn check_owner(&mut self, place: Place, found: Owner) -> Result<(), LogError> {
+    fn check_log_owner(&mut self, place: Place, found: Owner) -> Result<(), LogError> {
         match self.owner {
             Some(owner) if owner != found => {
                 let detail = format!("{place} was written by {found}, not by {owner}");
-                Err(LogError::Foreign { detail })
+                Err(LogError::ForeignLog { detail })
             }
             _ => {
                 self.owner = Some(found);
@@ -378,7 +382,7 @@ impl<S: Source> Walk<'_, S> {
         let mut greatest = self.stated_complete_to;
         let mut from = offset;
         for index in index..self.files.len() {
-            if self.scanned[index].first_write.is_none() {
+            if self.scanned_segments[index].first_write_seq.is_none() {
                 from = 0;
                 continue;
             }
@@ -396,12 +400,16 @@ impl<S: Source> Walk<'_, S> {
     /// Finds the next log write after damage that is intact and was not cut off. Its predecessor is
     /// unknown, so only its number, its place, and the first write numbers of later segments can be
     /// checked.
-    fn resume(&mut self, index: usize, offset: u64) -> Result<Option<(usize, u64, u64)>, LogError> {
+    fn find_next_intact(
+        &mut self,
+        index: usize,
+        offset: u64,
+    ) -> Result<Option<(usize, u64, u64)>, LogError> {
         let mut from = offset;
         let damaged = (index, offset);
         for index in index..self.files.len() {
             let file = self.files[index];
-            if self.scanned[index].first_write.is_none() {
+            if self.scanned_segments[index].first_write_seq.is_none() {
                 from = 0;
                 continue;
             }
@@ -410,7 +418,7 @@ impl<S: Source> Walk<'_, S> {
                     continue;
                 };
                 let refused = (index, at) == damaged && header.seq == self.next_seq;
-                if refused || header.seq < self.next_seq || header.seq >= self.limit(index) {
+                if refused || header.seq < self.next_seq || header.seq >= self.cut_off_from(index) {
                     continue;
                 }
                 if let FoundContent::Write(header) = self.body_at(file, header)? {
@@ -423,7 +431,7 @@ impl<S: Source> Walk<'_, S> {
     }
 
     /// Examines what follows the end of the log, and returns the result of the walk.
-    fn finish(mut self, ended_in_damage: bool) -> Result<Walked, LogError> {
+    fn examine_tail(mut self, ended_in_damage: bool) -> Result<WalkResult, LogError> {
         let (mut torn_tail_bytes, mut tail_clean) = (0, !ended_in_damage);
         let mut spares = Vec::new();
         let tail = self.tail;
@@ -445,18 +453,22 @@ impl<S: Source> Walk<'_, S> {
             from = 0;
         }
         let tail = tail.map(|(index, offset)| {
-            (self.files[index], self.scanned[index].first_write.unwrap_or(self.next_seq), offset)
+            (
+                self.files[index],
+                self.scanned_segments[index].first_write_seq.unwrap_or(self.next_seq),
+                offset,
+            )
         });
-        Ok(Walked {
+        Ok(WalkResult {
             next_seq: self.next_seq,
-            whole_to: self.whole_to,
-            checksum: self.checksum,
+            intact_to: self.intact_to,
+            last_checksum: self.last_checksum,
             tail,
             torn_tail_bytes,
-            tail_clean,
+            is_tail_clean: tail_clean,
             spares,
             files: self.files,
-            trimmed: self.trimmed,
+            trimmed_segments: self.trimmed_segments,
             owner: self.owner,
         })
     }
@@ -466,8 +478,8 @@ impl<S: Source> Walk<'_, S> {
     /// complete header. Both will be overwritten, and no reader will accept them as valid.
     fn torn_bytes(&mut self, index: usize, from: u64) -> Result<u64, LogError> {
         let file = self.files[index];
-        if self.scanned[index].first_write.is_none() {
-            let unreadable = self.scanned[index].unreadable.clone();
+        if self.scanned_segments[index].first_write_seq.is_none() {
+            let unreadable = self.scanned_segments[index].unreadable.clone();
             return match unreadable {
                 Some((place, detail)) => Err(LogError::Unreadable { place, detail }),
                 None => Ok(0),
@@ -477,7 +489,7 @@ impl<S: Source> Walk<'_, S> {
         for offset in (from..file.bytes).step_by(BLOCK) {
             match self.read_header(index, offset)? {
                 Ok(header) => {
-                    let to = (offset + u64::from(header.length)).min(file.bytes);
+                    let to = (offset + u64::from(header.length_bytes)).min(file.bytes);
                     torn += to.saturating_sub(offset.max(counted_to));
                     counted_to = counted_to.max(to);
                 }
@@ -497,7 +509,7 @@ impl<S: Source> Walk<'_, S> {
 /// Reason why bytes are not available.
 enum ReadFailure {
     /// The bytes are unreadable, so they are treated as damaged.
-    Bad(String),
+    Unreadable(String),
     /// The file could not be opened for lack of descriptors. Treating this as damage would forget
     /// existing votes.
     NotTried(DiskError),
@@ -507,7 +519,7 @@ impl ReadFailure {
     /// Returns the description of damage, or an error if the read was not attempted.
     fn reason(self) -> Result<String, LogError> {
         match self {
-            Self::Bad(reason) => Ok(reason),
+            Self::Unreadable(reason) => Ok(reason),
             Self::NotTried(error) => Err(LogError::Disk(error)),
         }
     }
@@ -515,9 +527,9 @@ impl ReadFailure {
 
 impl From<DiskError> for ReadFailure {
     fn from(error: DiskError) -> Self {
-        match error.lack {
-            Some(Lack::Descriptors) => Self::NotTried(error),
-            _ => Self::Bad(error.to_string()),
+        match error.exhausted {
+            Some(ExhaustedResource::Descriptors) => Self::NotTried(error),
+            _ => Self::Unreadable(error.to_string()),
         }
     }
 }
@@ -529,13 +541,13 @@ struct Window<'a, S> {
     segment: Option<Segment>,
     start: u64,
     bytes: usize,
-    last: usize,
+    last_read_bytes: usize,
 }
 
 impl<'a, S: Source> Window<'a, S> {
     fn new(source: &'a mut S) -> Self {
-        let buffer = Buffer::new(WINDOW);
-        Self { source, buffer, segment: None, start: 0, bytes: 0, last: 0 }
+        let buffer = Buffer::new(WINDOW_BYTES);
+        Self { source, buffer, segment: None, start: 0, bytes: 0, last_read_bytes: 0 }
     }
 
     /// Returns bytes of a segment. The range must be within the segment.
@@ -552,17 +564,17 @@ impl<'a, S: Source> Window<'a, S> {
             self.fill_window(file, offset, bytes)?;
         }
         let at = usize::try_from(offset - self.start).expect("within the window");
-        self.last = at;
+        self.last_read_bytes = at;
         Ok(&mut self.buffer[at..at + bytes])
     }
 
     /// Returns the first `bytes` bytes of the last result of [`Self::read_bytes`].
-    fn last_bytes(&self, bytes: usize) -> &[u8] {
-        &self.buffer[self.last..self.last + bytes]
+    fn last_read(&self, bytes: usize) -> &[u8] {
+        &self.buffer[self.last_read_bytes..self.last_read_bytes + bytes]
     }
 
     /// Makes the next `read_bytes` read from the disk again.
-    fn discard_cached(&mut self) {
+    fn drop_cache(&mut self) {
         self.segment = None;
     }
 

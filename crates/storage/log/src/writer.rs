@@ -13,7 +13,7 @@ use crate::{
     base::Anchor,
     holdings::Holdings,
     index::{Index, Runs, Span},
-    log_write::{self, HEADER, Header, Owner},
+    log_write::{self, HEADER_BYTES, Header, Owner},
     mutant::{Mutant, planted},
     place::{Place, SegmentFile},
     record,
@@ -21,61 +21,61 @@ use crate::{
 
 /// A log write that is being filled or waits to be submitted.
 #[derive(Debug)]
-pub(crate) struct Gathered {
+pub(crate) struct FillingWrite {
     pub(crate) buffer: Buffer,
     /// Number of bytes in use, including room for the header.
-    used: usize,
+    used_bytes: usize,
     pub(crate) records: u32,
     /// Last record in the log write.
-    pub(crate) last: RecordSeq,
+    pub(crate) last_record: RecordSeq,
     /// Hard state after the last record.
-    pub(crate) hard: HardState,
+    pub(crate) hard_state: HardState,
     pub(crate) runs: Runs,
 }
 
-impl Gathered {
+impl FillingWrite {
     /// Returns the size of the log write on disk, in bytes.
     pub(crate) fn length(&self) -> usize {
-        self.used.next_multiple_of(BLOCK)
+        self.used_bytes.next_multiple_of(BLOCK)
     }
 
     /// Returns the total size of the records, in bytes.
     pub(crate) fn body(&self) -> usize {
-        self.used - HEADER
+        self.used_bytes - HEADER_BYTES
     }
 
     /// Returns the bytes to write, padded with zeros to whole blocks.
     pub(crate) fn blocks(&mut self) -> &mut [u8] {
         let length = self.length();
-        self.buffer[self.used..length].fill(0);
+        self.buffer[self.used_bytes..length].fill(0);
         &mut self.buffer[..length]
     }
 }
 
 /// Queue of log writes that are not submitted yet.
 #[derive(Debug)]
-pub(crate) struct Gather {
-    write_bytes: usize,
-    spare_max: usize,
-    full: VecDeque<Gathered>,
-    open: Option<Gathered>,
-    spare: Vec<Buffer>,
+pub(crate) struct WriteQueue {
+    write_bytes_max: usize,
+    spare_buffers_max: usize,
+    queued_writes: VecDeque<FillingWrite>,
+    open: Option<FillingWrite>,
+    spare_buffers: Vec<Buffer>,
     bytes: usize,
-    scratch: Vec<u8>,
+    encode_buffer: Vec<u8>,
 }
 
-impl Gather {
+impl WriteQueue {
     /// Creates a queue of log writes of at most `write_bytes` bytes. Retains up to `spare_max`
     /// buffers for reuse.
     pub(crate) fn new(write_bytes: usize, spare_max: usize) -> Self {
         Self {
-            write_bytes,
-            spare_max,
-            full: VecDeque::new(),
+            write_bytes_max: write_bytes,
+            spare_buffers_max: spare_max,
+            queued_writes: VecDeque::new(),
             open: None,
-            spare: Vec::new(),
+            spare_buffers: Vec::new(),
             bytes: 0,
-            scratch: Vec::with_capacity(record::RECORD_HEAD_MAX),
+            encode_buffer: Vec::with_capacity(record::RECORD_HEAD_BYTES_MAX),
         }
     }
 
@@ -88,23 +88,23 @@ impl Gather {
         (bytes, placed): (&[u8], bool),
         hard: HardState,
     ) {
-        self.scratch.clear();
+        self.encode_buffer.clear();
         let length = u32::try_from(bytes.len()).expect("bounded by WRITE_BYTES_MAX");
-        record::encode(record, placed, length, &mut self.scratch);
-        let need = self.scratch.len() + bytes.len();
-        if self.open.as_ref().is_some_and(|open| open.used + need > open.buffer.len()) {
-            self.full.extend(self.open.take());
+        record::encode(record, placed, length, &mut self.encode_buffer);
+        let need = self.encode_buffer.len() + bytes.len();
+        if self.open.as_ref().is_some_and(|open| open.used_bytes + need > open.buffer.len()) {
+            self.queued_writes.extend(self.open.take());
         }
         let mut open = match self.open.take() {
             Some(open) => open,
             None => self.begin_write(disk, need),
         };
-        let head = open.used + self.scratch.len();
-        open.buffer[open.used..head].copy_from_slice(&self.scratch);
+        let head = open.used_bytes + self.encode_buffer.len();
+        open.buffer[open.used_bytes..head].copy_from_slice(&self.encode_buffer);
         open.buffer[head..head + bytes.len()].copy_from_slice(bytes);
-        open.used += need;
+        open.used_bytes += need;
         open.records += 1;
-        (open.last, open.hard) = (seq, hard);
+        (open.last_record, open.hard_state) = (seq, hard);
         if let Record::Vote { range, .. } | Record::Decided { range, .. } = record {
             open.runs.push(*range);
         }
@@ -114,39 +114,52 @@ impl Gather {
 
     /// Restates the hard state, in the log write being filled if there is one, otherwise in a log
     /// write without records.
-    pub(crate) fn restate<D: Disk>(&mut self, disk: &mut D, last: RecordSeq, hard: HardState) {
+    pub(crate) fn restate_hard_state<D: Disk>(
+        &mut self,
+        disk: &mut D,
+        last: RecordSeq,
+        hard: HardState,
+    ) {
         let mut open = match self.open.take() {
             Some(open) => open,
             None => self.begin_write(disk, 0),
         };
-        (open.last, open.hard) = (last.max(open.last), hard);
+        (open.last_record, open.hard_state) = (last.max(open.last_record), hard);
         self.open = Some(open);
     }
 
-    fn begin_write<D: Disk>(&mut self, disk: &mut D, need: usize) -> Gathered {
-        let bytes = (HEADER + need).max(self.write_bytes);
-        let spare = if bytes == self.write_bytes { self.spare.pop() } else { None };
+    fn begin_write<D: Disk>(&mut self, disk: &mut D, need: usize) -> FillingWrite {
+        let bytes = (HEADER_BYTES + need).max(self.write_bytes_max);
+        let spare = if bytes == self.write_bytes_max { self.spare_buffers.pop() } else { None };
         let buffer = spare.unwrap_or_else(|| disk.allocate(bytes));
         let (last, hard) = (RecordSeq(0), HardState::default());
-        self.bytes += HEADER;
-        Gathered { buffer, used: HEADER, records: 0, last, hard, runs: Runs::default() }
+        self.bytes += HEADER_BYTES;
+        FillingWrite {
+            buffer,
+            used_bytes: HEADER_BYTES,
+            records: 0,
+            last_record: last,
+            hard_state: hard,
+            runs: Runs::default(),
+        }
     }
 
     /// Returns the size on disk of the next log write, or `None` if the queue is empty.
-    pub(crate) fn next_length(&self) -> Option<usize> {
-        self.full.front().or(self.open.as_ref()).map(Gathered::length)
+    pub(crate) fn next_write_bytes(&self) -> Option<usize> {
+        self.queued_writes.front().or(self.open.as_ref()).map(FillingWrite::length)
     }
 
-    pub(crate) fn take_write(&mut self) -> Option<Gathered> {
-        let next = self.full.pop_front().or_else(|| self.open.take())?;
-        self.bytes -= next.used;
+    pub(crate) fn take_write(&mut self) -> Option<FillingWrite> {
+        let next = self.queued_writes.pop_front().or_else(|| self.open.take())?;
+        self.bytes -= next.used_bytes;
         Some(next)
     }
 
     /// Retains the buffer of a completed log write for reuse, or releases it.
-    pub(crate) fn reuse<D: Disk>(&mut self, disk: &mut D, buffer: Buffer) {
-        if buffer.len() == self.write_bytes && self.spare.len() < self.spare_max {
-            self.spare.push(buffer);
+    pub(crate) fn reuse_buffer<D: Disk>(&mut self, disk: &mut D, buffer: Buffer) {
+        if buffer.len() == self.write_bytes_max && self.spare_buffers.len() < self.spare_buffers_max
+        {
+            self.spare_buffers.push(buffer);
         } else {
             disk.release(buffer);
         }
@@ -162,17 +175,17 @@ pub(crate) struct Writer {
     owner: Owner,
     pub(crate) incarnation: Incarnation,
     next_seq: u64,
-    previous: u32,
+    previous_checksum: u32,
     /// Number of the last log write that, with all before it, is complete.
     complete_to: u64,
-    current: Option<Current>,
+    current_segment: Option<CurrentSegment>,
     in_flight: VecDeque<InFlight>,
     bytes_in_flight: usize,
     persisted_to: RecordSeq,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Current {
+struct CurrentSegment {
     file: SegmentFile,
     first_seq: u64,
     offset: u64,
@@ -181,7 +194,7 @@ struct Current {
 #[derive(Debug)]
 struct InFlight {
     seq: u64,
-    last: RecordSeq,
+    last_record: RecordSeq,
     span: Span,
     runs: Runs,
     is_done: bool,
@@ -198,14 +211,14 @@ impl Writer {
         previous: u32,
         tail: Option<(SegmentFile, u64, u64)>,
     ) -> Self {
-        let current = |(file, first_seq, offset)| Current { file, first_seq, offset };
+        let current = |(file, first_seq, offset)| CurrentSegment { file, first_seq, offset };
         Self {
             owner,
             incarnation,
             next_seq,
-            previous,
+            previous_checksum: previous,
             complete_to: next_seq - 1,
-            current: tail.map(current),
+            current_segment: tail.map(current),
             in_flight: VecDeque::new(),
             bytes_in_flight: 0,
             persisted_to: RecordSeq(0),
@@ -232,25 +245,25 @@ impl Writer {
         self.next_seq
     }
 
-    pub(crate) fn position(&self) -> Option<Place> {
-        let place = |at: Current| Place { segment: at.file.segment, offset: at.offset };
-        self.current.map(place)
+    pub(crate) fn next_write_place(&self) -> Option<Place> {
+        let place = |at: CurrentSegment| Place { segment: at.file.segment, offset: at.offset };
+        self.current_segment.map(place)
     }
 
     /// Returns the number and size of each log write in flight.
-    pub(crate) fn writes(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub(crate) fn writes_in_flight(&self) -> impl Iterator<Item = (u64, u64)> {
         let in_flight = self.in_flight.iter();
         in_flight.map(|write| (write.seq, write.span.bytes))
     }
 
     /// Returns whether the current segment has room for a log write of `length` bytes.
     pub(crate) fn has_room(&self, length: usize) -> bool {
-        self.current.is_some_and(|at| at.offset + length as u64 <= at.file.bytes)
+        self.current_segment.is_some_and(|at| at.offset + length as u64 <= at.file.bytes)
     }
 
     /// Returns the number of bytes used in the current segment.
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.current.map_or(0, |at| at.offset)
+        self.current_segment.map_or(0, |at| at.offset)
     }
 
     pub(crate) fn complete_to(&self) -> u64 {
@@ -259,18 +272,18 @@ impl Writer {
 
     /// Directs further log writes to a segment that has none under its number yet.
     pub(crate) fn begin_segment(&mut self, file: SegmentFile) {
-        self.current = Some(Current { file, first_seq: self.next_seq, offset: 0 });
+        self.current_segment = Some(CurrentSegment { file, first_seq: self.next_seq, offset: 0 });
     }
 
     /// Starts a log write. The current segment must have room for it.
     pub(crate) fn write<D: Disk>(
         &mut self,
         disk: &mut D,
-        mut gathered: Gathered,
+        mut gathered: FillingWrite,
         holdings: &mut Holdings,
     ) {
         let length = gathered.length();
-        let current = self.current.as_mut().expect("a segment was entered");
+        let current = self.current_segment.as_mut().expect("a segment was entered");
         let place = Place { segment: current.file.segment, offset: current.offset };
         let header = Header {
             owner: self.owner,
@@ -279,25 +292,29 @@ impl Writer {
             first_seq: current.first_seq,
             seq: self.next_seq,
             complete_to: self.complete_to,
-            previous: self.previous,
-            records: gathered.records,
-            length: 0,
-            body: u32::try_from(gathered.body()).expect("bounded by WRITE_BYTES_MAX"),
+            previous_checksum: self.previous_checksum,
+            record_count: gathered.records,
+            length_bytes: 0,
+            body_bytes: u32::try_from(gathered.body()).expect("bounded by WRITE_BYTES_MAX"),
             body_checksum: 0,
-            hard: gathered.hard,
+            hard_state: gathered.hard_state,
             checksum: 0,
         };
-        let first = Anchor { segment: place.segment, seq: header.seq, previous: header.previous };
-        holdings.wrote(first, gathered.runs.to());
+        let first = Anchor {
+            segment: place.segment,
+            seq: header.seq,
+            previous_checksum: header.previous_checksum,
+        };
+        holdings.record_begun(first, gathered.runs.slots_end());
         let header = log_write::seal(header, gathered.blocks());
         current.offset += length as u64;
-        self.previous = header.checksum;
+        self.previous_checksum = header.checksum;
         self.next_seq += 1;
         self.bytes_in_flight += length;
         self.in_flight.push_back(InFlight {
             seq: header.seq,
-            last: gathered.last,
-            span: Span { at: place, bytes: length as u64 },
+            last_record: gathered.last_record,
+            span: Span { place, bytes: length as u64 },
             runs: gathered.runs,
             is_done: false,
         });
@@ -312,18 +329,18 @@ impl Writer {
 
     /// [disk-2] Handles a log write that reached stable storage. Its records are released only once
     /// all earlier log writes are complete, too.
-    pub(crate) fn written(&mut self, seq: u64, index: &mut Index, holdings: &mut Holdings) {
+    pub(crate) fn on_written(&mut self, seq: u64, index: &mut Index, holdings: &mut Holdings) {
         if let Some(write) = self.in_flight.iter_mut().find(|write| write.seq == seq) {
             write.is_done = true;
             if planted(Mutant::ReleaseOutOfOrder) {
-                self.persisted_to = self.persisted_to.max(write.last);
+                self.persisted_to = self.persisted_to.max(write.last_record);
             }
         }
         while let Some(write) = self.in_flight.pop_front_if(|write| write.is_done) {
             self.complete_to = write.seq;
-            let end = write.span.at.offset + write.span.bytes;
-            holdings.completed(write.span.at.segment, end);
-            self.persisted_to = self.persisted_to.max(write.last);
+            let end = write.span.place.offset + write.span.bytes;
+            holdings.record_complete(write.span.place.segment, end);
+            self.persisted_to = self.persisted_to.max(write.last_record);
             self.bytes_in_flight -= usize::try_from(write.span.bytes).expect("fitted a buffer");
             for range in write.runs.iter() {
                 index.insert(range, write.span);

@@ -51,7 +51,7 @@ fn run(work: &Work, put: usize) {
     let (mut disk, _) =
         quorate_log::disk::open(folder.path(), work.want).expect("the driver works");
     let mut store =
-        Store::open(&mut disk, StoreLimits::USUAL, Layout::USUAL).expect("an empty folder");
+        Store::open(&mut disk, StoreLimits::DEFAULT, Layout::DEFAULT).expect("an empty folder");
     let bytes: Vec<u8> = (0..put).map(|at| (at % 251) as u8).collect();
     let puts = work.bytes / put as u64;
     let (mut next, mut checkpoint_at, mut slot) = (0, work.checkpoint_bytes, 1);

@@ -57,7 +57,7 @@ pub enum Command {
     },
     Retain {
         name: Name,
-        keep: Retention,
+        retention: Retention,
     },
     /// Reports the time, so that bytes older than their stream's retention can be dropped. Issued
     /// by a leader; nodes never use their own clocks for this ([session-3]).
@@ -82,11 +82,11 @@ pub enum StreamOutcome {
     Opened {
         stream: StreamName,
         /// Position in the named stream. All earlier bytes are decided and will not change.
-        at: u64,
+        start_position: u64,
     },
     /// The piece ends here: all earlier bytes are decided, and no more will follow ([stream-6]).
     Closed {
-        at: u64,
+        end_position: u64,
     },
     Trimmed {
         /// First position retained.
@@ -112,7 +112,7 @@ pub enum Denied {
     /// The stream has the maximum number of pieces. Trimming it lowers the number.
     TooManyPieces,
     /// The inner stream was opened before.
-    Reused,
+    InnerStreamReused,
     /// The position is after the end of the stream.
     PastEnd {
         /// First position after the stream's bytes.
@@ -135,7 +135,7 @@ impl fmt::Display for Denied {
             Self::TooManyPieces => {
                 f.write_str("the stream has as many pieces as it may: trim it, or start another")
             }
-            Self::Reused => f.write_str("the inner stream was opened before"),
+            Self::InnerStreamReused => f.write_str("the inner stream was opened before"),
             Self::PastEnd { end } => write!(f, "the stream ends at position {end}"),
         }
     }
@@ -174,7 +174,7 @@ impl Command {
                 out.push(REMOVE);
                 put_name(name, &mut out);
             }
-            Self::Retain { name, keep } => {
+            Self::Retain { name, retention: keep } => {
                 out.push(RETAIN);
                 put_name(name, &mut out);
                 keep.encode(&mut out);
@@ -193,7 +193,7 @@ impl Command {
         let command = match fields.u8()? {
             OPEN => Self::Open {
                 name: fields.name()?,
-                mode: how_numbered(fields.u8()?)?,
+                mode: open_mode_from(fields.u8()?)?,
                 writer: Writer(fields.u128()?),
                 stream: fields.stream()?,
                 now_ms: fields.u64()?,
@@ -208,7 +208,9 @@ impl Command {
             },
             TRIM => Self::Trim { name: fields.name()?, retain_from: fields.u64()? },
             REMOVE => Self::Remove { name: fields.name()? },
-            RETAIN => Self::Retain { name: fields.name()?, keep: Retention::decode(&mut fields)? },
+            RETAIN => {
+                Self::Retain { name: fields.name()?, retention: Retention::decode(&mut fields)? }
+            }
             AGE => Self::Age { now_ms: fields.u64()? },
             _ => return None,
         };
@@ -237,8 +239,8 @@ impl Retention {
 /// Encodes a reply. Equal replies have equal bytes, on every node and in every version.
 pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
     let (kind, number) = match *reply {
-        Ok(StreamOutcome::Opened { at, .. }) => (0, at),
-        Ok(StreamOutcome::Closed { at }) => (1, at),
+        Ok(StreamOutcome::Opened { start_position: at, .. }) => (0, at),
+        Ok(StreamOutcome::Closed { end_position: at }) => (1, at),
         Ok(StreamOutcome::Trimmed { start }) => (2, start),
         Ok(StreamOutcome::Removed) => (3, 0),
         Ok(StreamOutcome::Retained) => (4, 0),
@@ -251,14 +253,14 @@ pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
         Err(Denied::Fenced) => (21, 0),
         Err(Denied::TooManyStreams) => (22, 0),
         Err(Denied::TooManyPieces) => (23, 0),
-        Err(Denied::Reused) => (24, 0),
+        Err(Denied::InnerStreamReused) => (24, 0),
         Err(Denied::PastEnd { end }) => (25, end),
     };
     out.push(kind);
     put64(number, out);
 }
 
-const fn how_numbered(number: u8) -> Option<OpenMode> {
+const fn open_mode_from(number: u8) -> Option<OpenMode> {
     match number {
         0 => Some(OpenMode::Create),
         1 => Some(OpenMode::Append),
@@ -295,7 +297,7 @@ mod tests {
             Command::Remove { name: name.clone() },
             Command::Retain {
                 name: name.clone(),
-                keep: Retention { bytes: Some(0), age_ms: None },
+                retention: Retention { bytes: Some(0), age_ms: None },
             },
             Command::Age { now_ms: 1 << 40 },
         ] {

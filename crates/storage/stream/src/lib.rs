@@ -16,4 +16,4 @@ pub mod table;
 
 pub use command::{Command, Denied, OpenMode, Reply, Retention, StreamOutcome, Writer};
 pub use name::{BadName, Name};
-pub use table::{Change, Located, StreamInfo, Table};
+pub use table::{InnerPosition, InnerStreamChange, StreamInfo, Table};

@@ -24,7 +24,7 @@ use crate::{
     name::Name,
 };
 
-pub use rows::{Row, Unreadable};
+pub use rows::{MalformedRows, RowChange};
 
 /// Maximum number of named streams. Not configurable, because all nodes must refuse the same
 /// commands.
@@ -35,16 +35,16 @@ pub const PIECES_MAX: usize = 16_384;
 
 /// Number of former writers remembered after takeovers. A delayed command cannot be overtaken by
 /// more takeovers than that.
-const FORMER_MAX: usize = 256;
+const FORMER_WRITERS_MAX: usize = 256;
 /// Maximum number of age marks per stream, which determines the resolution of its age bound.
-const MARKS_MAX: usize = 128;
+const AGE_MARKS_MAX: usize = 128;
 
 /// Part of a named stream that was written through one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     pub stream: StreamName,
     /// Position of the inner stream's byte 0 in the named stream.
-    pub first: u64,
+    pub start_position: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,15 +60,15 @@ struct Stream {
     writer: Writer,
     /// Former writers, the latest last. A delayed command from one of them must not undo a
     /// takeover.
-    former: VecDeque<Writer>,
+    former_writers: VecDeque<Writer>,
     /// First retained position.
     start: u64,
     /// Next position to append. All lower ones are decided.
-    end: u64,
-    keep: Retention,
+    next_position: u64,
+    retention: Retention,
     /// Marks of a stream with an age bound: positions in order, each with the time by which all
     /// bytes below it had been appended.
-    marks: VecDeque<(u64, u64)>,
+    age_marks: VecDeque<(u64, u64)>,
     /// Pieces in order. Those entirely below `start` are dropped, except for the last one.
     pieces: Vec<Piece>,
 }
@@ -79,9 +79,9 @@ impl Stream {
     }
 
     /// Returns the retained positions of piece `at`, within its inner stream.
-    fn kept(&self, at: usize) -> Range<u64> {
-        let first = self.pieces[at].first;
-        let end = self.pieces.get(at + 1).map_or(self.end, |next| next.first);
+    fn retained_range(&self, at: usize) -> Range<u64> {
+        let first = self.pieces[at].start_position;
+        let end = self.pieces.get(at + 1).map_or(self.next_position, |next| next.start_position);
         // A restored table may have pieces that are no longer retained at all.
         self.start.clamp(first, end) - first..end - first
     }
@@ -95,16 +95,16 @@ pub struct StreamInfo {
     /// Set if the stream accepts no more bytes.
     pub finished: bool,
     /// Inner stream that is open for appending.
-    pub writing: Option<StreamName>,
+    pub open_stream: Option<StreamName>,
     pub start: u64,
     pub end: u64,
     pub pieces: usize,
     pub created_ms: u64,
-    pub keep: Retention,
+    pub retention: Retention,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Located {
+pub struct InnerPosition {
     pub stream: StreamName,
     pub position: u64,
     /// Number of contiguous bytes in this inner stream, starting at `position`.
@@ -119,7 +119,7 @@ pub enum LocateError {
         start: u64,
     },
     /// The position is at or after the end of the stream.
-    BehindEnd {
+    PastEnd {
         end: u64,
         /// Set if the stream ends there permanently.
         finished: bool,
@@ -128,7 +128,7 @@ pub enum LocateError {
 
 /// A change of an inner stream, reported to nodes that store its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum InnerStreamChange {
     /// No more bytes of the inner stream will be appended.
     Closed { stream: StreamName, end: u64 },
     /// Bytes of the inner stream below this position are no longer needed.
@@ -148,9 +148,9 @@ pub struct Table {
     /// and their commands are executed in order, so an inner stream that is not higher has been
     /// opened before and is never opened again.
     last_opened: BTreeMap<NodeId, (u32, u32)>,
-    changes: VecDeque<Change>,
-    last_id: u64,
-    unsaved: BTreeSet<(Name, rows::Part)>,
+    pending_changes: VecDeque<InnerStreamChange>,
+    last_stream_id: u64,
+    unsaved_rows: BTreeSet<(Name, rows::RowKind)>,
     unsaved_owners: BTreeSet<NodeId>,
 }
 
@@ -164,31 +164,31 @@ impl Table {
             return 0..0;
         };
         let named = self.streams.get_mut(name).expect("an open stream is known");
-        let first = named.last_piece().first;
-        let next = named.end - first;
-        let appended = appended(offset, range, next);
+        let first = named.last_piece().start_position;
+        let next = named.next_position - first;
+        let appended = appended_positions(offset, range, next);
         // Positions of a named stream must not wrap, so bytes past the last position are not
         // appended.
-        let longest = u64::MAX - 1 - named.end;
+        let longest = u64::MAX - 1 - named.next_position;
         let appended = appended.start..appended.end.min(appended.start.saturating_add(longest));
         if !appended.is_empty() {
-            named.end = first + appended.end;
-            self.unsaved.insert((name.clone(), rows::Part::End));
+            named.next_position = first + appended.end;
+            self.unsaved_rows.insert((name.clone(), rows::RowKind::End));
         }
         appended
     }
 
     /// Returns whether [`Table::append`] would append any bytes now.
-    pub fn appends(&self, stream: StreamName, offset: u64, range: SlotRange) -> bool {
+    pub fn would_append(&self, stream: StreamName, offset: u64, range: SlotRange) -> bool {
         let next = self.next_position(stream);
-        next.is_some_and(|next| !appended(offset, range, next).is_empty())
+        next.is_some_and(|next| !appended_positions(offset, range, next).is_empty())
     }
 
     /// [stream-4] Returns the positions of content in `range` that may still be appended, as far as
     /// the applied slots show. All other positions are no-ops whatever is decided before them, so
     /// their bytes are not needed.
-    pub fn may_append(&self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
-        let positions = positions(offset, range);
+    pub fn appendable(&self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
+        let positions = content_positions(offset, range);
         match self.next_position(stream) {
             Some(next) => positions.start.max(next)..positions.end.max(next),
             None if self.was_opened(stream) => positions.end..positions.end,
@@ -198,7 +198,7 @@ impl Table {
     }
 
     /// Returns whether bytes of the inner stream `stream` may still be appended.
-    pub fn may_be_open(&self, stream: StreamName) -> bool {
+    pub fn may_be_appended_to(&self, stream: StreamName) -> bool {
         self.open.contains_key(&stream) || !self.was_opened(stream)
     }
 
@@ -210,15 +210,15 @@ impl Table {
 
     /// Returns the next position of an inner stream, or `None` if it is not open.
     pub fn next_position(&self, stream: StreamName) -> Option<u64> {
-        Some(self.next_of_piece(stream)?.1)
+        Some(self.next_in_open_piece(stream)?.1)
     }
 
     /// Returns the position of an open inner stream's byte 0 in the named stream, and the inner
     /// stream's next position.
-    pub fn next_of_piece(&self, stream: StreamName) -> Option<(u64, u64)> {
+    pub fn next_in_open_piece(&self, stream: StreamName) -> Option<(u64, u64)> {
         let named = self.streams.get(self.open.get(&stream)?)?;
-        let first = named.last_piece().first;
-        Some((first, named.end - first))
+        let first = named.last_piece().start_position;
+        Some((first, named.next_position - first))
     }
 
     /// [stream-6] Closes an inner stream whose owner is lost.
@@ -239,26 +239,26 @@ impl Table {
         for stream in self.open_streams().collect::<Vec<_>>() {
             self.end_piece(stream);
         }
-        self.changes.clear();
+        self.pending_changes.clear();
         self
     }
 
     /// Returns the total number of retained bytes, or `None` if it overflows.
-    pub fn kept_bytes(&self) -> Option<u64> {
-        let mut lengths = self.kept().map(|(_, range)| range.end - range.start);
+    pub fn retained_bytes(&self) -> Option<u64> {
+        let mut lengths = self.retained_ranges().map(|(_, range)| range.end - range.start);
         lengths.try_fold(0_u64, u64::checked_add)
     }
 
     /// Returns whether any bytes of the inner stream `stream` are retained.
-    pub fn is_kept(&self, stream: StreamName) -> bool {
+    pub fn is_retained(&self, stream: StreamName) -> bool {
         self.inner_streams.contains(&stream)
     }
 
     /// Returns the inner streams, each with its retained positions.
-    pub fn kept(&self) -> impl Iterator<Item = (StreamName, Range<u64>)> + '_ {
+    pub fn retained_ranges(&self) -> impl Iterator<Item = (StreamName, Range<u64>)> + '_ {
         self.streams.values().flat_map(|named| {
             let pieces = named.pieces.iter().enumerate();
-            pieces.map(|(at, piece)| (piece.stream, named.kept(at)))
+            pieces.map(|(at, piece)| (piece.stream, named.retained_range(at)))
         })
     }
 
@@ -271,7 +271,7 @@ impl Table {
             Command::Close { stream, finish } => self.close_piece(stream, finish),
             Command::Trim { name, retain_from: before } => self.trim(name, before),
             Command::Remove { name } => self.remove(&name),
-            Command::Retain { name, keep } => self.retain(&name, keep),
+            Command::Retain { name, retention: keep } => self.retain(&name, keep),
             Command::Age { now_ms } => Ok(self.age(now_ms)),
         }
     }
@@ -286,7 +286,7 @@ impl Table {
         now_ms: u64,
     ) -> Reply {
         if self.was_opened(stream) {
-            return Err(Denied::Reused);
+            return Err(Denied::InnerStreamReused);
         }
         let Some(named) = self.streams.get(&name) else {
             return match how {
@@ -299,14 +299,14 @@ impl Table {
         };
         let same = named.writer == writer;
         match how {
-            _ if named.former.contains(&writer) => return Err(Denied::Fenced),
+            _ if named.former_writers.contains(&writer) => return Err(Denied::Fenced),
             OpenMode::Create if !same => return Err(Denied::Exists),
             OpenMode::Continue if !same => return Err(Denied::Fenced),
             _ if named.finished => return Err(Denied::Finished),
             OpenMode::Append if named.open && !same => return Err(Denied::InUse),
             OpenMode::Create | OpenMode::Continue | OpenMode::Append | OpenMode::Takeover => {}
         }
-        let empty = named.end == named.last_piece().first;
+        let empty = named.next_position == named.last_piece().start_position;
         if named.pieces.len() >= PIECES_MAX && !empty {
             return Err(Denied::TooManyPieces);
         }
@@ -317,22 +317,22 @@ impl Table {
             let piece = named.pieces.pop().expect("a stream has a piece");
             self.inner_streams.remove(&piece.stream);
             let stream = piece.stream;
-            self.changes.push_back(Change::Removed { stream });
+            self.pending_changes.push_back(InnerStreamChange::Removed { stream });
         }
-        let at = named.end;
-        named.pieces.push(Piece { stream, first: at });
+        let at = named.next_position;
+        named.pieces.push(Piece { stream, start_position: at });
         let before = std::mem::replace(&mut named.writer, writer);
         if before != writer {
-            if named.former.len() == FORMER_MAX {
-                named.former.pop_front();
+            if named.former_writers.len() == FORMER_WRITERS_MAX {
+                named.former_writers.pop_front();
             }
-            named.former.push_back(before);
+            named.former_writers.push_back(before);
         }
         named.open = true;
-        self.note_opened(stream);
-        self.unsaved.insert((name.clone(), rows::Part::Pieces));
+        self.record_opened(stream);
+        self.unsaved_rows.insert((name.clone(), rows::RowKind::Pieces));
         self.open.insert(stream, name);
-        Ok(StreamOutcome::Opened { stream, at })
+        Ok(StreamOutcome::Opened { stream, start_position: at })
     }
 
     fn create(
@@ -344,30 +344,30 @@ impl Table {
         created_ms: u64,
     ) -> StreamOutcome {
         // More than one stream may be created in a slot.
-        self.last_id = slot.0.max(self.last_id + 1);
+        self.last_stream_id = slot.0.max(self.last_stream_id + 1);
         let named = Stream {
-            id: self.last_id,
+            id: self.last_stream_id,
             created_ms,
             finished: false,
             open: true,
             writer,
-            former: VecDeque::new(),
+            former_writers: VecDeque::new(),
             start: 0,
-            end: 0,
-            keep: Retention::default(),
-            marks: VecDeque::new(),
-            pieces: vec![Piece { stream, first: 0 }],
+            next_position: 0,
+            retention: Retention::default(),
+            age_marks: VecDeque::new(),
+            pieces: vec![Piece { stream, start_position: 0 }],
         };
-        self.note_opened(stream);
+        self.record_opened(stream);
         self.open.insert(stream, name.clone());
-        for part in rows::Part::ALL {
-            self.unsaved.insert((name.clone(), part));
+        for part in rows::RowKind::ALL {
+            self.unsaved_rows.insert((name.clone(), part));
         }
         self.streams.insert(name, named);
-        StreamOutcome::Opened { stream, at: 0 }
+        StreamOutcome::Opened { stream, start_position: 0 }
     }
 
-    fn note_opened(&mut self, stream: StreamName) {
+    fn record_opened(&mut self, stream: StreamName) {
         self.inner_streams.insert(stream);
         self.last_opened.insert(stream.owner, (stream.boot, stream.number));
         self.unsaved_owners.insert(stream.owner);
@@ -384,7 +384,7 @@ impl Table {
         };
         let named = self.streams.get_mut(&name).expect("an open stream is known");
         named.finished |= finish;
-        Ok(StreamOutcome::Closed { at: named.end })
+        Ok(StreamOutcome::Closed { end_position: named.next_position })
     }
 
     /// Ends the piece of an inner stream at its current position. Returns the name of the stream.
@@ -392,27 +392,27 @@ impl Table {
         let name = self.open.remove(&stream)?;
         let named = self.streams.get_mut(&name).expect("an open stream is known");
         named.open = false;
-        let end = named.end - named.last_piece().first;
-        self.changes.push_back(Change::Closed { stream, end });
-        self.unsaved.insert((name.clone(), rows::Part::Pieces));
+        let end = named.next_position - named.last_piece().start_position;
+        self.pending_changes.push_back(InnerStreamChange::Closed { stream, end });
+        self.unsaved_rows.insert((name.clone(), rows::RowKind::Pieces));
         Some(name)
     }
 
     fn trim(&mut self, name: Name, before: u64) -> Reply {
         let named = self.streams.get_mut(&name).ok_or(Denied::Unknown)?;
-        if before > named.end {
-            return Err(Denied::PastEnd { end: named.end });
+        if before > named.next_position {
+            return Err(Denied::PastEnd { end: named.next_position });
         }
-        Ok(self.start_at(&name, before))
+        Ok(self.trim_to(&name, before))
     }
 
     fn retain(&mut self, name: &Name, keep: Retention) -> Reply {
         let named = self.streams.get_mut(name).ok_or(Denied::Unknown)?;
-        named.keep = keep;
+        named.retention = keep;
         if keep.age_ms.is_none() {
-            named.marks.clear();
+            named.age_marks.clear();
         }
-        self.unsaved.insert((name.clone(), rows::Part::Pieces));
+        self.unsaved_rows.insert((name.clone(), rows::RowKind::Pieces));
         Ok(StreamOutcome::Retained)
     }
 
@@ -422,65 +422,66 @@ impl Table {
     fn age(&mut self, now_ms: u64) -> StreamOutcome {
         let mut old = Vec::new();
         for (name, named) in &mut self.streams {
-            let Some(age_ms) = named.keep.age_ms else {
+            let Some(age_ms) = named.retention.age_ms else {
                 continue;
             };
             let mut start = named.start;
             let is_old = |(at, _): &mut (u64, u64)| at.saturating_add(age_ms) <= now_ms;
-            while let Some((_, below)) = named.marks.pop_front_if(is_old) {
+            while let Some((_, below)) = named.age_marks.pop_front_if(is_old) {
                 start = start.max(below);
             }
-            let last = named.marks.back();
-            let news = last.is_none_or(|(_, below)| *below < named.end);
+            let last = named.age_marks.back();
+            let news = last.is_none_or(|(_, below)| *below < named.next_position);
             // A clock that went back gives no information.
             let later = last.is_none_or(|(at, _)| *at < now_ms);
-            if news && later && named.end > start && named.marks.len() < MARKS_MAX {
-                named.marks.push_back((now_ms, named.end));
+            if news && later && named.next_position > start && named.age_marks.len() < AGE_MARKS_MAX
+            {
+                named.age_marks.push_back((now_ms, named.next_position));
             }
-            self.unsaved.insert((name.clone(), rows::Part::Pieces));
+            self.unsaved_rows.insert((name.clone(), rows::RowKind::Pieces));
             if start > named.start {
                 old.push((name.clone(), start));
             }
         }
         for (name, start) in old {
-            self.start_at(&name, start);
+            self.trim_to(&name, start);
         }
         StreamOutcome::Aged
     }
 
     /// Returns the streams that exceed their size bound by at least `worth` bytes, each with the
     /// position below which to trim it.
-    pub fn overfull(&self, worth: u64) -> impl Iterator<Item = (&Name, u64)> + '_ {
+    pub fn streams_over_size(&self, worth: u64) -> impl Iterator<Item = (&Name, u64)> + '_ {
         self.streams.iter().filter_map(move |(name, named)| {
-            let before = named.end.saturating_sub(named.keep.bytes?);
+            let before = named.next_position.saturating_sub(named.retention.bytes?);
             (before >= named.start.saturating_add(worth)).then_some((name, before))
         })
     }
 
     /// Returns the shortest age bound of all streams, in milliseconds.
-    pub fn shortest_age(&self) -> Option<u64> {
-        let ages = self.streams.values().filter_map(|named| named.keep.age_ms);
+    pub fn min_age_bound_ms(&self) -> Option<u64> {
+        let ages = self.streams.values().filter_map(|named| named.retention.age_ms);
         ages.min()
     }
 
-    fn start_at(&mut self, name: &Name, before: u64) -> StreamOutcome {
+    fn trim_to(&mut self, name: &Name, before: u64) -> StreamOutcome {
         let named = self.streams.get_mut(name).expect("the caller looked it up");
         named.start = named.start.max(before);
         let start = named.start;
         // A piece ends where the next one starts.
-        let gone = named.pieces.windows(2).take_while(|pair| pair[1].first <= start);
+        let gone = named.pieces.windows(2).take_while(|pair| pair[1].start_position <= start);
         let gone = gone.count();
         for piece in named.pieces.drain(..gone) {
             self.inner_streams.remove(&piece.stream);
             let stream = piece.stream;
-            self.changes.push_back(Change::Removed { stream });
+            self.pending_changes.push_back(InnerStreamChange::Removed { stream });
         }
-        let Piece { stream, first } = named.pieces[0];
+        let Piece { stream, start_position: first } = named.pieces[0];
         if start > first {
             let below = start - first;
-            self.changes.push_back(Change::Trimmed { stream, below });
+            self.pending_changes.push_back(InnerStreamChange::Trimmed { stream, below });
         }
-        self.unsaved.insert((name.clone(), rows::Part::Pieces));
+        self.unsaved_rows.insert((name.clone(), rows::RowKind::Pieces));
         StreamOutcome::Trimmed { start }
     }
 
@@ -490,10 +491,10 @@ impl Table {
         let named = self.streams.remove(name).expect("looked up above");
         for Piece { stream, .. } in named.pieces {
             self.inner_streams.remove(&stream);
-            self.changes.push_back(Change::Removed { stream });
+            self.pending_changes.push_back(InnerStreamChange::Removed { stream });
         }
-        for part in rows::Part::ALL {
-            self.unsaved.insert((name.clone(), part));
+        for part in rows::RowKind::ALL {
+            self.unsaved_rows.insert((name.clone(), part));
         }
         Ok(StreamOutcome::Removed)
     }
@@ -519,44 +520,44 @@ impl Table {
     }
 
     /// Returns the location of a stream's bytes from `position` on, up to the end of their piece.
-    pub fn locate(&self, name: &Name, position: u64) -> Result<Located, LocateError> {
+    pub fn locate(&self, name: &Name, position: u64) -> Result<InnerPosition, LocateError> {
         let named = self.streams.get(name).ok_or(LocateError::Unknown)?;
         if position < named.start {
             return Err(LocateError::Trimmed { start: named.start });
         }
-        if position >= named.end {
-            let (end, finished) = (named.end, named.finished);
-            return Err(LocateError::BehindEnd { end, finished });
+        if position >= named.next_position {
+            let (end, finished) = (named.next_position, named.finished);
+            return Err(LocateError::PastEnd { end, finished });
         }
-        let at = named.pieces.partition_point(|piece| piece.first <= position) - 1;
-        let Piece { stream, first } = named.pieces[at];
-        Ok(Located {
+        let at = named.pieces.partition_point(|piece| piece.start_position <= position) - 1;
+        let Piece { stream, start_position: first } = named.pieces[at];
+        Ok(InnerPosition {
             stream,
             position: position - first,
-            bytes: named.kept(at).end - (position - first),
+            bytes: named.retained_range(at).end - (position - first),
         })
     }
 
     pub fn has_changes(&self) -> bool {
-        !self.changes.is_empty()
+        !self.pending_changes.is_empty()
     }
 
     /// Removes and returns the next change of an inner stream, in order.
-    pub fn next_change(&mut self) -> Option<Change> {
-        self.changes.pop_front()
+    pub fn next_change(&mut self) -> Option<InnerStreamChange> {
+        self.pending_changes.pop_front()
     }
 }
 
 /// Returns the inner stream positions of a range of content.
-fn positions(offset: u64, range: SlotRange) -> Range<u64> {
+fn content_positions(offset: u64, range: SlotRange) -> Range<u64> {
     let at = |slot: Slot| slot.0.saturating_sub(offset);
     at(range.from)..at(range.to)
 }
 
 /// Returns which positions of a range are appended to an open stream whose next position is `next`
 /// ([stream-1], [stream-4]).
-fn appended(offset: u64, range: SlotRange, next: u64) -> Range<u64> {
-    let positions = positions(offset, range);
+fn appended_positions(offset: u64, range: SlotRange, next: u64) -> Range<u64> {
+    let positions = content_positions(offset, range);
     // Slots below the offset have no position, so a range that includes such slots belongs to no
     // stream.
     let sound = offset <= range.from.0;
@@ -571,12 +572,12 @@ fn info(name: &Name, named: &Stream) -> StreamInfo {
         name: name.clone(),
         id: named.id,
         finished: named.finished,
-        writing: named.open.then(|| named.last_piece().stream),
+        open_stream: named.open.then(|| named.last_piece().stream),
         start: named.start,
-        end: named.end,
+        end: named.next_position,
         pieces: named.pieces.len(),
         created_ms: named.created_ms,
-        keep: named.keep,
+        retention: named.retention,
     }
 }
 

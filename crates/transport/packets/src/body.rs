@@ -8,7 +8,7 @@ use quorate_core::{
     slot::Slot,
 };
 
-use crate::header::{CONTROL, Fields, Kind, Malformed};
+use crate::header::{CONTROL_CHANNEL, Fields, Kind, Malformed};
 
 /// Maximum number of ranges in a [`Body::Nak`], [`Body::Report`] or [`Body::Gone`].
 pub const RANGES_MAX: usize = 64;
@@ -24,13 +24,13 @@ pub struct ChannelName {
     /// Boot of the sender. After a restart, the sender's channels count as different ones
     /// ([pkt-1]).
     pub boot: u32,
-    /// Number of the channel, never [`CONTROL`].
+    /// Number of the channel, never [`CONTROL_CHANNEL`].
     pub channel: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Numbers {
-    pub of: ChannelName,
+pub struct ChannelNumbers {
+    pub channel: ChannelName,
     /// Non-empty ranges in ascending order, neither overlapping nor adjacent. At most
     /// [`RANGES_MAX`].
     pub ranges: Vec<Range<u64>>,
@@ -54,38 +54,38 @@ pub struct Tail {
 pub struct Report {
     /// Numbers lost in the first transmission since the previous report. Incomplete if there are
     /// more than fit into a report.
-    pub missed: Numbers,
+    pub missed_numbers: ChannelNumbers,
     /// Total of numbers lost in the first transmission since the channel was opened.
-    pub lost: u64,
+    pub lost_total: u64,
     /// Upper bound (exclusive) of the sequence numbers that this report covers.
-    pub to: u64,
+    pub covers_below: u64,
 }
 
 /// A channel that the receiver may listen to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opening {
-    /// Number of the channel, possibly [`CONTROL`].
+pub struct ChannelOpening {
+    /// Number of the channel, possibly [`CONTROL_CHANNEL`].
     pub channel: u8,
     /// Set if the channel is for one node rather than for the multicast group. Meaningless for the
     /// control channel, which carries both.
-    pub to_one: bool,
+    pub is_unicast: bool,
     /// Number below which datagrams are refused.
     pub from: u64,
 }
 
 /// Answer to a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ProbeAnswer {
     pub nonce: u64,
     /// Channels that the prober may listen to, at most [`CHANNELS_MAX`].
-    pub channels: Vec<Opening>,
+    pub channels: Vec<ChannelOpening>,
 }
 
 /// Nodes that forward the sender's multicast datagrams ([chain-1]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     /// Number of the chain. It replaces any chain with a lower number of the same boot.
-    pub number: u32,
+    pub chain_number: u32,
     /// Nodes in forwarding order. Each node occurs once, and there are at most [`CHAIN_MAX`].
     pub nodes: Vec<NodeId>,
 }
@@ -96,15 +96,15 @@ pub enum Body<'a> {
     /// Part of a message. Empty only if the message is empty.
     Fragment(&'a [u8]),
     Tail(Tail),
-    Nak(Numbers),
+    Nak(ChannelNumbers),
     Report(Report),
     /// Numbers that the sender no longer has.
-    Gone(Numbers),
+    Gone(ChannelNumbers),
     /// Part of a retransmitted datagram.
     Repair(&'a [u8]),
     /// Requests an answer with this nonce.
     Probe(u64),
-    Answer(Answer),
+    Answer(ProbeAnswer),
     Chain(Chain),
 }
 
@@ -116,15 +116,15 @@ impl<'a> Body<'a> {
             Kind::Repair if payload.is_empty() => return Err(Malformed::Field("length")),
             Kind::Repair => return Ok(Self::Repair(payload)),
             Kind::Tail => Self::Tail(Tail::read(&mut fields)?),
-            Kind::Nak => Self::Nak(Numbers::read(&mut fields)?),
-            Kind::Gone => Self::Gone(Numbers::read(&mut fields)?),
+            Kind::Nak => Self::Nak(ChannelNumbers::read(&mut fields)?),
+            Kind::Gone => Self::Gone(ChannelNumbers::read(&mut fields)?),
             Kind::Report => Self::Report(Report {
-                lost: fields.u64()?,
-                to: fields.u64()?,
-                missed: Numbers::read(&mut fields)?,
+                lost_total: fields.u64()?,
+                covers_below: fields.u64()?,
+                missed_numbers: ChannelNumbers::read(&mut fields)?,
             }),
             Kind::Probe => Self::Probe(fields.u64()?),
-            Kind::Answer => Self::Answer(Answer::read(&mut fields)?),
+            Kind::Answer => Self::Answer(ProbeAnswer::read(&mut fields)?),
             Kind::Chain => Self::Chain(Chain::read(&mut fields)?),
         };
         fields.finish(body)
@@ -151,9 +151,9 @@ impl<'a> Body<'a> {
             Self::Tail(tail) => tail.write(out),
             Self::Nak(numbers) | Self::Gone(numbers) => numbers.write(out),
             Self::Report(report) => {
-                out.extend_from_slice(&report.lost.to_le_bytes());
-                out.extend_from_slice(&report.to.to_le_bytes());
-                report.missed.write(out);
+                out.extend_from_slice(&report.lost_total.to_le_bytes());
+                out.extend_from_slice(&report.covers_below.to_le_bytes());
+                report.missed_numbers.write(out);
             }
             Self::Probe(nonce) => out.extend_from_slice(&nonce.to_le_bytes()),
             Self::Answer(answer) => answer.write(out),
@@ -164,7 +164,7 @@ impl<'a> Body<'a> {
 
 impl Tail {
     fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
-        let channel = data_channel(fields.u8()?)?;
+        let channel = check_data_channel(fields.u8()?)?;
         fields.zeros::<3>()?;
         let next = fields.u64()?;
         if next == 0 {
@@ -185,12 +185,12 @@ impl Tail {
     }
 }
 
-impl Numbers {
+impl ChannelNumbers {
     fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
         let of = ChannelName {
             owner: NodeId(fields.u32()?),
             boot: fields.u32()?,
-            channel: data_channel(fields.u8()?)?,
+            channel: check_data_channel(fields.u8()?)?,
         };
         fields.zeros::<1>()?;
         let count = usize::from(fields.u16()?);
@@ -207,13 +207,13 @@ impl Numbers {
                 _ => return Err(Malformed::Field("range")),
             }
         }
-        Ok(Self { of, ranges })
+        Ok(Self { channel: of, ranges })
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.of.owner.0.to_le_bytes());
-        out.extend_from_slice(&self.of.boot.to_le_bytes());
-        out.extend_from_slice(&[self.of.channel, 0]);
+        out.extend_from_slice(&self.channel.owner.0.to_le_bytes());
+        out.extend_from_slice(&self.channel.boot.to_le_bytes());
+        out.extend_from_slice(&[self.channel.channel, 0]);
         let count = u16::try_from(self.ranges.len()).expect("at most RANGES_MAX");
         out.extend_from_slice(&count.to_le_bytes());
         for range in &self.ranges {
@@ -224,7 +224,7 @@ impl Numbers {
     }
 }
 
-impl Answer {
+impl ProbeAnswer {
     fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
         let nonce = fields.u64()?;
         let count = usize::from(fields.u8()?);
@@ -232,7 +232,7 @@ impl Answer {
         if count > CHANNELS_MAX {
             return Err(Malformed::Field("count"));
         }
-        let mut channels: Vec<Opening> = Vec::with_capacity(count);
+        let mut channels: Vec<ChannelOpening> = Vec::with_capacity(count);
         for _ in 0..count {
             let channel = fields.u8()?;
             let to_one = match fields.u8()? {
@@ -246,7 +246,7 @@ impl Answer {
             if !above || from == 0 {
                 return Err(Malformed::Field("channel"));
             }
-            channels.push(Opening { channel, to_one, from });
+            channels.push(ChannelOpening { channel, is_unicast: to_one, from });
         }
         Ok(Self { nonce, channels })
     }
@@ -256,7 +256,7 @@ impl Answer {
         let count = u8::try_from(self.channels.len()).expect("at most CHANNELS_MAX");
         out.extend_from_slice(&[count, 0, 0, 0]);
         for opening in &self.channels {
-            out.extend_from_slice(&[opening.channel, u8::from(opening.to_one), 0, 0]);
+            out.extend_from_slice(&[opening.channel, u8::from(opening.is_unicast), 0, 0]);
             out.extend_from_slice(&opening.from.to_le_bytes());
         }
     }
@@ -278,11 +278,11 @@ impl Chain {
             }
             nodes.push(node);
         }
-        Ok(Self { number, nodes })
+        Ok(Self { chain_number: number, nodes })
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.number.to_le_bytes());
+        out.extend_from_slice(&self.chain_number.to_le_bytes());
         let count = u8::try_from(self.nodes.len()).expect("at most CHAIN_MAX");
         out.extend_from_slice(&[count, 0, 0, 0]);
         for node in &self.nodes {
@@ -291,7 +291,7 @@ impl Chain {
     }
 }
 
-fn data_channel(channel: u8) -> Result<u8, Malformed> {
-    let data = channel != CONTROL;
+fn check_data_channel(channel: u8) -> Result<u8, Malformed> {
+    let data = channel != CONTROL_CHANNEL;
     data.then_some(channel).ok_or(Malformed::Field("channel"))
 }

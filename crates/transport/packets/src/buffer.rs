@@ -9,15 +9,15 @@ use std::{collections::VecDeque, ops::Range};
 ///
 /// Datagrams are stored back to back. Consecutive ones of equal length form one slice, which a
 /// kernel can split again.
-pub struct Buffer {
+pub struct DatagramBuffer {
     bytes: Vec<u8>,
     /// Entries in the order of arrival. The oldest is freed first.
     entries: VecDeque<Entry>,
     /// Index of each number's entry, counted from the first entry ever inserted. A number is stored
     /// at its remainder modulo the length.
-    places: Vec<u64>,
+    entry_indexes: Vec<u64>,
     /// Total number of entries freed.
-    freed: u64,
+    freed_count: u64,
     /// Offset at which the next entry begins.
     head: usize,
 }
@@ -25,22 +25,22 @@ pub struct Buffer {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     number: u64,
-    at: usize,
+    offset: usize,
     length: usize,
 }
 
 /// Value of an unused place.
-const NOWHERE: u64 = u64::MAX;
+const UNUSED_PLACE: u64 = u64::MAX;
 
-impl Buffer {
+impl DatagramBuffer {
     /// Creates a buffer of `bytes` bytes for at most `numbers` datagrams, rounded up to a power of
     /// two.
     pub fn new(bytes: usize, numbers: usize) -> Self {
         Self {
             bytes: vec![0; bytes],
             entries: VecDeque::new(),
-            places: vec![NOWHERE; numbers.next_power_of_two()],
-            freed: 0,
+            entry_indexes: vec![UNUSED_PLACE; numbers.next_power_of_two()],
+            freed_count: 0,
             head: 0,
         }
     }
@@ -49,7 +49,7 @@ impl Buffer {
     /// may be wasted at the end of the ring.
     pub fn could_hold(&self, bytes: usize, datagrams: usize) -> bool {
         let longest = bytes.div_ceil(datagrams.max(1));
-        datagrams <= self.places.len() && bytes + longest <= self.bytes.len()
+        datagrams <= self.entry_indexes.len() && bytes + longest <= self.bytes.len()
     }
 
     /// Allocates space for a datagram, which the caller fills. Frees the oldest datagrams as
@@ -61,33 +61,33 @@ impl Buffer {
         length: usize,
         may_free: impl Fn(u64) -> bool,
     ) -> Option<&mut [u8]> {
-        let slot = self.slot(number);
-        if length == 0 || length > self.bytes.len() || self.holder(slot) >= Some(number) {
+        let slot = self.place_of(number);
+        if length == 0 || length > self.bytes.len() || self.number_in_place(slot) >= Some(number) {
             return None;
         }
         // Free the entry that shares the place of the number, and all earlier ones.
-        while self.places[slot] != NOWHERE {
+        while self.entry_indexes[slot] != UNUSED_PLACE {
             self.free_oldest(&may_free)?;
         }
         let at = loop {
-            match self.room(length) {
+            match self.offset_for(length) {
                 Some(at) => break at,
                 None => self.free_oldest(&may_free)?,
             }
         };
         self.head = at + length;
-        self.places[slot] = self.freed + self.entries.len() as u64;
-        self.entries.push_back(Entry { number, at, length });
+        self.entry_indexes[slot] = self.freed_count + self.entries.len() as u64;
+        self.entries.push_back(Entry { number, offset: at, length });
         Some(&mut self.bytes[at..at + length])
     }
 
     /// Returns where a datagram of `length` bytes can begin without overwriting another one.
-    fn room(&self, length: usize) -> Option<usize> {
+    fn offset_for(&self, length: usize) -> Option<usize> {
         let end = self.bytes.len();
         let Some(oldest) = self.entries.front() else {
             return Some(0);
         };
-        let tail = oldest.at;
+        let tail = oldest.offset;
         if self.head > tail {
             // The free space is after the head and before the tail.
             if self.head + length <= end { Some(self.head) } else { (length <= tail).then_some(0) }
@@ -101,63 +101,64 @@ impl Buffer {
         if !may_free(oldest.number) {
             return None;
         }
-        let slot = self.slot(oldest.number);
-        self.places[slot] = NOWHERE;
+        let slot = self.place_of(oldest.number);
+        self.entry_indexes[slot] = UNUSED_PLACE;
         self.entries.pop_front();
-        self.freed += 1;
+        self.freed_count += 1;
         Some(())
     }
 
     /// Removes the newest datagram if it has this number. Returns whether it was removed.
-    pub fn take_back(&mut self, number: u64) -> bool {
+    pub fn remove_newest(&mut self, number: u64) -> bool {
         let Some(newest) = self.entries.back().filter(|newest| newest.number == number) else {
             return false;
         };
-        self.head = newest.at;
-        let slot = self.slot(number);
-        self.places[slot] = NOWHERE;
+        self.head = newest.offset;
+        let slot = self.place_of(number);
+        self.entry_indexes[slot] = UNUSED_PLACE;
         self.entries.pop_back();
         true
     }
 
-    fn slot(&self, number: u64) -> usize {
-        let mask = self.places.len() as u64 - 1;
+    fn place_of(&self, number: u64) -> usize {
+        let mask = self.entry_indexes.len() as u64 - 1;
         usize::try_from(number & mask).expect("below the length")
     }
 
     /// Returns the number stored in a place.
-    fn holder(&self, slot: usize) -> Option<u64> {
+    fn number_in_place(&self, slot: usize) -> Option<u64> {
         self.index(slot).map(|index| self.entries[index].number)
     }
 
     fn index(&self, slot: usize) -> Option<usize> {
-        let place = self.places[slot];
-        let held = place != NOWHERE;
-        held.then(|| usize::try_from(place - self.freed).expect("within the queue"))
+        let place = self.entry_indexes[slot];
+        let held = place != UNUSED_PLACE;
+        held.then(|| usize::try_from(place - self.freed_count).expect("within the queue"))
     }
 
-    fn find(&self, number: u64) -> Option<usize> {
-        let index = self.index(self.slot(number))?;
+    fn entry_of(&self, number: u64) -> Option<usize> {
+        let index = self.index(self.place_of(number))?;
         (self.entries[index].number == number).then_some(index)
     }
 
     pub fn datagram(&self, number: u64) -> Option<&[u8]> {
-        let entry = self.entries[self.find(number)?];
-        Some(&self.bytes[entry.at..entry.at + entry.length])
+        let entry = self.entries[self.entry_of(number)?];
+        Some(&self.bytes[entry.offset..entry.offset + entry.length])
     }
 
     /// Returns stored datagrams that are contiguous in memory, starting at `number`: at most
     /// `count` datagrams and `bytes_max` bytes, all of the same length except the last, which may
     /// be shorter.
-    pub fn run(&self, number: u64, count: u64, bytes_max: usize) -> Option<Run<'_>> {
-        let mut index = self.find(number)?;
+    pub fn run(&self, number: u64, count: u64, bytes_max: usize) -> Option<DatagramRun<'_>> {
+        let mut index = self.entry_of(number)?;
         let first = self.entries[index];
-        let mut end = first.at + first.length;
+        let mut end = first.offset + first.length;
         let mut next = number + 1;
         let mut shorter = false;
         while let Some(entry) = self.entries.get(index + 1) {
-            let goes_on = entry.number == next && entry.at == end && entry.length <= first.length;
-            let fits = end + entry.length - first.at <= bytes_max && next - number < count;
+            let goes_on =
+                entry.number == next && entry.offset == end && entry.length <= first.length;
+            let fits = end + entry.length - first.offset <= bytes_max && next - number < count;
             if !goes_on || !fits || shorter {
                 break;
             }
@@ -166,15 +167,15 @@ impl Buffer {
             next += 1;
             index += 1;
         }
-        Some(Run {
+        Some(DatagramRun {
             numbers: number..next,
             segment_bytes: first.length,
-            bytes: &self.bytes[first.at..end],
+            bytes: &self.bytes[first.offset..end],
         })
     }
 
     /// Returns the number of the oldest datagram.
-    pub fn oldest(&self) -> Option<u64> {
+    pub fn oldest_number(&self) -> Option<u64> {
         self.entries.front().map(|entry| entry.number)
     }
 
@@ -189,7 +190,7 @@ impl Buffer {
 
 /// Consecutive datagrams for one system call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run<'a> {
+pub struct DatagramRun<'a> {
     pub numbers: Range<u64>,
     /// Length of each datagram except the last, which may be shorter.
     pub segment_bytes: usize,
@@ -215,7 +216,7 @@ mod tests {
     fn datagrams_found_equal_those_inserted() {
         for seed in 0..60 {
             let mut dice = Dice::new(seed);
-            let mut buffer = Buffer::new(1000, 64);
+            let mut buffer = DatagramBuffer::new(1000, 64);
             let mut order: Vec<u64> = Vec::new();
             let mut put = BTreeMap::new();
             let mut number = 1;
@@ -249,14 +250,14 @@ mod tests {
     /// place.
     #[test]
     fn datagram_that_must_be_kept_is_not_overwritten() {
-        let mut buffer = Buffer::new(100, 8);
+        let mut buffer = DatagramBuffer::new(100, 8);
         for number in 1..=2 {
             buffer.insert(number, 40, |_| false).unwrap();
         }
         assert!(buffer.insert(3, 40, |_| false).is_none());
         assert!(buffer.insert(3, 40, |number| number == 1).is_some());
         assert!(buffer.datagram(1).is_none() && buffer.datagram(2).is_some());
-        let mut buffer = Buffer::new(1000, 8);
+        let mut buffer = DatagramBuffer::new(1000, 8);
         for number in 1..=8 {
             buffer.insert(number, 1, |_| false).unwrap();
         }
@@ -265,18 +266,18 @@ mod tests {
 
     #[test]
     fn run_has_at_most_what_one_system_call_can_send() {
-        let mut buffer = Buffer::new(1000, 64);
+        let mut buffer = DatagramBuffer::new(1000, 64);
         for (number, length) in (1..).zip([10, 10, 10, 4, 10, 10, 12]) {
             buffer.insert(number, length, |_| true).unwrap();
         }
-        let numbers = |run: Option<Run<'_>>| run.unwrap().numbers;
+        let numbers = |run: Option<DatagramRun<'_>>| run.unwrap().numbers;
         assert_eq!(numbers(buffer.run(1, 64, 1000)), 1..5);
         assert_eq!(numbers(buffer.run(1, 2, 1000)), 1..3);
         assert_eq!(numbers(buffer.run(1, 64, 29)), 1..3);
         assert_eq!(numbers(buffer.run(5, 64, 1000)), 5..7);
         assert_eq!(buffer.run(1, 64, 1000).unwrap().bytes.len(), 34);
         assert_eq!(buffer.run(9, 64, 1000), None);
-        assert!(buffer.take_back(7) && !buffer.take_back(5));
+        assert!(buffer.remove_newest(7) && !buffer.remove_newest(5));
         assert_eq!(buffer.run(7, 1, 1000), None);
     }
 }

@@ -31,7 +31,7 @@ impl<R: Reason> ReasonCounts<R> {
         self.counts[reason.index()] += 1;
     }
 
-    pub fn of(&self, reason: R) -> u64 {
+    pub fn count_of(&self, reason: R) -> u64 {
         self.counts[reason.index()]
     }
 
@@ -45,7 +45,7 @@ impl<R: Reason> ReasonCounts<R> {
 }
 
 /// Returns whether each reason has its own index. For tests.
-pub fn has_own_places<R: Reason>() -> bool {
+pub fn has_unique_indexes<R: Reason>() -> bool {
     let places = R::ALL.iter().map(|reason| reason.index());
     R::ALL.len() <= REASONS_MAX && places.eq(0..R::ALL.len())
 }

@@ -9,15 +9,15 @@ pub const HEADER_BYTES: usize = 44;
 /// Length of the tag, the last field of the header.
 pub const TAG_BYTES: usize = 16;
 /// Offset of the tag, which covers all bytes before it and the payload.
-pub const TAG_AT: usize = HEADER_BYTES - TAG_BYTES;
+pub const TAG_OFFSET: usize = HEADER_BYTES - TAG_BYTES;
 pub const VERSION: u8 = 1;
 /// Number of the control channel, whose datagrams are never retransmitted: requests, repairs,
 /// probes.
-pub const CONTROL: u8 = 0;
+pub const CONTROL_CHANNEL: u8 = 0;
 
 /// Flag: the datagram is for one node, which the tag covers. If not set, it is for all listeners of
 /// the multicast group.
-const FLAG_ONE: u8 = 1;
+const FLAG_UNICAST: u8 = 1;
 
 /// Name, offset and length of each field, as `docs/spec/packets.md` shows them.
 pub const FIELDS: [(&str, usize, usize); 11] = [
@@ -31,7 +31,7 @@ pub const FIELDS: [(&str, usize, usize); 11] = [
     ("number", 16, 8),
     ("index", 24, 2),
     ("count", 26, 2),
-    ("tag", TAG_AT, TAG_BYTES),
+    ("tag", TAG_OFFSET, TAG_BYTES),
 ];
 
 /// Kind of a datagram, which determines the format of its payload.
@@ -77,12 +77,12 @@ impl Kind {
 
     /// Returns whether datagrams of this kind may be sent by multicast. Requests and their answers
     /// may not.
-    const fn may_be_for_all(self) -> bool {
+    const fn is_multicast_allowed(self) -> bool {
         matches!(self, Self::Fragment | Self::Tail | Self::Probe)
     }
 
     /// Returns whether datagrams of this kind may consist of several parts.
-    const fn has_parts(self) -> bool {
+    const fn is_divisible(self) -> bool {
         matches!(self, Self::Fragment | Self::Repair)
     }
 }
@@ -119,10 +119,10 @@ pub struct Header {
     pub kind: Kind,
     /// Number of the key that the tag was made with. 0 means no key: the tag is a checksum.
     pub key: u8,
-    /// Number of the sender's channel. [`CONTROL`] for everything except fragments.
+    /// Number of the sender's channel. [`CONTROL_CHANNEL`] for everything except fragments.
     pub channel: u8,
     /// Set if the datagram is for one node rather than for the multicast group.
-    pub to_one: bool,
+    pub is_unicast: bool,
     /// Node that sent this datagram.
     pub sender: NodeId,
     pub boot: u32,
@@ -132,12 +132,12 @@ pub struct Header {
     /// Sequence number within ⟨sender, boot, channel⟩, starting at 1 ([pkt-1]).
     pub number: u64,
     pub index: u16,
-    pub count: u16,
+    pub part_count: u16,
 }
 
 impl Header {
     /// Returns the number of the first part, which names the message ([pkt-4]).
-    pub const fn first(&self) -> u64 {
+    pub const fn first_number(&self) -> u64 {
         self.number - self.index as u64
     }
 
@@ -147,13 +147,13 @@ impl Header {
         bytes[0] = VERSION << 4 | self.kind as u8;
         bytes[1] = self.key;
         bytes[2] = self.channel;
-        bytes[3] = if self.to_one { FLAG_ONE } else { 0 };
+        bytes[3] = if self.is_unicast { FLAG_UNICAST } else { 0 };
         bytes[4..8].copy_from_slice(&self.sender.0.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.boot.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.group.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
         bytes[24..26].copy_from_slice(&self.index.to_le_bytes());
-        bytes[26..28].copy_from_slice(&self.count.to_le_bytes());
+        bytes[26..28].copy_from_slice(&self.part_count.to_le_bytes());
         bytes
     }
 
@@ -168,10 +168,10 @@ impl Header {
             return Err(Malformed::Version(first >> 4));
         }
         let kind = Kind::of(first & 15).ok_or(Malformed::Kind(first & 15))?;
-        if flags & !FLAG_ONE != 0 || (flags == 0 && !kind.may_be_for_all()) {
+        if flags & !FLAG_UNICAST != 0 || (flags == 0 && !kind.is_multicast_allowed()) {
             return Err(Malformed::Field("flags"));
         }
-        if (channel == CONTROL) == (kind == Kind::Fragment) {
+        if (channel == CONTROL_CHANNEL) == (kind == Kind::Fragment) {
             return Err(Malformed::Field("channel"));
         }
         let mut fields = Fields(&rest);
@@ -179,20 +179,21 @@ impl Header {
             kind,
             key,
             channel,
-            to_one: flags & FLAG_ONE != 0,
+            is_unicast: flags & FLAG_UNICAST != 0,
             sender: NodeId(fields.u32()?),
             boot: fields.u32()?,
             group: fields.u32()?,
             number: fields.u64()?,
             index: fields.u16()?,
-            count: fields.u16()?,
+            part_count: fields.u16()?,
         };
         // [pkt-1] Numbers begin at 1 and never wrap, so each part of the message must have a valid
         // one.
         let index = u64::from(header.index);
-        let last =
-            header.number.checked_add(u64::from(header.count) - index.min(header.count.into()));
-        if header.index >= header.count || (header.count > 1 && !kind.has_parts()) {
+        let last = header
+            .number
+            .checked_add(u64::from(header.part_count) - index.min(header.part_count.into()));
+        if header.index >= header.part_count || (header.part_count > 1 && !kind.is_divisible()) {
             return Err(Malformed::Field("index"));
         }
         if header.number <= index || last.is_none() {
@@ -248,13 +249,13 @@ mod tests {
             kind: Kind::Fragment,
             key: 1,
             channel: 1,
-            to_one: false,
+            is_unicast: false,
             sender: NodeId(1),
             boot: 1,
             group: 7,
             number: 9,
             index: 2,
-            count: 3,
+            part_count: 3,
         }
     }
 
@@ -271,26 +272,26 @@ mod tests {
         };
         let field = |name| Err(Malformed::Field(name));
         assert_eq!(with(&|header| header.index = 3), field("index"));
-        assert_eq!(with(&|header| header.count = 0), field("index"));
+        assert_eq!(with(&|header| header.part_count = 0), field("index"));
         assert_eq!(with(&|header| header.number = 2), field("number"));
         assert_eq!(with(&|header| header.number = 3), Ok(()));
         assert_eq!(with(&|header| header.number = u64::MAX), field("number"));
         assert_eq!(with(&|header| header.number = u64::MAX - 1), Ok(()));
-        assert_eq!(with(&|header| header.channel = CONTROL), field("channel"));
+        assert_eq!(with(&|header| header.channel = CONTROL_CHANNEL), field("channel"));
         // Requests for packets and their answers are for one node, unfragmented, and on the control
         // channel.
         let control = Header {
             kind: Kind::Nak,
-            channel: CONTROL,
-            to_one: true,
+            channel: CONTROL_CHANNEL,
+            is_unicast: true,
             index: 0,
-            count: 1,
+            part_count: 1,
             ..header()
         };
         assert_eq!(read(control), Ok(control));
-        let to_all = Header { to_one: false, ..control };
+        let to_all = Header { is_unicast: false, ..control };
         assert_eq!(read(to_all), Err(Malformed::Field("flags")));
-        let in_parts = Header { count: 2, ..control };
+        let in_parts = Header { part_count: 2, ..control };
         assert_eq!(read(in_parts), Err(Malformed::Field("index")));
         let elsewhere = Header { channel: 1, ..control };
         assert_eq!(read(elsewhere), Err(Malformed::Field("channel")));

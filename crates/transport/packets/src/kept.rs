@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use quorate_core::node_id::NodeId;
 
-use crate::{body::ChannelName, buffer::Buffer, limits::Limits};
+use crate::{body::ChannelName, buffer::DatagramBuffer, limits::Limits};
 
 /// Maximum number of channels with retained datagrams. Two suffice for the leader and its
 /// predecessor.
@@ -17,9 +17,9 @@ const WAITING_MAX: usize = 8;
 
 pub(crate) struct RetainedDatagrams {
     /// Channels in order of use, the most recently used last.
-    channels: Vec<(ChannelName, Buffer)>,
+    channels: Vec<(ChannelName, DatagramBuffer)>,
     bytes: usize,
-    numbers: usize,
+    datagram_count: usize,
     waiting_nodes: BTreeMap<(ChannelName, u64), Vec<NodeId>>,
 }
 
@@ -29,7 +29,7 @@ impl RetainedDatagrams {
         Self {
             channels: Vec::new(),
             bytes: limits.buffer_bytes,
-            numbers: numbers.clamp(1 << 10, 1 << 16),
+            datagram_count: numbers.clamp(1 << 10, 1 << 16),
             waiting_nodes: BTreeMap::new(),
         }
     }
@@ -46,7 +46,7 @@ impl RetainedDatagrams {
             if self.channels.len() == CHANNELS_MAX {
                 self.channels.remove(0);
             }
-            self.channels.push((of, Buffer::new(self.bytes, self.numbers)));
+            self.channels.push((of, DatagramBuffer::new(self.bytes, self.datagram_count)));
         }
         let (_, buffer) = self.channels.last_mut().expect("found or added");
         if let Some(room) = buffer.insert(number, datagram.len(), |_| true) {
@@ -72,12 +72,12 @@ impl RetainedDatagrams {
         }
     }
 
-    pub(crate) fn take_waiting(&mut self, of: ChannelName, number: u64) -> Vec<NodeId> {
+    pub(crate) fn take_waiting_nodes(&mut self, of: ChannelName, number: u64) -> Vec<NodeId> {
         self.waiting_nodes.remove(&(of, number)).unwrap_or_default()
     }
 
     /// Forgets which nodes wait for these packets.
-    pub(crate) fn forget_waiting(&mut self, of: ChannelName, numbers: &Range<u64>) {
+    pub(crate) fn forget_waiting_nodes(&mut self, of: ChannelName, numbers: &Range<u64>) {
         let inside = self.waiting_nodes.range((of, numbers.start)..(of, numbers.end));
         let inside: Vec<_> = inside.map(|(key, _)| *key).collect();
         for key in inside {
@@ -127,13 +127,13 @@ mod tests {
             }
         }
         assert_eq!(kept.waiting_nodes.len(), PACKETS_MAX);
-        assert_eq!(kept.take_waiting(of(1, 1), 5), [NodeId(2), NodeId(3)]);
-        assert!(kept.take_waiting(of(1, 1), 5).is_empty());
-        kept.forget_waiting(of(1, 1), &(0..1000));
+        assert_eq!(kept.take_waiting_nodes(of(1, 1), 5), [NodeId(2), NodeId(3)]);
+        assert!(kept.take_waiting_nodes(of(1, 1), 5).is_empty());
+        kept.forget_waiting_nodes(of(1, 1), &(0..1000));
         assert_eq!(kept.waiting_nodes.len(), PACKETS_MAX - 1000);
         for node in 0..100 {
             kept.add_waiting_node(of(1, 1), 1, NodeId(node));
         }
-        assert_eq!(kept.take_waiting(of(1, 1), 1).len(), WAITING_MAX);
+        assert_eq!(kept.take_waiting_nodes(of(1, 1), 1).len(), WAITING_MAX);
     }
 }

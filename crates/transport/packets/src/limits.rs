@@ -5,9 +5,9 @@ use crate::header::HEADER_BYTES;
 /// Maximum size of a message, in bytes ([pkt-4]).
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Size of the IPv4 and UDP headers of a datagram, in bytes.
-pub const IP_UDP_BYTES: usize = 28;
+pub const IPV4_UDP_HEADER_BYTES: usize = 28;
 /// Additional size of an IPv6 header compared to IPv4, in bytes.
-pub const IPV6_MORE_BYTES: usize = 20;
+pub const IPV6_EXTRA_BYTES: usize = 20;
 /// Minimum datagram length that a path must support, in bytes. Requests and answers fit into it,
 /// because they are not fragmented.
 pub const DATAGRAM_BYTES_MIN: usize = 1200;
@@ -21,7 +21,7 @@ pub const OWN_CHANNELS_MAX: usize = 250;
 /// Limits of an endpoint's memory, and timeouts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum length of a datagram including its header, in bytes: the MTU minus [`IP_UDP_BYTES`].
+    /// Maximum length of a datagram including its header, in bytes: the MTU minus [`IPV4_UDP_HEADER_BYTES`].
     /// IP never fragments a datagram.
     pub datagram_bytes: usize,
     /// Maximum size of the datagrams retained for repairs, in bytes, for each channel of this node
@@ -29,7 +29,7 @@ pub struct Limits {
     pub buffer_bytes: usize,
     /// Like `buffer_bytes`, for a channel to one node. Smaller, because the only receiver requests
     /// repairs soon.
-    pub one_buffer_bytes: usize,
+    pub unicast_buffer_bytes: usize,
     /// Maximum number of undecided bytes that a channel may have sent, at most half of its buffer
     /// ([rate-1]).
     pub window_bytes: usize,
@@ -50,20 +50,20 @@ pub struct Limits {
     /// requests at once.
     pub jitter_us: u64,
     /// Number of requests before a range is given up.
-    pub tries_max: u32,
+    pub requests_max: u32,
     /// Minimum time before a range is given up, in microseconds.
-    pub giveup_us: u64,
+    pub give_up_us_min: u64,
     /// Time from the last datagram to the first tail, in microseconds. It doubles for each further
     /// tail.
-    pub tail_us: u64,
+    pub first_tail_us: u64,
     /// Maximum interval between tails, in microseconds. Beyond it, heartbeats carry the same
     /// information.
-    pub heartbeat_us: u64,
+    pub tail_interval_us_max: u64,
     /// Maximum interval between tails on a channel to one node, in microseconds. Such a node
     /// receives every heartbeat directly.
-    pub one_tail_us: u64,
+    pub unicast_tail_interval_us_max: u64,
     /// Minimum time between two reports, in microseconds.
-    pub report_us: u64,
+    pub report_interval_us_min: u64,
     /// Share of the link for repairs, in percent: first for repairs by the owner, then for those by
     /// other nodes.
     pub repair_percent: [u64; 2],
@@ -73,17 +73,17 @@ pub struct Limits {
     /// forwarding nodes.
     pub chain_percent: u64,
     /// Maximum number of answers to probes per second. Half of that is the burst.
-    pub answers_s: u64,
+    pub probe_answers_per_s: u64,
 }
 
 impl Limits {
     /// Returns the default limits for a link with this MTU (1500 on Ethernet).
     pub fn for_mtu(mtu: usize) -> Self {
-        let datagram_bytes = mtu.saturating_sub(IP_UDP_BYTES);
+        let datagram_bytes = mtu.saturating_sub(IPV4_UDP_HEADER_BYTES);
         Self {
             datagram_bytes: datagram_bytes.clamp(DATAGRAM_BYTES_MIN, DATAGRAM_BYTES_MAX),
             buffer_bytes: 64 << 20,
-            one_buffer_bytes: 16 << 20,
+            unicast_buffer_bytes: 16 << 20,
             window_bytes: 16 << 20,
             partials_max: 256,
             partial_bytes_max: 32 << 20,
@@ -91,16 +91,16 @@ impl Limits {
             reorder_grace_us: 200,
             chain_grace_us: 10_000,
             jitter_us: 200,
-            tries_max: 5,
-            giveup_us: 5_000,
-            tail_us: 500,
-            heartbeat_us: 20_000,
-            one_tail_us: 2_000,
-            report_us: 10_000,
+            requests_max: 5,
+            give_up_us_min: 5_000,
+            first_tail_us: 500,
+            tail_interval_us_max: 20_000,
+            unicast_tail_interval_us_max: 2_000,
+            report_interval_us_min: 10_000,
             repair_percent: [10, 25],
             link_bytes_s: 125_000_000,
             chain_percent: 93,
-            answers_s: 1_000,
+            probe_answers_per_s: 1_000,
         }
     }
 

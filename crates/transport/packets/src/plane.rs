@@ -21,6 +21,6 @@ pub mod port;
 pub mod predict;
 mod undecided;
 
-pub use packets::Packets;
-pub use port::{Counters, Event, GroupPath, Outgoing, Settings};
+pub use packets::PacketEngine;
+pub use port::{Counters, Event, GroupPath, OutgoingRun, Settings};
 pub use predict::Carrier;

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, ops::Range};
 
 /// A set of numbers, stored as disjoint, non-adjacent ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spans(BTreeMap<u64, u64>);
+pub struct NumberSet(BTreeMap<u64, u64>);
 
-impl Spans {
+impl NumberSet {
     pub fn add(&mut self, range: Range<u64>) {
         let Range { mut start, mut end } = range;
         if start >= end {
@@ -51,13 +51,13 @@ impl Spans {
     }
 
     /// Returns whether the set contains any number in the range.
-    pub fn meets(&self, range: Range<u64>) -> bool {
+    pub fn intersects(&self, range: Range<u64>) -> bool {
         let before = self.0.range(..range.end).next_back();
         !range.is_empty() && before.is_some_and(|(_, &until)| until > range.start)
     }
 
     /// Returns the parts of `range` that are not in the set, in order.
-    pub fn lacks(&self, range: Range<u64>) -> Vec<Range<u64>> {
+    pub fn missing_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut missing = Vec::new();
         if range.is_empty() {
             return missing;
@@ -114,7 +114,7 @@ mod tests {
     fn spans_agree_with_a_plain_set() {
         for seed in 0..200 {
             let mut dice = Dice::new(seed);
-            let (mut spans, mut plain) = (Spans::default(), BTreeSet::new());
+            let (mut spans, mut plain) = (NumberSet::default(), BTreeSet::new());
             for _ in 0..60 {
                 let start = dice.below(40);
                 let range = start..start + dice.below(9);
@@ -131,10 +131,14 @@ mod tests {
                 assert!(apart.windows(2).all(|pair| pair[0].end < pair[1].start));
                 let from = dice.below(50);
                 let asked = from..from + dice.below(12);
-                let lacking: Vec<u64> = spans.lacks(asked.clone()).into_iter().flatten().collect();
+                let lacking: Vec<u64> =
+                    spans.missing_in(asked.clone()).into_iter().flatten().collect();
                 let expected = asked.clone().filter(|number| !plain.contains(number));
                 assert_eq!(lacking, expected.collect::<Vec<_>>(), "seed {seed}");
-                assert_eq!(spans.meets(asked.clone()), asked.clone().any(|n| plain.contains(&n)));
+                assert_eq!(
+                    spans.intersects(asked.clone()),
+                    asked.clone().any(|n| plain.contains(&n))
+                );
                 assert_eq!(spans.has(from), plain.contains(&from));
             }
         }
@@ -142,7 +146,7 @@ mod tests {
 
     #[test]
     fn take_first_returns_a_span_that_begins_low_enough() {
-        let mut spans = Spans::default();
+        let mut spans = NumberSet::default();
         spans.add(3..5);
         spans.add(7..9);
         assert_eq!(spans.take_first(2), None);

@@ -4,7 +4,7 @@
 //! Peers and clients have separate authorities. A node's certificate names its cluster and its id
 //! ([`names`]). A handshake with a peer fails if its certificate names another cluster, or a node
 //! other than the one connected to (`verify`). Files ([`files`]) are reloaded while the node runs
-//! ([`Trust`]); established connections are left alone. A [`session`] converts bytes to bytes and
+//! ([`NodeTrust`]); established connections are left alone. A [`session`] converts bytes to bytes and
 //! owns no descriptor, so the reactor reads and writes as usual.
 //!
 //! TLS 1.3 only: no renegotiation, no downgrade, and no early data that could be replayed.
@@ -18,7 +18,9 @@ pub mod stream;
 mod trust;
 mod verify;
 
-pub use files::{BadFiles, ClientFiles, Files};
+pub use files::{ClientFiles, NodeFiles, TlsFilesError};
 pub use rustls::{ClientConfig, ServerConfig};
-pub use trust::{ClientTrust, Expiry, Protection, Trust, Validity, provider, validities};
+pub use trust::{
+    CertificateExpiry, ClientTrust, NodeTrust, Protection, Validity, provider, read_validities,
+};
 pub use verify::common_name;

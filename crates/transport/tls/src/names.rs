@@ -9,9 +9,9 @@ use std::fmt;
 use quorate_access::Name;
 
 /// Suffix of every name. `.internal` is reserved for private use.
-const SUFFIX: &str = ".quorate.internal";
-const CLIENT: &str = ".client";
-const NODE: &str = "node-";
+const DNS_SUFFIX: &str = ".quorate.internal";
+const CLIENT_SUFFIX: &str = ".client";
+const NODE_PREFIX: &str = "node-";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeName {
@@ -29,21 +29,21 @@ pub struct ClientName {
 
 impl fmt::Display for NodeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{NODE}{}.{}{SUFFIX}", self.node, self.cluster)
+        write!(f, "{NODE_PREFIX}{}.{}{DNS_SUFFIX}", self.node, self.cluster)
     }
 }
 
 impl fmt::Display for ClientName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{CLIENT}.{}{SUFFIX}", self.client, self.cluster)
+        write!(f, "{}{CLIENT_SUFFIX}.{}{DNS_SUFFIX}", self.client, self.cluster)
     }
 }
 
 impl NodeName {
     /// Parses a name from a certificate, or returns `None` if it is not the name of a node.
     pub fn parse(text: &str) -> Option<Self> {
-        let (node, cluster) = text.strip_suffix(SUFFIX)?.split_once('.')?;
-        let digits = node.strip_prefix(NODE)?;
+        let (node, cluster) = text.strip_suffix(DNS_SUFFIX)?.split_once('.')?;
+        let digits = node.strip_prefix(NODE_PREFIX)?;
         let node: u32 = digits.parse().ok()?;
         // Each node has only one valid name: neither `node-07` nor `node-+7` is accepted.
         let exact = node > 0 && node.to_string() == digits;
@@ -54,8 +54,8 @@ impl NodeName {
 impl ClientName {
     /// Parses a name from a certificate, or returns `None` if it is not the name of a client.
     pub fn parse(text: &str) -> Option<Self> {
-        let (client, cluster) = text.strip_suffix(SUFFIX)?.split_once('.')?;
-        let cluster = cluster.strip_prefix(&CLIENT[1..])?.strip_prefix('.')?;
+        let (client, cluster) = text.strip_suffix(DNS_SUFFIX)?.split_once('.')?;
+        let cluster = cluster.strip_prefix(&CLIENT_SUFFIX[1..])?.strip_prefix('.')?;
         (is_label(client) && is_label(cluster))
             .then(|| Self { cluster: cluster.to_owned(), client: client.to_owned() })
     }

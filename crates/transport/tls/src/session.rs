@@ -18,24 +18,24 @@ use rustls::{
     pki_types::{CertificateDer, ServerName},
 };
 
-use crate::verify::{node_of, who};
+use crate::verify::{identity_of, node_named_by};
 
 /// Number of bytes to read from the network at a time.
 const READ_BYTES: usize = 64 << 10;
 /// Number of bytes to read from the network at a time during the handshake.
 const HANDSHAKE_READ_BYTES: usize = 8 << 10;
 /// Maximum number of encrypted bytes that wait to be sent.
-const AHEAD_BYTES_MAX: usize = 64 << 10;
+const UNSENT_BYTES_MAX: usize = 64 << 10;
 
 /// Result of reading decrypted bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
     /// Number of bytes that were read.
-    Some(usize),
+    Bytes(usize),
     /// No bytes are available until more arrive from the network.
     NeedsMore,
     /// The other side has closed its direction of the connection.
-    Ended,
+    PeerClosed,
     /// The session failed (see [`Session::failure`]).
     Failed,
 }
@@ -44,15 +44,15 @@ pub struct Session {
     /// `None` if the session could not be created.
     connection: Option<Connection>,
     cluster: String,
-    /// Bytes from the network. Bytes at or after `used` have not been processed.
-    incoming: Vec<u8>,
-    used: usize,
+    /// Bytes from the network. Bytes at or after `processed_bytes` have not been processed.
+    network_input: Vec<u8>,
+    processed_bytes: usize,
     /// Number of decrypted bytes that have not been read.
-    readable: usize,
+    unread_plaintext_bytes: usize,
     /// The other side has announced its end, which has not been read.
-    ends: bool,
-    established: bool,
-    finished: bool,
+    peer_has_ended: bool,
+    is_handshake_done: bool,
+    has_finished: bool,
     failure: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Keys and contents must not be shown.
         f.debug_struct("Session")
-            .field("established", &self.established)
+            .field("established", &self.is_handshake_done)
             .field("failure", &self.failure)
             .finish_non_exhaustive()
     }
@@ -88,7 +88,7 @@ impl Session {
     fn new(connection: Result<Connection, rustls::Error>, cluster: String) -> Self {
         let (connection, failure) = match connection {
             Ok(mut connection) => {
-                connection.set_buffer_limit(Some(AHEAD_BYTES_MAX));
+                connection.set_buffer_limit(Some(UNSENT_BYTES_MAX));
                 (Some(connection), None)
             }
             Err(error) => (None, Some(error.to_string())),
@@ -96,19 +96,19 @@ impl Session {
         Self {
             connection,
             cluster,
-            incoming: Vec::new(),
-            used: 0,
-            readable: 0,
-            ends: false,
-            established: false,
-            finished: false,
+            network_input: Vec::new(),
+            processed_bytes: 0,
+            unread_plaintext_bytes: 0,
+            peer_has_ended: false,
+            is_handshake_done: false,
+            has_finished: false,
             failure,
         }
     }
 
     /// Returns whether the handshake is complete, so that both sides have proved their identity.
     pub const fn is_established(&self) -> bool {
-        self.established
+        self.is_handshake_done
     }
 
     /// Returns the error if the session failed.
@@ -118,18 +118,18 @@ impl Session {
 
     /// Returns the id of the node of this cluster that the other side has proved to be, if it is
     /// one.
-    pub fn node(&self) -> Option<u32> {
-        node_of(self.certificate()?, &self.cluster)
+    pub fn peer_node(&self) -> Option<u32> {
+        node_named_by(self.peer_certificate()?, &self.cluster)
     }
 
     /// Returns the identity that the other side has proved.
-    pub fn who(&self) -> Who {
-        let certificate = self.certificate();
-        certificate.map_or(Who::Anonymous, |certificate| who(certificate, &self.cluster))
+    pub fn peer_identity(&self) -> Who {
+        let certificate = self.peer_certificate();
+        certificate.map_or(Who::Anonymous, |certificate| identity_of(certificate, &self.cluster))
     }
 
-    fn certificate(&self) -> Option<&CertificateDer<'static>> {
-        let connection = self.connection.as_ref().filter(|_| self.established)?;
+    fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
+        let connection = self.connection.as_ref().filter(|_| self.is_handshake_done)?;
         connection.peer_certificates()?.first()
     }
 
@@ -137,28 +137,30 @@ impl Session {
 
     /// Returns the buffer to which bytes from the network must be appended, with space reserved.
     pub fn input_buffer(&mut self) -> &mut Vec<u8> {
-        self.incoming.drain(..self.used);
-        self.used = 0;
-        let wanted = if self.established { READ_BYTES } else { HANDSHAKE_READ_BYTES };
-        self.incoming.reserve_exact(wanted);
-        &mut self.incoming
+        self.network_input.drain(..self.processed_bytes);
+        self.processed_bytes = 0;
+        let wanted = if self.is_handshake_done { READ_BYTES } else { HANDSHAKE_READ_BYTES };
+        self.network_input.reserve_exact(wanted);
+        &mut self.network_input
     }
 
     /// Releases the input buffer if it is empty, so that an idle connection uses no memory for it.
     pub fn release_buffers(&mut self) {
-        if self.used == self.incoming.len() {
-            (self.incoming, self.used) = (Vec::new(), 0);
+        if self.processed_bytes == self.network_input.len() {
+            (self.network_input, self.processed_bytes) = (Vec::new(), 0);
         }
     }
 
     /// Returns whether [`Self::take`] can make progress without more input from the network.
-    pub const fn holds_more(&self) -> bool {
-        self.readable > 0 || self.used < self.incoming.len() || self.ends
+    pub const fn has_buffered_input(&self) -> bool {
+        self.unread_plaintext_bytes > 0
+            || self.processed_bytes < self.network_input.len()
+            || self.peer_has_ended
     }
 
     /// Reads decrypted bytes into `into`. If `into` is empty, no bytes are read, but the handshake
     /// continues.
-    pub fn take(&mut self, into: &mut [u8]) -> ReadOutcome {
+    pub fn read_plaintext(&mut self, into: &mut [u8]) -> ReadOutcome {
         let Some(connection) = self.connection.as_mut() else {
             return ReadOutcome::Failed;
         };
@@ -167,59 +169,59 @@ impl Session {
             match connection.reader().read(into) {
                 Ok(0) if into.is_empty() => {}
                 Ok(0) => {
-                    self.ends = false;
-                    return ReadOutcome::Ended;
+                    self.peer_has_ended = false;
+                    return ReadOutcome::PeerClosed;
                 }
                 Ok(count) => {
-                    self.readable = self.readable.saturating_sub(count);
-                    return ReadOutcome::Some(count);
+                    self.unread_plaintext_bytes = self.unread_plaintext_bytes.saturating_sub(count);
+                    return ReadOutcome::Bytes(count);
                 }
                 // No bytes are available. The only other error is an end without a close message,
                 // which the socket reports as well.
-                Err(_) => self.readable = 0,
+                Err(_) => self.unread_plaintext_bytes = 0,
             }
             if self.failure.is_some() {
                 return ReadOutcome::Failed;
             }
-            if self.used == self.incoming.len() {
+            if self.processed_bytes == self.network_input.len() {
                 self.release_buffers();
                 return ReadOutcome::NeedsMore;
             }
-            if into.is_empty() && self.readable > 0 {
-                return ReadOutcome::Some(0);
+            if into.is_empty() && self.unread_plaintext_bytes > 0 {
+                return ReadOutcome::Bytes(0);
             }
-            let read = connection.read_tls(&mut &self.incoming[self.used..]);
+            let read = connection.read_tls(&mut &self.network_input[self.processed_bytes..]);
             let processed = match read {
                 Ok(count) => {
-                    self.used += count;
+                    self.processed_bytes += count;
                     connection.process_new_packets().map_err(|error| error.to_string())
                 }
                 Err(error) => Err(error.to_string()),
             };
             match processed {
                 Ok(state) => {
-                    self.readable = state.plaintext_bytes_to_read();
-                    self.ends = state.peer_has_closed();
+                    self.unread_plaintext_bytes = state.plaintext_bytes_to_read();
+                    self.peer_has_ended = state.peer_has_closed();
                 }
                 Err(why) => {
                     self.failure = Some(why);
-                    (self.incoming, self.used) = (Vec::new(), 0);
+                    (self.network_input, self.processed_bytes) = (Vec::new(), 0);
                 }
             }
-            self.established = self.failure.is_none() && !connection.is_handshaking();
+            self.is_handshake_done = self.failure.is_none() && !connection.is_handshaking();
         }
     }
 
     // Output to the network.
 
     /// Encrypts as many bytes as may wait for the network. Returns the number of bytes encrypted.
-    pub fn seal(&mut self, bytes: &[u8]) -> usize {
-        self.seal_all(&[IoSlice::new(bytes)])
+    pub fn encrypt(&mut self, bytes: &[u8]) -> usize {
+        self.encrypt_slices(&[IoSlice::new(bytes)])
     }
 
-    /// Like [`Self::seal`], for bytes that are passed in several slices.
-    pub fn seal_all(&mut self, pieces: &[IoSlice<'_>]) -> usize {
-        if !self.established || self.failure.is_some() || self.finished {
+    /// Like [`Self::encrypt`], for bytes that are passed in several slices.
+    pub fn encrypt_slices(&mut self, pieces: &[IoSlice<'_>]) -> usize {
+        if !self.is_handshake_done || self.failure.is_some() || self.has_finished {
             return 0;
         }
         let connection = self.connection.as_mut();
@@ -229,7 +231,7 @@ impl Session {
 
     /// Announces that no more bytes follow. Only the first call has an effect.
     pub fn finish(&mut self) {
-        let finished = mem::replace(&mut self.finished, true);
+        let finished = mem::replace(&mut self.has_finished, true);
         if let Some(connection) = self.connection.as_mut().filter(|_| !finished) {
             connection.send_close_notify();
         }

@@ -15,11 +15,11 @@ const READ_BYTES: usize = 16 << 10;
 /// Error message for a connection without TLS to a node that expects it.
 pub const NEEDS_TLS: &str = "the node expects TLS, and this connection has none";
 /// Prefix of the error message for a session that failed.
-const FAILED: &str = "TLS: ";
+const FAILURE_PREFIX: &str = "TLS: ";
 
 /// Returns an error if `first` is the start of a TLS alert, the answer of a node to a client
 /// without TLS. No protocol of a node begins with that byte.
-pub fn check_plain(first: &[u8]) -> io::Result<()> {
+pub fn reject_tls_alert(first: &[u8]) -> io::Result<()> {
     match first {
         [0x15, ..] => Err(io::Error::new(ErrorKind::InvalidData, NEEDS_TLS)),
         _ => Ok(()),
@@ -29,18 +29,18 @@ pub fn check_plain(first: &[u8]) -> io::Result<()> {
 /// Returns whether a connection failed because of TLS or certificates, in which case another
 /// attempt at the same node would fail as well.
 pub fn is_tls_failure(text: &str) -> bool {
-    text == NEEDS_TLS || text.starts_with(FAILED)
+    text == NEEDS_TLS || text.starts_with(FAILURE_PREFIX)
 }
 
 #[derive(Clone, Debug)]
-pub struct Stream(Arc<Shared>);
+pub struct Stream(Arc<StreamShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct StreamShared {
     socket: TcpStream,
     session: Option<Mutex<Session>>,
     /// Held while writing the session's output to the network, to keep it in order.
-    wire: Mutex<()>,
+    write_lock: Mutex<()>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -50,12 +50,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Stream {
     /// Creates a connection from a connected socket and its TLS session, if any.
     pub fn new(socket: TcpStream, session: Option<Session>) -> Self {
-        Self(Arc::new(Shared { socket, session: session.map(Mutex::new), wire: Mutex::new(()) }))
+        Self(Arc::new(StreamShared {
+            socket,
+            session: session.map(Mutex::new),
+            write_lock: Mutex::new(()),
+        }))
     }
 
     /// Returns the socket and the session for non-blocking use, or `None` while there are clones.
     pub fn into_parts(self) -> Option<(TcpStream, Option<Session>)> {
-        let Shared { socket, session, .. } = Arc::into_inner(self.0)?;
+        let StreamShared { socket, session, .. } = Arc::into_inner(self.0)?;
         let inner =
             |session: Mutex<Session>| session.into_inner().unwrap_or_else(PoisonError::into_inner);
         Some((socket, session.map(inner)))
@@ -86,7 +90,7 @@ impl Stream {
                 let what = "the other side closed the connection during the handshake";
                 return Err(io::Error::new(ErrorKind::UnexpectedEof, what));
             }
-            let taken = lock(session).take(&mut []);
+            let taken = lock(session).read_plaintext(&mut []);
             if taken == ReadOutcome::Failed {
                 // The other side should receive the alert with the reason.
                 let _ = self.send_sealed(session);
@@ -113,7 +117,7 @@ impl Stream {
 
     /// Writes the session's output to the network.
     fn send_sealed(&self, session: &Mutex<Session>) -> io::Result<()> {
-        let _wire = lock(&self.0.wire);
+        let _wire = lock(&self.0.write_lock);
         let mut bytes = Vec::new();
         lock(session).flush(&mut bytes)?;
         // The session is not locked here: if a reader had to wait for a writer, both ends could
@@ -124,7 +128,7 @@ impl Stream {
 
 fn failed(session: &Session) -> io::Error {
     let why = session.failure().unwrap_or("the session is over");
-    io::Error::new(ErrorKind::InvalidData, format!("{FAILED}{why}"))
+    io::Error::new(ErrorKind::InvalidData, format!("{FAILURE_PREFIX}{why}"))
 }
 
 impl Read for &Stream {
@@ -133,16 +137,16 @@ impl Read for &Stream {
             return (&self.0.socket).read(into);
         };
         loop {
-            let taken = lock(session).take(into);
+            let taken = lock(session).read_plaintext(into);
             match taken {
-                ReadOutcome::Some(count) => return Ok(count),
-                ReadOutcome::Ended => return Ok(0),
+                ReadOutcome::Bytes(count) => return Ok(count),
+                ReadOutcome::PeerClosed => return Ok(0),
                 ReadOutcome::Failed => return Err(failed(&lock(session))),
                 ReadOutcome::NeedsMore => {}
             }
             // TLS itself has a response to send. If another thread is writing, it sends the
             // response as well.
-            if lock(session).has_unsent() && self.0.wire.try_lock().is_ok() {
+            if lock(session).has_unsent() && self.0.write_lock.try_lock().is_ok() {
                 self.send_sealed(session)?;
             }
             if self.receive(session)? == 0 {
@@ -157,7 +161,7 @@ impl Write for &Stream {
         let Some(session) = &self.0.session else {
             return (&self.0.socket).write(bytes);
         };
-        let sealed = lock(session).seal(bytes);
+        let sealed = lock(session).encrypt(bytes);
         self.send_sealed(session)?;
         if sealed == 0 && !bytes.is_empty() {
             return Err(failed(&lock(session)));

@@ -17,10 +17,13 @@ use rustls::{
 use x509_parser::parse_x509_certificate;
 
 use crate::{
-    files::{self, BadFiles, ClientFiles, Files},
+    files::{self, ClientFiles, NodeFiles, TlsFilesError},
     names::NodeName,
     session::Session,
-    verify::{ANY_NODE, ClientsIn, PeersIn, PeersOut, any_node_of, chain_in, who},
+    verify::{
+        ANY_NODE, IncomingClientVerifier, NodeServerVerifier, PeerClientVerifier,
+        any_node_named_by, chain_verifier_for, identity_of,
+    },
 };
 
 /// Validity period of a certificate, in Unix seconds.
@@ -31,11 +34,11 @@ pub struct Validity {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expiry {
+pub struct CertificateExpiry {
     /// Use of the certificate: `node`, `peers authority`, and so on.
-    pub what: &'static str,
+    pub purpose: &'static str,
     pub file: String,
-    pub valid: Validity,
+    pub validity: Validity,
 }
 
 /// Protection of a node against unauthorized connections.
@@ -47,12 +50,12 @@ pub enum Protection {
     /// The node is unprotected, by the operator's choice: anyone who can reach it is trusted.
     Insecure,
     /// The node requires certificates.
-    Tls(Trust),
+    Tls(NodeTrust),
 }
 
 impl Protection {
     /// Returns the identity and trust, or `None` if there are no certificates.
-    pub const fn trust(&self) -> Option<&Trust> {
+    pub const fn trust(&self) -> Option<&NodeTrust> {
         match self {
             Self::Tls(trust) => Some(trust),
             Self::Loopback | Self::Insecure => None,
@@ -62,110 +65,117 @@ impl Protection {
 
 /// A node's identity and trust. Clones share the certificates, including reloaded ones.
 #[derive(Clone, Debug)]
-pub struct Trust {
-    files: Arc<Files>,
-    own: NodeName,
-    now: Arc<RwLock<Arc<InForce>>>,
+pub struct NodeTrust {
+    files: Arc<NodeFiles>,
+    own_name: NodeName,
+    current: Arc<RwLock<Arc<LoadedTrust>>>,
 }
 
 #[derive(Debug)]
-struct InForce {
+struct LoadedTrust {
     /// Certificates in use, the node's own last. A reload compares only these, because each key
     /// belongs to one of them.
-    made_of: Vec<CertificateDer<'static>>,
-    expiries: Vec<Expiry>,
-    peers_in: Arc<ServerConfig>,
-    peers_out: Arc<ClientConfig>,
-    clients_in: Arc<ServerConfig>,
-    operators_in: Arc<ServerConfig>,
+    source_certificates: Vec<CertificateDer<'static>>,
+    expiries: Vec<CertificateExpiry>,
+    incoming_peer_config: Arc<ServerConfig>,
+    outgoing_peer_config: Arc<ClientConfig>,
+    incoming_client_config: Arc<ServerConfig>,
+    operator_config: Arc<ServerConfig>,
 }
 
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-impl PartialEq for Trust {
+impl PartialEq for NodeTrust {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.now, &other.now)
+        Arc::ptr_eq(&self.current, &other.current)
     }
 }
 
-impl Eq for Trust {}
+impl Eq for NodeTrust {}
 
-impl Trust {
+impl NodeTrust {
     /// Loads the files. They determine the node and its cluster.
-    pub fn load(files: Files) -> Result<Self, BadFiles> {
-        let own = files::certificates(&files.cert)?;
-        let own = any_node_of(&own[0]).ok_or_else(|| {
+    pub fn load(files: NodeFiles) -> Result<Self, TlsFilesError> {
+        let own = files::certificates(&files.peer_cert)?;
+        let own = any_node_named_by(&own[0]).ok_or_else(|| {
             let what =
                 "does not name a node: it needs one DNS name such as node-1.CLUSTER.quorate.internal";
-            BadFiles::contents(&files.cert, what)
+            TlsFilesError::invalid_contents(&files.peer_cert, what)
         })?;
-        let in_force = InForce::load(&files, &own)?;
-        Ok(Self { files: Arc::new(files), own, now: Arc::new(RwLock::new(Arc::new(in_force))) })
+        let in_force = LoadedTrust::load(&files, &own)?;
+        Ok(Self {
+            files: Arc::new(files),
+            own_name: own,
+            current: Arc::new(RwLock::new(Arc::new(in_force))),
+        })
     }
 
     /// Reloads the files. Returns whether they changed. On an error, the current certificates
     /// remain in use.
-    pub fn reload(&self) -> Result<bool, BadFiles> {
-        let new = InForce::load(&self.files, &self.own)?;
-        if new.made_of == self.in_force().made_of {
+    pub fn reload(&self) -> Result<bool, TlsFilesError> {
+        let new = LoadedTrust::load(&self.files, &self.own_name)?;
+        if new.source_certificates == self.in_force().source_certificates {
             return Ok(false);
         }
-        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.current.write().unwrap_or_else(PoisonError::into_inner);
         *now = Arc::new(new);
         Ok(true)
     }
 
-    fn in_force(&self) -> Arc<InForce> {
-        let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
+    fn in_force(&self) -> Arc<LoadedTrust> {
+        let now = self.current.read().unwrap_or_else(PoisonError::into_inner);
         now.clone()
     }
 
-    pub const fn own(&self) -> &NodeName {
-        &self.own
+    pub const fn own_name(&self) -> &NodeName {
+        &self.own_name
     }
 
-    pub fn expiries(&self) -> Vec<Expiry> {
+    pub fn expiries(&self) -> Vec<CertificateExpiry> {
         self.in_force().expiries.clone()
     }
 
     /// Returns the configuration for connections that clients and nodes of the cluster may make.
     pub fn clients_config(&self) -> Arc<ServerConfig> {
-        self.in_force().clients_in.clone()
+        self.in_force().incoming_client_config.clone()
     }
 
     /// Returns the configuration for connections to the admin address. A client may connect without
     /// a certificate; the server then decides what to serve.
     pub fn operators_config(&self) -> Arc<ServerConfig> {
-        self.in_force().operators_in.clone()
+        self.in_force().operator_config.clone()
     }
 
     /// Returns the identity in a verified certificate chain.
-    pub fn who(&self, certificates: Option<&[CertificateDer<'_>]>) -> Who {
+    pub fn identity_of(&self, certificates: Option<&[CertificateDer<'_>]>) -> Who {
         let first = certificates.and_then(<[_]>::first);
-        first.map_or(Who::Anonymous, |first| who(first, &self.own.cluster))
+        first.map_or(Who::Anonymous, |first| identity_of(first, &self.own_name.cluster))
     }
 
     /// Creates the session of an incoming peer connection.
-    pub fn peer_in(&self) -> Session {
-        Session::server(self.in_force().peers_in.clone(), self.own.cluster.clone())
+    pub fn incoming_peer_session(&self) -> Session {
+        Session::server(self.in_force().incoming_peer_config.clone(), self.own_name.cluster.clone())
     }
 
     /// Creates the session of an incoming client connection.
-    pub fn client_in(&self) -> Session {
-        Session::server(self.in_force().clients_in.clone(), self.own.cluster.clone())
+    pub fn incoming_client_session(&self) -> Session {
+        Session::server(
+            self.in_force().incoming_client_config.clone(),
+            self.own_name.cluster.clone(),
+        )
     }
 
     /// Creates the session of an outgoing connection to a peer. `None` means any node of the
     /// cluster.
-    pub fn peer_out(&self, node: Option<u32>) -> Session {
+    pub fn outgoing_peer_session(&self, node: Option<u32>) -> Session {
         let name = match node {
-            Some(node) => NodeName { cluster: self.own.cluster.clone(), node }.to_string(),
+            Some(node) => NodeName { cluster: self.own_name.cluster.clone(), node }.to_string(),
             None => ANY_NODE.to_owned(),
         };
-        let config = self.in_force().peers_out.clone();
-        let cluster = self.own.cluster.clone();
+        let config = self.in_force().outgoing_peer_config.clone();
+        let cluster = self.own_name.cluster.clone();
         match ServerName::try_from(name) {
             Ok(name) => Session::client(config, name, cluster),
             Err(error) => Session::failed(error.to_string()),
@@ -186,24 +196,24 @@ impl PartialEq for ClientTrust {
 impl Eq for ClientTrust {}
 
 impl ClientTrust {
-    pub fn load(files: &ClientFiles) -> Result<Self, BadFiles> {
+    pub fn load(files: &ClientFiles) -> Result<Self, TlsFilesError> {
         let provider = provider();
-        let roots = Arc::new(files::roots(&files.ca)?);
+        let roots = Arc::new(files::root_store(&files.ca)?);
         let judge = WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
-        let judge = judge.map_err(|error| BadFiles::contents(&files.ca, error))?;
+        let judge = judge.map_err(|error| TlsFilesError::invalid_contents(&files.ca, error))?;
         let config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])
-            .map_err(|error| BadFiles::contents(&files.ca, error))?
+            .map_err(|error| TlsFilesError::invalid_contents(&files.ca, error))?
             .dangerous()
             .with_custom_certificate_verifier(judge)
             .with_client_auth_cert(files::certificates(&files.cert)?, files::key(&files.key)?)
-            .map_err(|error| BadFiles::contents(&files.key, error))?;
+            .map_err(|error| TlsFilesError::invalid_contents(&files.key, error))?;
         Ok(Self(Arc::new(config)))
     }
 
     /// Creates the session of a connection to a node. `host` is a name or an address, without a
     /// port.
-    pub fn session(&self, host: &str) -> Result<Session, String> {
+    pub fn session_to_host(&self, host: &str) -> Result<Session, String> {
         let name =
             ServerName::try_from(host.to_owned()).map_err(|error| format!("{host}: {error}"))?;
         Ok(Session::client(self.0.clone(), name, String::new()))
@@ -211,9 +221,9 @@ impl ClientTrust {
 
     /// Creates the session of a connection to `place`, given as HOST:PORT with IPv6 addresses in
     /// brackets.
-    pub fn session_at(&self, place: &str) -> Result<Session, String> {
+    pub fn session_to_address(&self, place: &str) -> Result<Session, String> {
         let host = place.rsplit_once(':').map_or(place, |(host, _)| host);
-        self.session(host.trim_start_matches('[').trim_end_matches(']'))
+        self.session_to_host(host.trim_start_matches('[').trim_end_matches(']'))
     }
 
     /// Returns the configuration, for a library that makes its own connections.
@@ -222,58 +232,64 @@ impl ClientTrust {
     }
 }
 
-impl InForce {
-    fn load(files: &Files, own: &NodeName) -> Result<Self, BadFiles> {
+impl LoadedTrust {
+    fn load(files: &NodeFiles, own: &NodeName) -> Result<Self, TlsFilesError> {
         let provider = provider();
-        let node = files::certificates(&files.cert)?;
+        let node = files::certificates(&files.peer_cert)?;
         let server = files::certificates(&files.server_cert)?;
-        let peers_ca = files::certificates(&files.ca)?;
+        let peers_ca = files::certificates(&files.peer_ca)?;
         let clients_ca = files::certificates(&files.client_ca)?;
-        if any_node_of(&node[0]).as_ref() != Some(own) {
-            return Err(BadFiles::contents(
-                &files.cert,
+        if any_node_named_by(&node[0]).as_ref() != Some(own) {
+            return Err(TlsFilesError::invalid_contents(
+                &files.peer_cert,
                 format!("does not name {own}, which is this node"),
             ));
         }
         let expiries = [
-            ("node", &files.cert, &node),
+            ("node", &files.peer_cert, &node),
             ("server", &files.server_cert, &server),
-            ("nodes' authority", &files.ca, &peers_ca),
+            ("nodes' authority", &files.peer_ca, &peers_ca),
             ("clients' authority", &files.client_ca, &clients_ca),
         ];
         let expiries = expiries.into_iter().flat_map(|(what, path, all)| {
             all.iter().map(move |certificate| {
-                Ok(Expiry {
-                    what,
+                Ok(CertificateExpiry {
+                    purpose: what,
                     file: path.display().to_string(),
-                    valid: validity(certificate)
-                        .map_err(|error| BadFiles::contents(path, error))?,
+                    validity: validity(certificate)
+                        .map_err(|error| TlsFilesError::invalid_contents(path, error))?,
                 })
             })
         });
-        let expiries = expiries.collect::<Result<Vec<_>, BadFiles>>()?;
+        let expiries = expiries.collect::<Result<Vec<_>, TlsFilesError>>()?;
 
-        let peers_roots = files::roots(&files.ca)?;
-        let clients_roots = files::roots(&files.client_ca)?;
-        let peers = || -> Result<PeersIn, BadFiles> {
-            let chain = chain_in(peers_roots.clone(), &provider);
-            Ok(PeersIn {
-                chain: chain.map_err(|error| BadFiles::contents(&files.ca, error))?,
+        let peers_roots = files::root_store(&files.peer_ca)?;
+        let clients_roots = files::root_store(&files.client_ca)?;
+        let peers = || -> Result<PeerClientVerifier, TlsFilesError> {
+            let chain = chain_verifier_for(peers_roots.clone(), &provider);
+            Ok(PeerClientVerifier {
+                chain_verifier: chain
+                    .map_err(|error| TlsFilesError::invalid_contents(&files.peer_ca, error))?,
                 cluster: own.cluster.clone(),
             })
         };
-        let clients = chain_in(clients_roots, &provider)
-            .map_err(|error| BadFiles::contents(&files.client_ca, error))?;
-        let clients = |mandatory| -> Result<Arc<ClientsIn>, BadFiles> {
-            Ok(Arc::new(ClientsIn { clients: clients.clone(), peers: peers()?, mandatory }))
+        let clients = chain_verifier_for(clients_roots, &provider)
+            .map_err(|error| TlsFilesError::invalid_contents(&files.client_ca, error))?;
+        let clients = |mandatory| -> Result<Arc<IncomingClientVerifier>, TlsFilesError> {
+            Ok(Arc::new(IncomingClientVerifier {
+                client_verifier: clients.clone(),
+                peer_verifier: peers()?,
+                requires_certificate: mandatory,
+            }))
         };
         let serve = |judge, chain: &[CertificateDer<'static>], key_file| {
             let config = ServerConfig::builder_with_provider(provider.clone())
                 .with_protocol_versions(&[&TLS13])
-                .map_err(|error| BadFiles::contents(key_file, error))?
+                .map_err(|error| TlsFilesError::invalid_contents(key_file, error))?
                 .with_client_cert_verifier(judge)
                 .with_single_cert(chain.to_vec(), files::key(key_file)?);
-            let mut config = config.map_err(|error| BadFiles::contents(key_file, error))?;
+            let mut config =
+                config.map_err(|error| TlsFilesError::invalid_contents(key_file, error))?;
             // Sessions are not resumed, so that every connection must present its certificate
             // again, even if it was trusted before.
             config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -287,40 +303,42 @@ impl InForce {
             Arc::new(peers_roots.clone()),
             provider.clone(),
         );
-        let judge = PeersOut {
+        let judge = NodeServerVerifier {
             roots: peers_roots,
-            signatures: signatures.build().map_err(|error| BadFiles::contents(&files.ca, error))?,
+            signatures: signatures
+                .build()
+                .map_err(|error| TlsFilesError::invalid_contents(&files.peer_ca, error))?,
             provider: provider.clone(),
             cluster: own.cluster.clone(),
         };
         let mut peers_out = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&TLS13])
-            .map_err(|error| BadFiles::contents(&files.ca, error))?
+            .map_err(|error| TlsFilesError::invalid_contents(&files.peer_ca, error))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(judge))
             .with_client_auth_cert(node.clone(), files::key(&files.key)?)
-            .map_err(|error| BadFiles::contents(&files.key, error))?;
+            .map_err(|error| TlsFilesError::invalid_contents(&files.key, error))?;
         peers_out.resumption = Resumption::disabled();
         // A server name in clear text would reveal the cluster.
         peers_out.enable_sni = false;
         let made_of = [peers_ca, clients_ca, server, node].concat();
         Ok(Self {
-            made_of,
+            source_certificates: made_of,
             expiries,
-            peers_in,
-            peers_out: Arc::new(peers_out),
-            clients_in,
-            operators_in,
+            incoming_peer_config: peers_in,
+            outgoing_peer_config: Arc::new(peers_out),
+            incoming_client_config: clients_in,
+            operator_config: operators_in,
         })
     }
 }
 
 /// Returns the validity of each certificate in a file.
-pub fn validities(path: &Path) -> Result<Vec<Validity>, BadFiles> {
+pub fn read_validities(path: &Path) -> Result<Vec<Validity>, TlsFilesError> {
     let all = files::certificates(path)?;
-    let all = all
-        .iter()
-        .map(|certificate| validity(certificate).map_err(|error| BadFiles::contents(path, error)));
+    let all = all.iter().map(|certificate| {
+        validity(certificate).map_err(|error| TlsFilesError::invalid_contents(path, error))
+    });
     all.collect()
 }
 

@@ -24,7 +24,7 @@ use crate::names::{ClientName, NodeName};
 
 /// Returns the id of the node of `cluster` that a certificate names; `None` unless it names exactly
 /// one node.
-pub(crate) fn node_of(certificate: &CertificateDer<'_>, cluster: &str) -> Option<u32> {
+pub(crate) fn node_named_by(certificate: &CertificateDer<'_>, cluster: &str) -> Option<u32> {
     let parsed = EndEntityCert::try_from(certificate).ok()?;
     let mut nodes = parsed.valid_dns_names().filter_map(NodeName::parse);
     let first = nodes.next()?;
@@ -32,7 +32,7 @@ pub(crate) fn node_of(certificate: &CertificateDer<'_>, cluster: &str) -> Option
 }
 
 /// Returns the node that a certificate names, in any cluster.
-pub(crate) fn any_node_of(certificate: &CertificateDer<'_>) -> Option<NodeName> {
+pub(crate) fn any_node_named_by(certificate: &CertificateDer<'_>) -> Option<NodeName> {
     let parsed = EndEntityCert::try_from(certificate).ok()?;
     let mut nodes = parsed.valid_dns_names().filter_map(NodeName::parse);
     let first = nodes.next()?;
@@ -41,9 +41,9 @@ pub(crate) fn any_node_of(certificate: &CertificateDer<'_>) -> Option<NodeName> 
 
 /// Returns the identity that a certificate has in this cluster. A certificate cannot be both a
 /// node's and a client's; if it names both, it counts as the node's.
-pub(crate) fn who(certificate: &CertificateDer<'_>, cluster: &str) -> Who {
-    let node = node_of(certificate, cluster).map(Who::Node);
-    let client = || client_of(certificate, cluster).map(Who::Client);
+pub(crate) fn identity_of(certificate: &CertificateDer<'_>, cluster: &str) -> Who {
+    let node = node_named_by(certificate, cluster).map(Who::Node);
+    let client = || client_named_by(certificate, cluster).map(Who::Client);
     node.or_else(client).unwrap_or(Who::Unnamed)
 }
 
@@ -57,13 +57,13 @@ pub fn common_name(certificates: Option<&[CertificateDer<'_>]>) -> Option<String
 }
 
 /// Returns the name of the client of this cluster that a certificate names.
-pub(crate) fn client_of(certificate: &CertificateDer<'_>, cluster: &str) -> Option<String> {
+pub(crate) fn client_named_by(certificate: &CertificateDer<'_>, cluster: &str) -> Option<String> {
     let parsed = EndEntityCert::try_from(certificate).ok()?;
     let mut clients = parsed.valid_dns_names().filter_map(ClientName::parse);
     clients.find(|name| name.cluster == cluster).map(|name| name.client)
 }
 
-fn other_node() -> Error {
+fn wrong_node_error() -> Error {
     Error::InvalidCertificate(CertificateError::NotValidForName)
 }
 
@@ -97,12 +97,12 @@ macro_rules! signatures_by {
 /// A verifier for incoming peer connections. Accepts nodes of the cluster with a certificate of its
 /// authority.
 #[derive(Debug)]
-pub(crate) struct PeersIn {
-    pub(crate) chain: Arc<dyn ClientCertVerifier>,
+pub(crate) struct PeerClientVerifier {
+    pub(crate) chain_verifier: Arc<dyn ClientCertVerifier>,
     pub(crate) cluster: String,
 }
 
-impl ClientCertVerifier for PeersIn {
+impl ClientCertVerifier for PeerClientVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         // The names of authorities are not sent, because they would reveal the cluster to
         // strangers.
@@ -115,27 +115,27 @@ impl ClientCertVerifier for PeersIn {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let verified = self.chain.verify_client_cert(end_entity, intermediates, now)?;
-        node_of(end_entity, &self.cluster).ok_or_else(other_node)?;
+        let verified = self.chain_verifier.verify_client_cert(end_entity, intermediates, now)?;
+        node_named_by(end_entity, &self.cluster).ok_or_else(wrong_node_error)?;
         Ok(verified)
     }
 
-    signatures_by!(chain);
+    signatures_by!(chain_verifier);
 }
 
 /// A verifier for incoming client connections. Accepts clients, operators, and the cluster's own
 /// nodes.
 #[derive(Debug)]
-pub(crate) struct ClientsIn {
-    pub(crate) clients: Arc<dyn ClientCertVerifier>,
-    pub(crate) peers: PeersIn,
+pub(crate) struct IncomingClientVerifier {
+    pub(crate) client_verifier: Arc<dyn ClientCertVerifier>,
+    pub(crate) peer_verifier: PeerClientVerifier,
     /// Set if a client must present a certificate. One that is presented is always verified.
-    pub(crate) mandatory: bool,
+    pub(crate) requires_certificate: bool,
 }
 
-impl ClientCertVerifier for ClientsIn {
+impl ClientCertVerifier for IncomingClientVerifier {
     fn client_auth_mandatory(&self) -> bool {
-        self.mandatory
+        self.requires_certificate
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
@@ -148,20 +148,20 @@ impl ClientCertVerifier for ClientsIn {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let by_clients = self.clients.verify_client_cert(end_entity, intermediates, now);
+        let by_clients = self.client_verifier.verify_client_cert(end_entity, intermediates, now);
         by_clients.or_else(|error| {
-            let as_peer = self.peers.verify_client_cert(end_entity, intermediates, now);
+            let as_peer = self.peer_verifier.verify_client_cert(end_entity, intermediates, now);
             as_peer.map_err(|_| error)
         })
     }
 
-    signatures_by!(clients);
+    signatures_by!(client_verifier);
 }
 
 /// Verifier for the node that this node connects to. The expected name is that of one node, or
 /// [`ANY_NODE`].
 #[derive(Debug)]
-pub(crate) struct PeersOut {
+pub(crate) struct NodeServerVerifier {
     pub(crate) roots: RootCertStore,
     pub(crate) signatures: Arc<WebPkiServerVerifier>,
     pub(crate) provider: Arc<CryptoProvider>,
@@ -171,7 +171,7 @@ pub(crate) struct PeersOut {
 /// Expected name that stands for any node of the cluster.
 pub(crate) const ANY_NODE: &str = "any-node.quorate.internal";
 
-impl ServerCertVerifier for PeersOut {
+impl ServerCertVerifier for NodeServerVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -189,16 +189,16 @@ impl ServerCertVerifier for PeersOut {
             now,
             algorithms,
         )?;
-        let node = node_of(end_entity, &self.cluster).ok_or_else(other_node)?;
+        let node = node_named_by(end_entity, &self.cluster).ok_or_else(wrong_node_error)?;
         let ServerName::DnsName(wanted) = server_name else {
-            return Err(other_node());
+            return Err(wrong_node_error());
         };
         let wanted = wanted.as_ref();
         let dialled = NodeName { cluster: self.cluster.clone(), node };
         if wanted == ANY_NODE || wanted == dialled.to_string() {
             Ok(ServerCertVerified::assertion())
         } else {
-            Err(other_node())
+            Err(wrong_node_error())
         }
     }
 
@@ -206,7 +206,7 @@ impl ServerCertVerifier for PeersOut {
 }
 
 /// Returns a verifier that accepts any certificate of the given authorities.
-pub(crate) fn chain_in(
+pub(crate) fn chain_verifier_for(
     roots: RootCertStore,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, String> {

@@ -7,10 +7,11 @@ use std::{
 };
 
 use quorate_offload::{
-    Acceptor, Cell, Cells, Coordinator, Form, Host, Number, Out, Port, Verdict, acceptor::Arm,
-    coordinator::Start, link::ETHER_TYPE, out::FRAMES_MAX,
+    Acceptor, CallNumber, Cell, Cells, Coordinator, Encapsulation, Host, OutputFrames, Port,
+    Verdict, acceptor::ArmParameters, coordinator::StartParameters, link::ETHER_TYPE,
+    out::FRAMES_MAX,
 };
-use quorate_packets::ethernet::{Mac, Raw, raw::ReceiveFilter};
+use quorate_packets::ethernet::{Mac, RawSocket, raw::ReceiveFilter};
 
 use crate::{
     Fallible,
@@ -48,12 +49,12 @@ impl Machine {
         let mut coordinator = Coordinator::new(setup, to, decisions(), cells());
         let mut acceptor = Acceptor::new(setup, votes, cells());
         let failed = |reason| format!("{reason:?}");
-        acceptor.begin(BOOT).map_err(failed)?;
-        coordinator.begin(BOOT).map_err(failed)?;
-        let arm = Arm { ballot: BALLOT, position: host - 1, floor: 0, votes };
+        acceptor.set_boot(BOOT).map_err(failed)?;
+        coordinator.set_boot(BOOT).map_err(failed)?;
+        let arm = ArmParameters { ballot: BALLOT, position: host - 1, floor: 0, votes };
         acceptor.arm(number(1), arm).map_err(failed)?;
         if host == LEADER {
-            let start = Start {
+            let start = StartParameters {
                 ballot: BALLOT,
                 first: 0,
                 limit: u64::MAX,
@@ -78,10 +79,10 @@ impl Machine {
     /// Processes a raw frame. Passes frames for the network to `leaves`.
     fn step(&mut self, frame: &[u8], mut leaves: impl FnMut(&[u8])) -> Fallible<()> {
         let [mut out, mut asked, mut answered] =
-            self.buffers.each_mut().map(|bytes| Out::new(bytes));
+            self.buffers.each_mut().map(|bytes| OutputFrames::new(bytes));
         let verdict = self.host.step(Port::Network, frame, &mut out, &mut asked, &mut answered);
         let mut decided = None;
-        if verdict == Verdict::Pass {
+        if verdict == Verdict::PassOn {
             decided = decision(frame);
         }
         for (port, frame) in out.frames() {
@@ -114,12 +115,12 @@ impl Machine {
     }
 }
 
-const fn number(counter: u64) -> Number {
-    Number { device_boot: BOOT, owner_boot: 1, counter }
+const fn number(counter: u64) -> CallNumber {
+    CallNumber { device_boot: BOOT, owner_boot: 1, counter }
 }
 
 fn decision(frame: &[u8]) -> Option<u64> {
-    let header = frame.get(Form::Raw.header_at()..)?;
+    let header = frame.get(Encapsulation::Raw.header_offset()..)?;
     let slot = header.get(SLOT_AT..)?.first_chunk()?;
     (header[TYPE_AT] >> 4 == DECIDED).then(|| u64::from_be_bytes(*slot))
 }
@@ -128,9 +129,9 @@ fn decision(frame: &[u8]) -> Option<u64> {
 pub(crate) fn packet(host: u8, room: usize, over: &AtomicBool) -> Fallible<()> {
     let mut machine = Machine::new(host, room)?;
     let group = Some(Mac(ALL_HOSTS.mac));
-    let socket = Raw::open(INTERFACE, ReceiveFilter::EtherType(ETHER_TYPE), group)?;
-    socket.join(Mac(DECISIONS.mac))?;
-    socket.set_patience(Some(PATIENCE))?;
+    let socket = RawSocket::open(INTERFACE, ReceiveFilter::EtherType(ETHER_TYPE), group)?;
+    socket.join_group(Mac(DECISIONS.mac))?;
+    socket.set_receive_timeout(Some(PATIENCE))?;
     make_roomy(&socket)?;
     let mut buffer = vec![0; 2000];
     ready()?;
@@ -158,7 +159,7 @@ pub(crate) fn udp(host: u8, room: usize, over: &AtomicBool) -> Fallible<()> {
     socket.set_multicast_loop_v4(false)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     make_roomy(&socket)?;
-    let begin = Form::Raw.header_at();
+    let begin = Encapsulation::Raw.header_offset();
     let mut buffer = vec![0; 2000];
     buffer[..6].copy_from_slice(&address(host).mac);
     buffer[6..12].copy_from_slice(&address(CLIENT).mac);

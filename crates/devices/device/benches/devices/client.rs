@@ -6,9 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_device::xdp::{SocketKind, hear_only_decisions};
-use quorate_offload::{Descriptor, Form, Header, Type, checksum::crc32c, link::ETHER_TYPE};
-use quorate_packets::ethernet::{Mac, Raw, raw::ReceiveFilter};
+use quorate_device::xdp::{SocketFormat, filter_decisions};
+use quorate_offload::{
+    Descriptor, Encapsulation, Header, Type, checksum::crc32c, link::ETHER_TYPE,
+};
+use quorate_packets::ethernet::{Mac, RawSocket, raw::ReceiveFilter};
 
 use crate::{
     Fallible,
@@ -30,7 +32,7 @@ const COUNTER_AT: usize = 46;
 const SLOT_AT: usize = 6;
 
 enum Way {
-    Packet(Raw),
+    Packet(RawSocket),
     Udp(UdpSocket, SocketAddr),
 }
 
@@ -38,10 +40,10 @@ impl Way {
     fn open(kind: Kind) -> Fallible<Self> {
         if !kind.is_udp() {
             let group = Some(Mac(DECISIONS.mac));
-            let raw = Raw::open(INTERFACE, ReceiveFilter::EtherType(ETHER_TYPE), group)?;
-            raw.set_patience(Some(PATIENCE))?;
+            let raw = RawSocket::open(INTERFACE, ReceiveFilter::EtherType(ETHER_TYPE), group)?;
+            raw.set_receive_timeout(Some(PATIENCE))?;
             make_roomy(&raw)?;
-            hear_only_decisions(&raw, SocketKind::Frames)?;
+            filter_decisions(&raw, SocketFormat::Frames)?;
             return Ok(Self::Packet(raw));
         }
         let at = if kind == Kind::Udp { ip(CLIENT) } else { Ipv4Addr::UNSPECIFIED };
@@ -51,14 +53,16 @@ impl Way {
         }
         udp.set_read_timeout(Some(PATIENCE))?;
         make_roomy(&udp)?;
-        hear_only_decisions(&udp, SocketKind::Datagrams)?;
+        filter_decisions(&udp, SocketFormat::Datagrams)?;
         Ok(Self::Udp(udp, SocketAddr::V4(socket(LEADER))))
     }
 
     fn send(&self, frame: &[u8]) -> Fallible<()> {
         match self {
-            Self::Packet(raw) => drop(raw.send(frame)?),
-            Self::Udp(udp, to) => drop(udp.send_to(&frame[Form::Raw.header_at()..], to)?),
+            Self::Packet(raw) => _ = raw.send(frame)?,
+            Self::Udp(udp, to) => {
+                udp.send_to(&frame[Encapsulation::Raw.header_offset()..], to)?;
+            }
         }
         Ok(())
     }
@@ -68,7 +72,7 @@ impl Way {
         let header = match self {
             Self::Packet(raw) => {
                 let frame = raw.receive(buffer)?;
-                frame.and_then(|frame| frame.get(Form::Raw.header_at()..))
+                frame.and_then(|frame| frame.get(Encapsulation::Raw.header_offset()..))
             }
             Self::Udp(udp, _) => match udp.recv(buffer) {
                 Ok(length) => Some(&buffer[..length]),
@@ -105,7 +109,7 @@ pub(crate) fn client(
     let own = [std::process::id()];
     loop {
         while waits < outstanding {
-            let at = Form::Raw.header_at() + COUNTER_AT;
+            let at = Encapsulation::Raw.header_offset() + COUNTER_AT;
             frame[at..at + 8].copy_from_slice(&next.to_be_bytes());
             sent[place(next)] = Some(Instant::now());
             next += 1;
@@ -174,13 +178,13 @@ fn value(room: usize) -> Fallible<(Vec<u8>, Descriptor)> {
 
 fn submit(room: usize) -> Fallible<Vec<u8>> {
     let (bytes, value) = value(room)?;
-    raw(&Header::submit(5, value, 0), &bytes, LEADER)
+    raw(&Header::new_submit(5, value, 0), &bytes, LEADER)
 }
 
 fn raw(header: &Header, room: &[u8], host: u8) -> Fallible<Vec<u8>> {
-    let mut frame = vec![0; Form::Raw.room_at() + room.len()];
+    let mut frame = vec![0; Encapsulation::Raw.room_offset() + room.len()];
     let (from, to) = (address(CLIENT), address(host));
-    let written = Form::Raw.write(&mut frame, &from, &to, header, room);
+    let written = Encapsulation::Raw.write_frame(&mut frame, &from, &to, header, room);
     written.ok_or("no room of whole words")?;
     Ok(frame)
 }
@@ -189,10 +193,10 @@ fn raw(header: &Header, room: &[u8], host: u8) -> Fallible<Vec<u8>> {
 /// kernel's time per vote.
 pub(crate) fn votes(room: &str) -> Fallible<()> {
     let (bytes, value) = value(room.parse()?)?;
-    let header = Header { kind: Type::Phase2a, ballot: BALLOT, ..Header::submit(5, value, 0) };
+    let header = Header { kind: Type::Phase2a, ballot: BALLOT, ..Header::new_submit(5, value, 0) };
     let way = Way::open(Kind::BarePacket)?;
     let mut frame = raw(&header, &bytes, VOTER)?;
-    let at = Form::Raw.header_at() + SLOT_AT;
+    let at = Encapsulation::Raw.header_offset() + SLOT_AT;
     for slot in 0..u64::from(CELLS) / 2 {
         frame[at..at + 8].copy_from_slice(&slot.to_be_bytes());
         way.send(&frame)?;

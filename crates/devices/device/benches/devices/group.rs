@@ -123,7 +123,7 @@ pub(crate) const DECISIONS: Address =
 pub(crate) fn setup(host: u8, room: usize) -> Setup {
     let mut owner = address(host);
     owner.mac[0] ^= 4;
-    Setup { group: 5, room, own: address(host), heard: ALL_HOSTS.mac, owner }
+    Setup { group: 5, room, own_address: address(host), heard_group: ALL_HOSTS.mac, owner }
 }
 
 pub(crate) fn routes() -> Routes {
@@ -149,8 +149,8 @@ pub(crate) fn settings(host: u8, room: usize) -> Fallible<Settings> {
     let to = routes();
     Ok(Settings {
         cells: CELLS,
-        tap: tap_bytes(room),
-        ..Settings::of(setup(host, room), &votes(host), &to, &decisions())?
+        tap_bytes: tap_bytes(room),
+        ..Settings::from_routes(setup(host, room), &votes(host), &to, &decisions())?
     })
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn settings(host: u8, room: usize) -> Fallible<Settings> {
 pub(crate) fn software(
     host: u8,
     room: usize,
-    form: quorate_offload::Form,
+    form: quorate_offload::Encapsulation,
     udp: bool,
 ) -> quorate_device::Settings {
     let own = if udp { quorate_device::udp::address(socket(host)) } else { address(host) };
@@ -167,9 +167,9 @@ pub(crate) fn software(
         cells: CELLS,
         room,
         form,
-        own,
+        own_address: own,
         all_hosts: if udp { quorate_device::udp::all_hosts(PORT) } else { ALL_HOSTS },
-        decisions: if udp { quorate_device::udp::all_hosts(PORT) } else { DECISIONS },
+        decision_address: if udp { quorate_device::udp::all_hosts(PORT) } else { DECISIONS },
         tap_frames: 1 << 14,
     }
 }

@@ -2,10 +2,10 @@
 
 use std::{net::Ipv4Addr, process::Command};
 
-use quorate_device::xdp::Passing;
+use quorate_device::xdp::PassProgram;
 use quorate_offload::Address;
 use quorate_packets::ethernet::Mac;
-use quorate_testbed::{namespace::ip, run::read};
+use quorate_testbed::{namespace::run_ip, run::read_output};
 
 use crate::{
     Fallible,
@@ -15,41 +15,41 @@ use crate::{
 /// The network, with the programs that hosts with native XDP need at the other ends of their links.
 /// A client's end needs none.
 pub(crate) struct Network {
-    passing: Vec<Passing>,
+    passing: Vec<PassProgram>,
     client_in_all: bool,
 }
 
 /// Creates a bridge that delivers multicast frames only to members of the group, and a link to each
 /// machine.
 pub(crate) fn lay() -> Fallible<Network> {
-    ip("link add switch type bridge mcast_snooping 1")?;
-    ip("link set switch up")?;
+    run_ip("link add switch type bridge mcast_snooping 1")?;
+    run_ip("link set switch up")?;
     for machine in (1..=HOSTS).chain([CLIENT]) {
         let (mac, address) = (Mac(address(machine).mac), of(machine));
-        ip(&format!("netns add n{machine}"))?;
-        ip(&format!(
+        run_ip(&format!("netns add n{machine}"))?;
+        run_ip(&format!(
             "link add p{machine} numrxqueues 1 numtxqueues 1 type veth peer name {INTERFACE} \
              address {mac} numrxqueues 1 numtxqueues 1 netns n{machine}"
         ))?;
-        ip(&format!("link set p{machine} master switch up"))?;
-        ip(&format!("-n n{machine} addr add {address}/24 dev {INTERFACE}"))?;
-        ip(&format!("-n n{machine} link set {INTERFACE} up"))?;
+        run_ip(&format!("link set p{machine} master switch up"))?;
+        run_ip(&format!("-n n{machine} addr add {address}/24 dev {INTERFACE}"))?;
+        run_ip(&format!("-n n{machine} link set {INTERFACE} up"))?;
         for group in [ALL_HOSTS, DECISIONS] {
             let group = Ipv4Addr::from(group.ip);
-            ip(&format!("-n n{machine} route add {group} dev {INTERFACE}"))?;
+            run_ip(&format!("-n n{machine} route add {group} dev {INTERFACE}"))?;
         }
-        ip(&format!("-n n{machine} link set lo up"))?;
+        run_ip(&format!("-n n{machine} link set lo up"))?;
     }
     for machine in (1..=HOSTS).chain([CLIENT]) {
         for other in (1..=HOSTS).chain([CLIENT]).filter(|other| *other != machine) {
             let (to, mac) = (of(other), Mac(address(other).mac));
-            ip(&format!(
+            run_ip(&format!(
                 "-n n{machine} neigh replace {to} lladdr {mac} dev {INTERFACE} nud permanent"
             ))?;
         }
         let mac = Mac(address(machine).mac);
         // The bridge knows each host's port before the host has sent a frame.
-        read(Command::new("bridge").args([
+        read_output(Command::new("bridge").args([
             "fdb",
             "replace",
             &mac.to_string(),
@@ -72,7 +72,7 @@ fn member(how: &str, machine: u8, group: Address) -> Fallible<()> {
     let port = format!("p{machine}");
     let (mac, ip) = (Mac(group.mac).to_string(), Ipv4Addr::from(group.ip).to_string());
     for address in [&mac, &ip] {
-        read(Command::new("bridge").args([
+        read_output(Command::new("bridge").args([
             "mdb",
             how,
             "dev",
@@ -93,7 +93,7 @@ impl Network {
         self.passing.clear();
         if there {
             for host in 1..=HOSTS {
-                self.passing.push(Passing::attach(&format!("p{host}"))?);
+                self.passing.push(PassProgram::attach(&format!("p{host}"))?);
             }
         }
         Ok(())

@@ -6,7 +6,7 @@ use std::{
 };
 
 use quorate_offload::{
-    Descriptor, Form, Header, Type,
+    Descriptor, Encapsulation, Header, Type,
     header::{COORDINATOR, HEADER_BYTES},
     port::{Device, Program},
 };
@@ -81,8 +81,8 @@ impl<D: Device> Owner<D> {
 
     fn drain(&mut self) -> Option<Header> {
         let mut done = None;
-        while self.device.take(&mut self.frame).is_some() {
-            let at = self.device.shape().form.header_at();
+        while self.device.take_frame(&mut self.frame).is_some() {
+            let at = self.device.shape().form.header_offset();
             let header = self.frame.get(at..).and_then(|bytes| bytes.first_chunk());
             let header = header.and_then(|bytes: &[u8; HEADER_BYTES]| Header::read(bytes));
             match header {
@@ -114,11 +114,17 @@ impl<D: Device> Owner<D> {
 
     fn put(&mut self, program: Program, header: &Header) {
         let shape = self.device.shape();
-        let mut frame = vec![0; shape.form.room_at() + shape.room];
+        let mut frame = vec![0; shape.form.room_offset() + shape.room];
         let room = vec![0; shape.room];
-        let written = shape.form.write(&mut frame, &shape.owner, &shape.own, header, &room);
+        let written = shape.form.write_frame(
+            &mut frame,
+            &shape.owner_address,
+            &shape.device_address,
+            header,
+            &room,
+        );
         if written.is_some() {
-            self.device.put(program, &frame);
+            self.device.put_frame(program, &frame);
         }
     }
 
@@ -129,7 +135,7 @@ impl<D: Device> Owner<D> {
                 Program::Acceptor => 0,
                 Program::Coordinator => COORDINATOR,
             },
-            ..Header::submit(self.device.shape().group, Descriptor::NONE, 0)
+            ..Header::new_submit(self.device.shape().group, Descriptor::NONE, 0)
         }
     }
 
@@ -143,4 +149,4 @@ impl<D: Device> Owner<D> {
 }
 
 /// Form of the frames at owners' ports.
-pub(crate) const FORM: Form = Form::Raw;
+pub(crate) const FORM: Encapsulation = Encapsulation::Raw;

@@ -39,13 +39,13 @@ pub(crate) fn run(flags: &[&str]) -> Fallible<()> {
         }
     }
     if !namespace::is_inside(INSIDE) {
-        if let Some(why) = namespace::missing("ip link add switch type bridge") {
+        if let Some(why) = namespace::check_support("ip link add switch type bridge") {
             println!("skipped: {why}");
             return Ok(());
         }
-        return Err(namespace::enter(INSIDE).into());
+        return Err(namespace::reenter(INSIDE).into());
     }
-    namespace::prepare()?;
+    namespace::mount_private()?;
     let mut bench = Bench {
         network: network::lay()?,
         cpus: cpus()?,
@@ -213,7 +213,7 @@ impl Bench {
 }
 
 fn at(machine: u8) -> Fallible<Command> {
-    let mut command = namespace::inside(machine.into());
+    let mut command = namespace::namespace_command(machine.into());
     command.arg(env::current_exe()?);
     Ok(command)
 }

@@ -10,9 +10,9 @@ use std::{
     time::Duration,
 };
 
-use quorate_device::xdp::{Entry, Host};
-use quorate_device::{Members, Packet, Software, Udp, Wire as _};
-use quorate_offload::{Form, port::Device};
+use quorate_device::xdp::{EntryPoint, XdpHost};
+use quorate_device::{GroupMembers, PacketSocketWire, SoftwareDevice, Udp, Wire as _};
+use quorate_offload::{Encapsulation, port::Device};
 use quorate_packets::ethernet::Mac;
 
 use crate::{
@@ -32,37 +32,38 @@ pub(crate) fn serve(kind: &str, host: &str, room: &str) -> Fallible<()> {
     let over = listen();
     match kind {
         Kind::Kernel(hook) => {
-            let (device, _) = Host::open(&settings(host, room)?, INTERFACE, &[hook], FORM)?;
+            let (device, _) = XdpHost::open(&settings(host, room)?, INTERFACE, &[hook], FORM)?;
             let entry = match hook {
-                quorate_device::xdp::Hook::Traffic => Entry::Traffic,
-                _ => Entry::Network,
+                quorate_device::xdp::Hook::Traffic => EntryPoint::NetworkByTc,
+                _ => EntryPoint::Network,
             };
             let mut owner = Owner::new(device, host);
             drive(&mut owner, host, &over)?;
             let device = owner.device();
-            let info = device.device().info(entry)?;
+            let info = device.device().program_info(entry)?;
             println!(
                 "run_ns={} runs={} lost={} heard={}",
                 info.run_time().as_nanos(),
                 info.run_count(),
-                device.lost(),
+                device.lost_frame_count(),
                 owner.heard
             );
             owner.into_device().close()?;
         }
         Kind::Packet => {
-            let wire = Packet::open(INTERFACE, &[ALL_HOSTS, DECISIONS].map(|to| Mac(to.mac)))?;
-            let told = software(host, room, Form::Raw, false);
-            let device = Software::start(told, wire, Arc::new(|| ()))?;
+            let wire =
+                PacketSocketWire::open(INTERFACE, &[ALL_HOSTS, DECISIONS].map(|to| Mac(to.mac)))?;
+            let told = software(host, room, Encapsulation::Raw, false);
+            let device = SoftwareDevice::start(told, wire, Arc::new(|| ()))?;
             report(Owner::new(device, host), host, &over)?;
         }
         Kind::Udp => {
-            let members = Members::default();
+            let members = GroupMembers::default();
             members.set((1..=HOSTS).chain([CLIENT]).map(socket).collect());
             let wire = Udp::bind(socket(host), members)?;
-            make_roomy(wire.socket())?;
-            let told = software(host, room, Form::Udp, true);
-            let device = Software::start(told, wire, Arc::new(|| ()))?;
+            make_roomy(wire.readable_fd())?;
+            let told = software(host, room, Encapsulation::Udp, true);
+            let device = SoftwareDevice::start(told, wire, Arc::new(|| ()))?;
             report(Owner::new(device, host), host, &over)?;
         }
         Kind::BarePacket => bare::packet(host, room, &over)?,
@@ -71,9 +72,9 @@ pub(crate) fn serve(kind: &str, host: &str, room: &str) -> Fallible<()> {
     Ok(())
 }
 
-fn report(mut owner: Owner<Software>, host: u8, over: &AtomicBool) -> Fallible<()> {
+fn report(mut owner: Owner<SoftwareDevice>, host: u8, over: &AtomicBool) -> Fallible<()> {
     drive(&mut owner, host, over)?;
-    println!("lost={} heard={}", owner.device().lost(), owner.heard);
+    println!("lost={} heard={}", owner.device().lost_frame_count(), owner.heard);
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Output of the kernel's verifier and JIT compiler for the eBPF programs.
 
-use quorate_device::xdp::{Device, Entry, Role};
+use quorate_device::xdp::{Device, EntryPoint, Role};
 use quorate_offload::header::ROOM_BYTES_MAX;
 
 use crate::{Fallible, group::settings};
@@ -9,8 +9,8 @@ use crate::{Fallible, group::settings};
 pub(crate) fn programs() -> Fallible<()> {
     for room in [64, ROOM_BYTES_MAX] {
         let device = Device::load(Role::Host, &settings(1, room)?)?;
-        for entry in Entry::ALL {
-            let info = device.info(entry)?;
+        for entry in EntryPoint::ALL {
+            let info = device.program_info(entry)?;
             println!(
                 "room={room} entry={} verified={} translated={} jitted={}",
                 entry.name(),

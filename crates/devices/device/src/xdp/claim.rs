@@ -17,51 +17,55 @@ use rustix::{
 };
 
 use crate::{
-    station::{ClaimError, Station},
-    xdp::Failed,
+    station::{ClaimError, StationClaim},
+    xdp::XdpError,
 };
 
 /// Time for which another process may hold a folder's lock while it checks whether the owner is
 /// alive. Also the interval between retries.
-const PATIENCE: Duration = Duration::from_millis(200);
-const PACE: Duration = Duration::from_millis(10);
+const LOCK_HOLD_MAX: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-pub const FILE_SYSTEM: &str = "/sys/fs/bpf";
+pub const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 
 /// A claim to the device at an interface, valid until it is dropped or the process ends.
 #[derive(Debug)]
-pub(crate) struct Claim {
-    folder: PathBuf,
+pub(crate) struct InterfaceClaim {
+    pin_folder: PathBuf,
     /// Lock that excludes owners in this mount namespace.
     _lock: File,
     /// Locks that exclude owners in this network namespace: those of kernel programs in any group,
     /// and those of other devices in this group.
-    _stations: [Station; 2],
+    _station_claims: [StationClaim; 2],
 }
 
-impl Claim {
+impl InterfaceClaim {
     /// Claims an interface, given by its name and index in the thread's network namespace.
-    pub(crate) fn of(interface: &str, index: u32, group: u32) -> Result<Self, Failed> {
-        let owned = || Failed::Owned { interface: interface.to_owned() };
+    pub(crate) fn claim_interface(
+        interface: &str,
+        index: u32,
+        group: u32,
+    ) -> Result<Self, XdpError> {
+        let owned = || XdpError::AlreadyOwned { interface: interface.to_owned() };
         let not_ours = |why| match why {
-            ClaimError::Taken => owned(),
-            ClaimError::Io(error) => Failed::Io { what: format!("lock {interface}"), error },
+            ClaimError::AlreadyClaimed => owned(),
+            ClaimError::Io(error) => XdpError::Io { what: format!("lock {interface}"), error },
         };
         let stations = [
-            Station::of_programs(index).map_err(not_ours)?,
-            Station::of_group(index, group).map_err(not_ours)?,
+            StationClaim::of_programs(index).map_err(not_ours)?,
+            StationClaim::of_group(index, group).map_err(not_ours)?,
         ];
-        let folder = folder(interface)?;
+        let folder = interface_folder(interface)?;
         let failed =
-            |error: io::Error| Failed::Io { what: format!("lock {}", folder.display()), error };
+            |error: io::Error| XdpError::Io { what: format!("lock {}", folder.display()), error };
         fs::create_dir_all(&folder).map_err(failed)?;
         let begun = Instant::now();
         loop {
-            match lock(&folder) {
+            match lock_folder(&folder) {
                 Ok(Some(lock)) => {
-                    return Ok(Self { folder, _lock: lock, _stations: stations });
+                    return Ok(Self { pin_folder: folder, _lock: lock, _station_claims: stations });
                 }
-                Ok(None) if begun.elapsed() < PATIENCE => thread::sleep(PACE),
+                Ok(None) if begun.elapsed() < LOCK_HOLD_MAX => thread::sleep(RETRY_INTERVAL),
                 Ok(None) => return Err(owned()),
                 Err(error) => return Err(failed(error)),
             }
@@ -70,12 +74,12 @@ impl Claim {
 
     /// Returns the folder that contains the pins of devices at this interface.
     pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+        &self.pin_folder
     }
 }
 
 /// Locks a folder of pins. Returns `None` if another process has locked it.
-pub(crate) fn lock(folder: &Path) -> io::Result<Option<File>> {
+pub(crate) fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
     let lock = File::open(folder)?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(lock)),
@@ -86,26 +90,26 @@ pub(crate) fn lock(folder: &Path) -> io::Result<Option<File>> {
 
 /// Returns the folder that contains the pins of all interfaces, or `None` if the file system is not
 /// mounted.
-pub(crate) fn root() -> Option<PathBuf> {
-    let root = Path::new(FILE_SYSTEM);
+pub(crate) fn pin_root() -> Option<PathBuf> {
+    let root = Path::new(BPF_FILE_SYSTEM);
     is_mounted(root).then(|| root.join("quorate"))
 }
 
 /// Returns the folder with the pins of all devices at an interface. Its name contains the number of
 /// the network namespace, because interface names belong to a namespace while all namespaces share
 /// the file system. Mounts the file system if necessary.
-pub(crate) fn folder(interface: &str) -> Result<PathBuf, Failed> {
-    let root = Path::new(FILE_SYSTEM);
+pub(crate) fn interface_folder(interface: &str) -> Result<PathBuf, XdpError> {
+    let root = Path::new(BPF_FILE_SYSTEM);
     if !is_mounted(root) {
-        mount("bpf", root, "bpf", MountFlags::empty(), None).map_err(|error| Failed::Io {
-            what: format!("mount -t bpf bpf {FILE_SYSTEM}"),
+        mount("bpf", root, "bpf", MountFlags::empty(), None).map_err(|error| XdpError::Io {
+            what: format!("mount -t bpf bpf {BPF_FILE_SYSTEM}"),
             error: error.into(),
         })?;
     }
     // Looked up for this thread, because threads may be in different namespaces.
     let namespace = "/proc/thread-self/ns/net";
     let namespace = fs::metadata(namespace)
-        .map_err(|error| Failed::Io { what: namespace.to_owned(), error })?;
+        .map_err(|error| XdpError::Io { what: namespace.to_owned(), error })?;
     let name = format!("{interface}-{}", namespace.ino());
     Ok(root.join("quorate").join(name))
 }

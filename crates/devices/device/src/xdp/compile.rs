@@ -13,11 +13,11 @@ use std::{
 pub const PROGRAMS: [&str; 6] = ["acceptor", "coordinator", "host", "decided", "pass", "echo"];
 
 /// Returns the C compiler, if there is one: `QUORATE_CLANG`, or `clang` from the path.
-pub fn clang() -> Option<PathBuf> {
-    tool("QUORATE_CLANG", "clang")
+pub fn find_clang() -> Option<PathBuf> {
+    find_tool("QUORATE_CLANG", "clang")
 }
 
-fn tool(variable: &str, name: &str) -> Option<PathBuf> {
+fn find_tool(variable: &str, name: &str) -> Option<PathBuf> {
     if let Some(named) = env::var_os(variable) {
         return (!named.is_empty()).then(|| PathBuf::from(named));
     }
@@ -47,8 +47,9 @@ pub fn compile(clang: &Path, sources: &Path, program: &str, to: &Path) -> Result
 }
 
 /// Removes debug information from an object that will be committed.
-pub fn strip(object: &Path) -> Result<(), String> {
-    let objcopy = tool("QUORATE_OBJCOPY", "llvm-objcopy").ok_or("llvm-objcopy is not installed")?;
+pub fn strip_debug_info(object: &Path) -> Result<(), String> {
+    let objcopy =
+        find_tool("QUORATE_OBJCOPY", "llvm-objcopy").ok_or("llvm-objcopy is not installed")?;
     let status = Command::new(objcopy)
         .args(["-g", "--discard-all"])
         .args(["--remove-section=.BTF.ext", "--remove-section=.rel.BTF.ext"])
@@ -60,7 +61,7 @@ pub fn strip(object: &Path) -> Result<(), String> {
 }
 
 /// Returns all source files of the programs, sorted by name.
-pub fn sources(folder: &Path) -> io::Result<Vec<PathBuf>> {
+pub fn source_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -75,9 +76,9 @@ pub fn sources(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Returns a hash over the names and contents of all sources. It is stored next to the committed
 /// objects.
-pub fn hash(folder: &Path) -> io::Result<String> {
+pub fn hash_sources(folder: &Path) -> io::Result<String> {
     let mut text = Vec::new();
-    for file in sources(folder)? {
+    for file in source_files(folder)? {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         text.extend_from_slice(name.as_bytes());
         text.push(0);

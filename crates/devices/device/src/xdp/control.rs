@@ -2,16 +2,16 @@
 //! port and receives one in response.
 
 use quorate_offload::{
-    Descriptor, Form, Header, Number, PackedBallot, Reason, State, Type,
+    CallNumber, Descriptor, Encapsulation, Header, PackedBallot, Reason, State, Type,
     header::{COORDINATOR, HEADER_BYTES, HINT},
     port::Program,
 };
 
-use crate::xdp::{Device, Entry, Failed, Fate};
+use crate::xdp::{Device, EntryPoint, FrameFate, XdpError};
 
 /// Parameters with which to arm an acceptor ([offload-5]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arm {
+pub struct ArmParameters {
     /// The only ballot in which the acceptor votes.
     pub ballot: PackedBallot,
     /// Position of the acceptor in the configuration of the ballot's era.
@@ -22,7 +22,7 @@ pub struct Arm {
 
 /// Parameters with which to start a coordinator ([offload-5]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Start {
+pub struct StartParameters {
     pub ballot: PackedBallot,
     /// First slot to assign: one past the leader's last proposal.
     pub first: u64,
@@ -47,7 +47,7 @@ pub struct CellContents {
 
 /// Access to one program of a device through control calls.
 #[derive(Clone, Copy)]
-pub struct Calls<'a> {
+pub struct ControlCalls<'a> {
     device: &'a Device,
     program: Program,
 }
@@ -55,67 +55,72 @@ pub struct Calls<'a> {
 impl Device {
     /// Returns the calls to one of the device's programs. If the device does not have the program,
     /// calls get no response.
-    pub const fn calls(&self, program: Program) -> Calls<'_> {
-        Calls { device: self, program }
+    pub const fn control_calls(&self, program: Program) -> ControlCalls<'_> {
+        ControlCalls { device: self, program }
     }
 }
 
-impl Calls<'_> {
+impl ControlCalls<'_> {
     /// Sets the device's boot if it is not set yet.
-    pub fn begin(&self, boot: u32) -> Result<State, Failed> {
-        let mut header = self.plain(Type::Boot);
+    pub fn set_boot(&self, boot: u32) -> Result<State, XdpError> {
+        let mut header = self.empty_header(Type::Boot);
         header.boot = boot;
-        self.control(&header)
+        self.call_for_state(&header)
     }
 
     /// [offload-5] Arms the acceptor to vote in the ballot of `arm`. May be repeated with the same
     /// ballot if the response was lost.
-    pub fn arm(&self, number: Number, arm: Arm) -> Result<State, Failed> {
+    pub fn arm(&self, number: CallNumber, arm: ArmParameters) -> Result<State, XdpError> {
         if arm.position >= 16 {
-            return Err(Failed::Refused(Reason::Range));
+            return Err(XdpError::Refused(Reason::Range));
         }
-        let mut header = self.call(Type::Arm, number);
+        let mut header = self.call_header(Type::Arm, number);
         (header.ballot, header.position, header.slot) = (arm.ballot, arm.position, arm.floor);
-        self.control(&header)
+        self.call_for_state(&header)
     }
 
     /// [offload-5] Starts the coordinator, which assigns slots in the ballot of `start`.
-    pub fn start(&self, number: Number, start: Start) -> Result<State, Failed> {
-        let mut header = self.call(Type::Arm, number);
+    pub fn start(&self, number: CallNumber, start: StartParameters) -> Result<State, XdpError> {
+        let mut header = self.call_header(Type::Arm, number);
         (header.ballot, header.slot, header.voted) = (start.ballot, start.first, start.limit);
         (header.value.kind, header.value.origin) = (start.quorum, start.members.into());
         header.flags |= if start.hint { HINT } else { 0 };
-        self.control(&header)
+        self.call_for_state(&header)
     }
 
     /// [offload-14] Discards the slots below `floor`. An acceptor ignores `limit`.
-    pub fn raise_floor(&self, number: Number, floor: u64, limit: u64) -> Result<State, Failed> {
-        let mut header = self.call(Type::Floor, number);
+    pub fn raise_floor(
+        &self,
+        number: CallNumber,
+        floor: u64,
+        limit: u64,
+    ) -> Result<State, XdpError> {
+        let mut header = self.call_header(Type::Floor, number);
         (header.slot, header.voted) = (floor, limit);
-        self.control(&header)
+        self.call_for_state(&header)
     }
 
     /// Fences the program: an acceptor stops voting, and a coordinator stops assigning slots and
     /// counting votes. The owner must drain the device before it reads the program's state
     /// ([offload-8], [offload-12]).
-    pub fn fence(&self, number: Number) -> Result<State, Failed> {
-        self.control(&self.call(Type::Fence, number))
+    pub fn fence(&self, number: CallNumber) -> Result<State, XdpError> {
+        self.call_for_state(&self.call_header(Type::Fence, number))
     }
 
     /// Queries the program's state: boot, ballot, floor and next slot ([offload-18]). A query has
     /// no call number.
-    pub fn state(&self) -> Result<State, Failed> {
-        self.control(&self.plain(Type::Ask))
+    pub fn query_state(&self) -> Result<State, XdpError> {
+        self.call_for_state(&self.empty_header(Type::Ask))
     }
 
     /// [offload-7] Returns the contents of a slot's cell, or `None` if the cell does not store the
     /// slot.
-    pub fn read(&self, slot: u64) -> Result<Option<CellContents>, Failed> {
-        let mut header = self.plain(Type::Read);
+    pub fn read_cell(&self, slot: u64) -> Result<Option<CellContents>, XdpError> {
+        let mut header = self.empty_header(Type::Read);
         header.slot = slot;
-        let (fate, header, room) = self.ask(&header)?;
-        if fate != Fate::ToOwner || header.kind != Type::Cell || header.slot != slot {
-            return Err(Failed::Answer);
+        let (fate, header, room) = self.run_call(&header)?;
+        if fate != FrameFate::ToOwner || header.kind != Type::Cell || header.slot != slot {
+            return Err(XdpError::MismatchedAnswer);
         }
         let bytes = room.get(..header.value.length.into());
         Ok((header.voted != 0).then(|| CellContents {
@@ -127,19 +132,23 @@ impl Calls<'_> {
 
     /// [offload-19] Returns the proposal of a slot as a frame, which the owner has to send because
     /// the kernel can only send in response to a received frame.
-    pub fn tick(&self, slot: u64, form: Form) -> Result<Vec<u8>, Failed> {
-        let mut header = self.plain(Type::Tick);
+    pub fn retransmission_frame(
+        &self,
+        slot: u64,
+        form: Encapsulation,
+    ) -> Result<Vec<u8>, XdpError> {
+        let mut header = self.empty_header(Type::Tick);
         header.slot = slot;
-        let mut frame = self.frame(form, &header)?;
-        match self.device.put(Entry::Owner, &mut frame)? {
-            Fate::ToNetwork => Ok(frame),
-            Fate::ToOwner => Err(refusal(&parse(&frame)?.0)),
-            Fate::Taken | Fate::Passed => Err(Failed::Refused(Reason::Stale)),
+        let mut frame = self.encode_frame(form, &header)?;
+        match self.device.run_program(EntryPoint::Owner, &mut frame)? {
+            FrameFate::ToNetwork => Ok(frame),
+            FrameFate::ToOwner => Err(refusal_error(&split_frame(&frame)?.0)),
+            FrameFate::Consumed | FrameFate::PassedOn => Err(XdpError::Refused(Reason::Stale)),
         }
     }
 
-    fn plain(&self, kind: Type) -> Header {
-        let mut header = Header::submit(self.device.settings.setup.group, Descriptor::NONE, 0);
+    fn empty_header(&self, kind: Type) -> Header {
+        let mut header = Header::new_submit(self.device.settings.setup.group, Descriptor::NONE, 0);
         header.kind = kind;
         if self.program == Program::Coordinator {
             header.flags = COORDINATOR;
@@ -147,34 +156,34 @@ impl Calls<'_> {
         header
     }
 
-    fn call(&self, kind: Type, number: Number) -> Header {
-        let mut header = self.plain(kind);
+    fn call_header(&self, kind: Type, number: CallNumber) -> Header {
+        let mut header = self.empty_header(kind);
         header.boot = number.device_boot;
         header.value.origin_boot = number.owner_boot;
         header.value.counter = number.counter;
         header
     }
 
-    fn frame(&self, form: Form, header: &Header) -> Result<Vec<u8>, Failed> {
+    fn encode_frame(&self, form: Encapsulation, header: &Header) -> Result<Vec<u8>, XdpError> {
         let setup = &self.device.settings.setup;
         let room = vec![0; setup.room];
-        let mut buffer = vec![0; form.room_at() + room.len()];
-        form.write(&mut buffer, &setup.owner, &setup.own, header, &room)
-            .ok_or(Failed::Room(setup.room))?;
+        let mut buffer = vec![0; form.room_offset() + room.len()];
+        form.write_frame(&mut buffer, &setup.owner, &setup.own_address, header, &room)
+            .ok_or(XdpError::InvalidRoom(setup.room))?;
         Ok(buffer)
     }
 
-    fn ask(&self, header: &Header) -> Result<(Fate, Header, Vec<u8>), Failed> {
-        let mut frame = self.frame(Form::Raw, header)?;
-        let fate = self.device.put(Entry::Owner, &mut frame)?;
-        let (header, room) = parse(&frame)?;
+    fn run_call(&self, header: &Header) -> Result<(FrameFate, Header, Vec<u8>), XdpError> {
+        let mut frame = self.encode_frame(Encapsulation::Raw, header)?;
+        let fate = self.device.run_program(EntryPoint::Owner, &mut frame)?;
+        let (header, room) = split_frame(&frame)?;
         Ok((fate, header, room.to_vec()))
     }
 
-    fn control(&self, header: &Header) -> Result<State, Failed> {
-        let (fate, answer, _) = self.ask(header)?;
+    fn call_for_state(&self, header: &Header) -> Result<State, XdpError> {
+        let (fate, answer, _) = self.run_call(header)?;
         match (fate, answer.kind) {
-            (Fate::ToOwner, Type::Done) => Ok(State {
+            (FrameFate::ToOwner, Type::Done) => Ok(State {
                 boot: answer.boot,
                 ballot: answer.ballot,
                 position: answer.position,
@@ -182,22 +191,22 @@ impl Calls<'_> {
                 next: answer.voted,
                 hint: answer.flags & HINT != 0,
             }),
-            (Fate::ToOwner, Type::Refused) => Err(refusal(&answer)),
-            _ => Err(Failed::Answer),
+            (FrameFate::ToOwner, Type::Refused) => Err(refusal_error(&answer)),
+            _ => Err(XdpError::MismatchedAnswer),
         }
     }
 }
 
 /// Splits a raw frame into header and value area.
-fn parse(frame: &[u8]) -> Result<(Header, &[u8]), Failed> {
-    let form = Form::Raw;
-    let header = frame.get(form.header_at()..).ok_or(Failed::Answer)?;
-    let header: &[u8; HEADER_BYTES] = header.first_chunk().ok_or(Failed::Answer)?;
-    let header = Header::read(header).ok_or(Failed::Answer)?;
-    Ok((header, frame.get(form.room_at()..).unwrap_or_default()))
+fn split_frame(frame: &[u8]) -> Result<(Header, &[u8]), XdpError> {
+    let form = Encapsulation::Raw;
+    let header = frame.get(form.header_offset()..).ok_or(XdpError::MismatchedAnswer)?;
+    let header: &[u8; HEADER_BYTES] = header.first_chunk().ok_or(XdpError::MismatchedAnswer)?;
+    let header = Header::read(header).ok_or(XdpError::MismatchedAnswer)?;
+    Ok((header, frame.get(form.room_offset()..).unwrap_or_default()))
 }
 
-fn refusal(header: &Header) -> Failed {
+fn refusal_error(header: &Header) -> XdpError {
     let reason = Reason::ALL.get(usize::from(header.reason));
-    reason.map_or(Failed::Answer, |reason| Failed::Refused(*reason))
+    reason.map_or(XdpError::MismatchedAnswer, |reason| XdpError::Refused(*reason))
 }

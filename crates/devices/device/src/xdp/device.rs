@@ -16,8 +16,8 @@ use aya::{
 use quorate_offload::{port::FrameOrigin, reason::COUNTERS};
 
 use crate::xdp::{
-    Failed, Settings,
-    drain::{Drain, Draining},
+    Settings, XdpError,
+    drain::{DrainMaps, DrainWait},
     object,
 };
 
@@ -40,7 +40,7 @@ impl Role {
         }
     }
 
-    const fn programs(self) -> u32 {
+    const fn program_flags(self) -> u32 {
         match self {
             Self::Acceptor | Self::Coordinator => 1,
             Self::Host => 2,
@@ -50,47 +50,47 @@ impl Role {
 
 /// Entry point at which a frame is passed to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum EntryPoint {
     /// The network's port through XDP, native or generic.
     Network,
     /// The network's port through tc.
-    Traffic,
+    NetworkByTc,
     /// The owner's port. Only a process with a descriptor of the program can make the kernel run it
     /// there.
     Owner,
 }
 
-impl Entry {
-    pub const ALL: [Self; 3] = [Self::Network, Self::Traffic, Self::Owner];
+impl EntryPoint {
+    pub const ALL: [Self; 3] = [Self::Network, Self::NetworkByTc, Self::Owner];
 
     /// Returns the name of the program in the object, which is also the name of its pin.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Network => "network",
-            Self::Traffic => "traffic",
+            Self::NetworkByTc => "traffic",
             Self::Owner => "owner",
         }
     }
 
     /// Interprets the return code of the program.
-    fn fate(self, code: u32) -> Result<Fate, Failed> {
+    fn decode_fate(self, code: u32) -> Result<FrameFate, XdpError> {
         Ok(match (self, code) {
-            (Self::Network, 1) | (Self::Traffic, 2) | (Self::Owner, 1) => Fate::Taken,
-            (Self::Network, 2) | (Self::Traffic, 0) | (Self::Owner, 0) => Fate::Passed,
-            (Self::Network, 3) | (Self::Traffic, 7) | (Self::Owner, 2) => Fate::ToNetwork,
-            (Self::Owner, 3) => Fate::ToOwner,
-            _ => return Err(Failed::Fate(code)),
+            (Self::Network, 1) | (Self::NetworkByTc, 2) | (Self::Owner, 1) => FrameFate::Consumed,
+            (Self::Network, 2) | (Self::NetworkByTc, 0) | (Self::Owner, 0) => FrameFate::PassedOn,
+            (Self::Network, 3) | (Self::NetworkByTc, 7) | (Self::Owner, 2) => FrameFate::ToNetwork,
+            (Self::Owner, 3) => FrameFate::ToOwner,
+            _ => return Err(XdpError::UnknownFate(code)),
         })
     }
 }
 
 /// Outcome of passing an owner's frame to a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum FrameFate {
     /// The device passed the frame on to the other port, unchanged.
-    Passed,
+    PassedOn,
     /// The device consumed the frame.
-    Taken,
+    Consumed,
     /// The buffer now contains a frame for the network.
     ToNetwork,
     /// The buffer now contains a frame for the owner.
@@ -98,50 +98,50 @@ pub enum Fate {
 }
 
 /// Programs that this process has loaded, or that it found pinned by another process.
-pub(crate) enum Programs {
+pub(crate) enum LoadedPrograms {
     Loaded(Ebpf),
     Pinned { network: Box<Xdp>, owner: Box<Xdp>, traffic: Box<SchedClassifier> },
 }
 
-impl Programs {
-    fn xdp(&self, entry: Entry) -> Result<&Xdp, Failed> {
+impl LoadedPrograms {
+    fn xdp_program(&self, entry: EntryPoint) -> Result<&Xdp, XdpError> {
         Ok(match self {
             Self::Loaded(loaded) => {
-                let program = loaded.program(entry.name()).ok_or(Failed::Answer)?;
+                let program = loaded.program(entry.name()).ok_or(XdpError::MismatchedAnswer)?;
                 program.try_into()?
             }
-            Self::Pinned { network, .. } if entry == Entry::Network => network,
+            Self::Pinned { network, .. } if entry == EntryPoint::Network => network,
             Self::Pinned { owner, .. } => owner,
         })
     }
 
-    fn traffic(&self) -> Result<&SchedClassifier, Failed> {
+    fn tc_program(&self) -> Result<&SchedClassifier, XdpError> {
         Ok(match self {
             Self::Loaded(loaded) => {
-                let name = Entry::Traffic.name();
-                let program = loaded.program(name).ok_or(Failed::Answer)?;
+                let name = EntryPoint::NetworkByTc.name();
+                let program = loaded.program(name).ok_or(XdpError::MismatchedAnswer)?;
                 program.try_into()?
             }
             Self::Pinned { traffic, .. } => traffic,
         })
     }
 
-    pub(crate) fn xdp_mut(&mut self) -> Result<&mut Xdp, Failed> {
+    pub(crate) fn xdp_mut(&mut self) -> Result<&mut Xdp, XdpError> {
         Ok(match self {
             Self::Loaded(loaded) => {
-                let name = Entry::Network.name();
-                let program = loaded.program_mut(name).ok_or(Failed::Answer)?;
+                let name = EntryPoint::Network.name();
+                let program = loaded.program_mut(name).ok_or(XdpError::MismatchedAnswer)?;
                 program.try_into()?
             }
             Self::Pinned { network, .. } => network,
         })
     }
 
-    pub(crate) fn traffic_mut(&mut self) -> Result<&mut SchedClassifier, Failed> {
+    pub(crate) fn traffic_mut(&mut self) -> Result<&mut SchedClassifier, XdpError> {
         Ok(match self {
             Self::Loaded(loaded) => {
-                let name = Entry::Traffic.name();
-                let program = loaded.program_mut(name).ok_or(Failed::Answer)?;
+                let name = EntryPoint::NetworkByTc.name();
+                let program = loaded.program_mut(name).ok_or(XdpError::MismatchedAnswer)?;
                 program.try_into()?
             }
             Self::Pinned { traffic, .. } => traffic,
@@ -152,31 +152,31 @@ impl Programs {
 pub struct Device {
     pub(crate) role: Role,
     pub(crate) settings: Settings,
-    pub(crate) programs: Programs,
+    pub(crate) programs: LoadedPrograms,
     pub(crate) tap: RingBuf<MapData>,
-    pub(crate) counted: PerCpuArray<MapData, Counted>,
-    pub(crate) drain: Arc<Mutex<Drain>>,
+    pub(crate) reason_counters: PerCpuArray<MapData, CpuCounters>,
+    pub(crate) drain: Arc<Mutex<DrainMaps>>,
     /// Maps to be pinned. Empty if they already are.
-    pub(crate) handles: Vec<(&'static str, MapData)>,
+    pub(crate) maps_to_pin: Vec<(&'static str, MapData)>,
 }
 
 /// `struct counters` of `device.h`: one counter per reason, then the number of frames that did not
 /// fit into the tap.
-pub(crate) type Counted = [u64; COUNTERS + 1];
+pub(crate) type CpuCounters = [u64; COUNTERS + 1];
 
 /// Name of the map of the tap, the queue of frames for the owner. The owner's process uses this map
 /// and the ones below.
-pub(crate) const TAP: &str = "tap";
-pub(crate) const COUNTED: &str = "counted";
-pub(crate) const DRAINED: &str = "drained";
-pub(crate) const NOTHING: &str = "nothing";
+pub(crate) const TAP_MAP: &str = "tap";
+pub(crate) const COUNTED_MAP: &str = "counted";
+pub(crate) const DRAINED_MAP: &str = "drained";
+pub(crate) const NOTHING_MAP: &str = "nothing";
 /// Name of the map that contains the settings.
-pub(crate) const SETUP: &str = ".rodata";
+pub(crate) const SETUP_MAP: &str = ".rodata";
 
 impl Device {
     /// Loads a device into the kernel. The device is not attached, has no boot, and is not armed.
-    pub fn load(role: Role, settings: &Settings) -> Result<Self, Failed> {
-        Self::load_object(role, settings, object::of(role), VerifierLogLevel::default())
+    pub fn load(role: Role, settings: &Settings) -> Result<Self, XdpError> {
+        Self::load_object(role, settings, object::object_of(role), VerifierLogLevel::default())
     }
 
     /// Loads a given object, for tests with injected faults.
@@ -185,49 +185,51 @@ impl Device {
         settings: &Settings,
         object: &[u8],
         log: VerifierLogLevel,
-    ) -> Result<Self, Failed> {
-        settings.check()?;
-        let room = u32::try_from(settings.setup.room).map_err(|_| Failed::Room(usize::MAX))?;
-        let object = object::with_rooms(object, room)?;
+    ) -> Result<Self, XdpError> {
+        settings.validate()?;
+        let room =
+            u32::try_from(settings.setup.room).map_err(|_| XdpError::InvalidRoom(usize::MAX))?;
+        let object = object::resize_rooms(object, room)?;
         let cpus =
-            nr_cpus().map_err(|(what, error)| Failed::Io { what: what.to_owned(), error })?;
+            nr_cpus().map_err(|(what, error)| XdpError::Io { what: what.to_owned(), error })?;
         let setup = settings.bytes(u32::try_from(cpus).unwrap_or(u32::MAX));
         let mut loaded = EbpfLoader::new()
             .verifier_log_level(log)
             .override_global("setup", &setup, true)
-            .map_max_entries("cells", settings.cells * role.programs())
-            .map_max_entries("rooms", settings.cells * role.programs())
-            .map_max_entries(TAP, settings.tap)
+            .map_max_entries("cells", settings.cells * role.program_flags())
+            .map_max_entries("rooms", settings.cells * role.program_flags())
+            .map_max_entries(TAP_MAP, settings.tap_bytes)
             .load(&object)?;
-        for entry in Entry::ALL {
+        for entry in EntryPoint::ALL {
             let name = entry.name();
             let program = loaded.program_mut(name);
-            let program = program.ok_or_else(|| Failed::Object(format!("no program {name}")))?;
+            let program =
+                program.ok_or_else(|| XdpError::MalformedObject(format!("no program {name}")))?;
             match entry {
-                Entry::Traffic => <&mut SchedClassifier>::try_from(program)?.load()?,
-                Entry::Network | Entry::Owner => <&mut Xdp>::try_from(program)?.load()?,
+                EntryPoint::NetworkByTc => <&mut SchedClassifier>::try_from(program)?.load()?,
+                EntryPoint::Network | EntryPoint::Owner => <&mut Xdp>::try_from(program)?.load()?,
             }
         }
         let mut handles = Vec::new();
         let mut map = |name: &'static str| {
             let map = loaded.take_map(name);
-            let map = map.ok_or_else(|| Failed::Object(format!("no map {name}")))?;
-            handles.push((name, again(&map)?));
-            Ok::<Map, Failed>(map)
+            let map = map.ok_or_else(|| XdpError::MalformedObject(format!("no map {name}")))?;
+            handles.push((name, reopen_map(&map)?));
+            Ok::<Map, XdpError>(map)
         };
         // This map is only needed for pinning.
-        map(SETUP)?;
+        map(SETUP_MAP)?;
         Ok(Self {
             role,
             settings: settings.clone(),
-            tap: RingBuf::try_from(map(TAP)?)?,
-            counted: PerCpuArray::try_from(map(COUNTED)?)?,
-            drain: Drain::new(
-                ArrayOfMaps::try_from(map(DRAINED)?)?,
-                Array::try_from(map(NOTHING)?)?,
+            tap: RingBuf::try_from(map(TAP_MAP)?)?,
+            reason_counters: PerCpuArray::try_from(map(COUNTED_MAP)?)?,
+            drain: DrainMaps::new(
+                ArrayOfMaps::try_from(map(DRAINED_MAP)?)?,
+                Array::try_from(map(NOTHING_MAP)?)?,
             ),
-            handles,
-            programs: Programs::Loaded(loaded),
+            maps_to_pin: handles,
+            programs: LoadedPrograms::Loaded(loaded),
         })
     }
 
@@ -242,22 +244,31 @@ impl Device {
 
     /// Returns the kernel's information about the program of an entry point, such as its
     /// instructions and run time.
-    pub fn info(&self, entry: Entry) -> Result<ProgramInfo, Failed> {
+    pub fn program_info(&self, entry: EntryPoint) -> Result<ProgramInfo, XdpError> {
         Ok(match entry {
-            Entry::Traffic => self.programs.traffic()?.info()?,
-            Entry::Network | Entry::Owner => self.programs.xdp(entry)?.info()?,
+            EntryPoint::NetworkByTc => self.programs.tc_program()?.info()?,
+            EntryPoint::Network | EntryPoint::Owner => self.programs.xdp_program(entry)?.info()?,
         })
     }
 
     /// Runs a program on a frame, which is replaced in the buffer by the resulting frame. If a
     /// frame for the network is also addressed to the owner, the tap gets a copy. May be called
     /// concurrently. Like a driver, the kernel refuses frames shorter than an Ethernet header.
-    pub fn put(&self, entry: Entry, frame: &mut Vec<u8>) -> Result<Fate, Failed> {
-        self.put_often(entry, frame, 1)
+    pub fn run_program(
+        &self,
+        entry: EntryPoint,
+        frame: &mut Vec<u8>,
+    ) -> Result<FrameFate, XdpError> {
+        self.run_repeatedly(entry, frame, 1)
     }
 
     /// Runs a program repeatedly on the same buffer, which it modifies. For measurements only.
-    pub fn put_often(&self, entry: Entry, frame: &mut Vec<u8>, times: u32) -> Result<Fate, Failed> {
+    pub fn run_repeatedly(
+        &self,
+        entry: EntryPoint,
+        frame: &mut Vec<u8>,
+        times: u32,
+    ) -> Result<FrameFate, XdpError> {
         let input = frame.clone();
         let options = TestRunOptions {
             data_in: Some(&input),
@@ -266,16 +277,18 @@ impl Device {
             ..TestRunOptions::default()
         };
         let result = match entry {
-            Entry::Traffic => self.programs.traffic()?.test_run(options)?,
-            Entry::Network | Entry::Owner => self.programs.xdp(entry)?.test_run(options)?,
+            EntryPoint::NetworkByTc => self.programs.tc_program()?.test_run(options)?,
+            EntryPoint::Network | EntryPoint::Owner => {
+                self.programs.xdp_program(entry)?.test_run(options)?
+            }
         };
         frame.truncate(usize::try_from(result.data_size_out).unwrap_or(usize::MAX));
-        entry.fate(result.return_value)
+        entry.decode_fate(result.return_value)
     }
 
     /// Passes the oldest frame in the tap to `read`. Returns false if the tap is empty. Makes no
     /// system call.
-    pub fn tapped(&mut self, mut read: impl FnMut(FrameOrigin, &[u8])) -> bool {
+    pub fn read_tapped(&mut self, mut read: impl FnMut(FrameOrigin, &[u8])) -> bool {
         let Some(record) = self.tap.next() else {
             return false;
         };
@@ -285,23 +298,23 @@ impl Device {
         {
             let length = usize::try_from(u32::from_ne_bytes(*length)).unwrap_or(usize::MAX);
             if let Some(frame) = rest.get(..length) {
-                read(made_of(u32::from_ne_bytes(*came)), frame);
+                read(origin_from_code(u32::from_ne_bytes(*came)), frame);
             }
         }
         true
     }
 
     /// Returns a descriptor that is readable while the tap is not empty.
-    pub fn readable(&self) -> BorrowedFd<'_> {
+    pub fn tap_readable_fd(&self) -> BorrowedFd<'_> {
         self.tap.as_fd()
     }
 
     /// Returns the number of frames per [`Reason`](quorate_offload::Reason), summed over all CPUs
     /// and programs. The last element counts frames that did not fit into the tap.
-    pub fn counters(&self) -> Result<[u64; COUNTERS + 1], Failed> {
+    pub fn counters(&self) -> Result<[u64; COUNTERS + 1], XdpError> {
         let mut sum = [0; COUNTERS + 1];
-        for program in 0..self.role.programs() {
-            for cpu in self.counted.get(&program, 0)?.iter() {
+        for program in 0..self.role.program_flags() {
+            for cpu in self.reason_counters.get(&program, 0)?.iter() {
                 for (sum, one) in sum.iter_mut().zip(cpu) {
                     *sum += one;
                 }
@@ -312,13 +325,13 @@ impl Device {
 
     /// [offload-14] Returns the number of frames that were counted but did not fit into the tap.
     /// The owner must read their cells before it raises the floor past them.
-    pub fn lost(&self) -> Result<u64, Failed> {
+    pub fn tap_lost_count(&self) -> Result<u64, XdpError> {
         Ok(self.counters()?[COUNTERS])
     }
 
     /// Pins the maps that an owner's process uses. The programs hold references to the other maps.
-    pub(crate) fn pin_maps(&self, folder: &Path) -> Result<(), Failed> {
-        for (name, map) in &self.handles {
+    pub(crate) fn pin_maps(&self, folder: &Path) -> Result<(), XdpError> {
+        for (name, map) in &self.maps_to_pin {
             // The name of a pin must not contain a dot.
             map.pin(folder.join(name.trim_start_matches('.')))?;
         }
@@ -327,34 +340,34 @@ impl Device {
 
     /// [offload-8] Starts waiting until all handlers that are running now have ended, which may
     /// take some milliseconds.
-    pub fn draining(&self) -> Draining {
-        Draining::begin(Arc::clone(&self.drain))
+    pub fn start_drain(&self) -> DrainWait {
+        DrainWait::start(Arc::clone(&self.drain))
     }
 
     /// [offload-8] Waits until all handlers that are running now have ended.
-    pub fn drain(&self) -> Result<(), Failed> {
-        self.drain.lock().unwrap_or_else(PoisonError::into_inner).wait()
+    pub fn drain_blocking(&self) -> Result<(), XdpError> {
+        self.drain.lock().unwrap_or_else(PoisonError::into_inner).wait_for_programs()
     }
 }
 
 /// Converts the programs' `enum came`. An unexpected value counts as [`FrameOrigin::Network`].
-const fn made_of(came: u32) -> FrameOrigin {
+const fn origin_from_code(came: u32) -> FrameOrigin {
     match came {
-        1 => FrameOrigin::Asked,
-        2 => FrameOrigin::Inside,
+        1 => FrameOrigin::NetworkResponse,
+        2 => FrameOrigin::LocalResponse,
         _ => FrameOrigin::Network,
     }
 }
 
 /// Opens another handle to the same map.
-fn again(map: &Map) -> Result<MapData, Failed> {
+fn reopen_map(map: &Map) -> Result<MapData, XdpError> {
     let (Map::RingBuf(data) | Map::PerCpuArray(data) | Map::ArrayOfMaps(data) | Map::Array(data)) =
         map
     else {
-        return Err(Failed::Object("a map of another kind".to_owned()));
+        return Err(XdpError::MalformedObject("a map of another kind".to_owned()));
     };
     let file = data.fd().as_fd().try_clone_to_owned();
     let file =
-        file.map_err(|error| Failed::Io { what: "a map of the device".to_owned(), error })?;
+        file.map_err(|error| XdpError::Io { what: "a map of the device".to_owned(), error })?;
     Ok(MapData::from_fd(file)?)
 }

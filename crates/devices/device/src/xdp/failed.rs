@@ -6,13 +6,13 @@ use aya::{EbpfError, maps::MapError, pin::PinError, programs::ProgramError};
 use rustix::io::Errno;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Failed {
+pub enum XdpError {
     /// The size of the value area is zero, not a multiple of 8, or above 1408 bytes.
     #[error("a room of {0} bytes")]
-    Room(usize),
+    InvalidRoom(usize),
     /// The number of cells is not a power of two, or is above 2^24.
     #[error("{0} cells: not a power of two up to 2^24")]
-    Cells(u32),
+    InvalidCells(u32),
     /// There are several routes for one type of frame, but an XDP program can send only one frame
     /// for each that arrives.
     #[error(
@@ -21,62 +21,63 @@ pub enum Failed {
     Routes,
     /// The object has an unexpected format.
     #[error("the object of the programs: {0}")]
-    Object(String),
+    MalformedObject(String),
     /// The kernel rejected the object.
-    #[error("the kernel refuses the programs: {}", deepest(.0))]
+    #[error("the kernel refuses the programs: {}", innermost_message(.0))]
     Load(#[from] EbpfError),
     /// The verifier rejected a program, or the program cannot be run.
-    #[error("the kernel refuses a program: {}", deepest(.0))]
+    #[error("the kernel refuses a program: {}", innermost_message(.0))]
     Program(#[from] ProgramError),
-    #[error("a map of the device: {}", deepest(.0))]
+    #[error("a map of the device: {}", innermost_message(.0))]
     Map(#[from] MapError),
     /// Another program is attached to the interface, and it is not an abandoned device.
     #[error(
         "{interface} has another owner's program at {hook}: it must go, or the device must be told another hook"
     )]
-    Busy { interface: String, hook: crate::xdp::Hook },
+    HookBusy { interface: String, hook: crate::xdp::Hook },
     /// Another process drives a device at the interface.
     #[error(
         "{interface} has an owner: another process drives a device there, and an interface has one"
     )]
-    Owned { interface: String },
+    AlreadyOwned { interface: String },
     /// The interface does not exist, or a socket cannot be opened on it.
     #[error("the interface of the device: {0}")]
-    Interface(#[from] quorate_packets::ethernet::Failed),
-    #[error("a pin of the device: {}", deepest(.0))]
+    Interface(#[from] quorate_packets::ethernet::EthernetError),
+    #[error("a pin of the device: {}", innermost_message(.0))]
     Pin(#[from] PinError),
-    #[error("a link of the device: {}", deepest(.0))]
+    #[error("a link of the device: {}", innermost_message(.0))]
     Link(#[from] aya::programs::links::LinkError),
     /// An operation on the BPF file system failed.
     #[error("{what}: {error}")]
     Io { what: String, error: io::Error },
     /// A program returned an unknown code.
     #[error("the program ended with {0}")]
-    Fate(u32),
+    UnknownFate(u32),
     /// The device refused a control call.
     #[error("the device refuses: {}", .0.name())]
     Refused(quorate_offload::Reason),
     /// The device's answer does not match the request.
     #[error("the device answers something else")]
-    Answer,
+    MismatchedAnswer,
 }
 
-impl Failed {
+impl XdpError {
     /// Returns whether this machine or user may not load programs at all, in which case the caller
     /// should try the next kind of device.
-    pub fn is_forbidden(&self) -> bool {
+    pub fn is_unsupported(&self) -> bool {
         let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::Unsupported];
-        self.causes().any(|cause| kinds.contains(&cause.kind()))
+        self.system_errors().any(|cause| kinds.contains(&cause.kind()))
     }
 
     /// Returns whether another program already occupies the hook.
-    pub(crate) fn is_busy(&self) -> bool {
+    pub(crate) fn is_hook_busy(&self) -> bool {
         let codes = [Errno::BUSY, Errno::EXIST].map(|code| code.raw_os_error());
-        self.causes().any(|cause| cause.raw_os_error().is_some_and(|code| codes.contains(&code)))
+        self.system_errors()
+            .any(|cause| cause.raw_os_error().is_some_and(|code| codes.contains(&code)))
     }
 
     /// Returns the operating system's errors among all causes.
-    fn causes(&self) -> impl Iterator<Item = &io::Error> {
+    fn system_errors(&self) -> impl Iterator<Item = &io::Error> {
         let first: &dyn std::error::Error = self;
         std::iter::successors(Some(first), |error| error.source())
             .filter_map(|error| error.downcast_ref())
@@ -84,7 +85,7 @@ impl Failed {
 }
 
 /// Returns the message of the innermost cause, which is the kernel's own.
-fn deepest(error: &dyn std::error::Error) -> String {
+fn innermost_message(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -13,7 +13,7 @@ use aya::{
     },
 };
 
-use crate::xdp::{Device, Failed, object};
+use crate::xdp::{Device, XdpError, object};
 
 /// Hook in the kernel's path of received frames, earliest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,7 +31,7 @@ impl Hook {
     pub const ALL: [Self; 3] = [Self::Native, Self::Generic, Self::Traffic];
 
     /// Returns the name of the hook's pin.
-    pub(crate) const fn word(self) -> &'static str {
+    pub(crate) const fn pin_name(self) -> &'static str {
         match self {
             Self::Native => "native",
             Self::Generic => "generic",
@@ -56,14 +56,14 @@ impl fmt::Display for Hook {
 }
 
 /// A device attached to an interface. Dropping this detaches the device, unless its link is pinned.
-pub struct Attached {
+pub struct AttachedDevice {
     pub hook: Hook,
     /// Earlier hooks that failed, with the reasons.
-    pub passed_over: Vec<(Hook, Failed)>,
-    pub(crate) link: Link,
+    pub failed_hooks: Vec<(Hook, XdpError)>,
+    pub(crate) link: AttachmentLink,
 }
 
-pub(crate) enum Link {
+pub(crate) enum AttachmentLink {
     /// A link file, which can be pinned.
     File(FdLink),
     /// XDP link on a kernel without link files. It ends with the process.
@@ -72,10 +72,10 @@ pub(crate) enum Link {
     Traffic(#[allow(dead_code, reason = "it is held")] SchedClassifierLink),
 }
 
-impl fmt::Display for Attached {
+impl fmt::Display for AttachedDevice {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{}", self.hook)?;
-        for (hook, why) in &self.passed_over {
+        for (hook, why) in &self.failed_hooks {
             write!(to, "; not {hook}: {why}")?;
         }
         Ok(())
@@ -84,25 +84,28 @@ impl fmt::Display for Attached {
 
 impl Device {
     /// Attaches the device to an interface, at the first of `hooks` that accepts it.
-    pub fn attach(&mut self, interface: &str, hooks: &[Hook]) -> Result<Attached, Failed> {
+    pub fn attach(&mut self, interface: &str, hooks: &[Hook]) -> Result<AttachedDevice, XdpError> {
         let mut passed_over = Vec::new();
         for hook in hooks {
-            match self.attach_at(interface, *hook) {
+            match self.attach_to_hook(interface, *hook) {
                 Ok(link) => {
-                    return Ok(Attached { hook: *hook, passed_over, link });
+                    return Ok(AttachedDevice { hook: *hook, failed_hooks: passed_over, link });
                 }
                 // A later hook would receive only the frames that this program passes on.
-                Err(why) if why.is_busy() => {
-                    return Err(Failed::Busy { interface: interface.to_owned(), hook: *hook });
+                Err(why) if why.is_hook_busy() => {
+                    return Err(XdpError::HookBusy {
+                        interface: interface.to_owned(),
+                        hook: *hook,
+                    });
                 }
                 Err(why) => passed_over.push((*hook, why)),
             }
         }
         let last = passed_over.pop().map(|(_, why)| why);
-        Err(last.unwrap_or_else(|| Failed::Object("no hook was asked for".to_owned())))
+        Err(last.unwrap_or_else(|| XdpError::MalformedObject("no hook was asked for".to_owned())))
     }
 
-    fn attach_at(&mut self, interface: &str, hook: Hook) -> Result<Link, Failed> {
+    fn attach_to_hook(&mut self, interface: &str, hook: Hook) -> Result<AttachmentLink, XdpError> {
         match hook {
             Hook::Native => attach_xdp(self.programs.xdp_mut()?, interface, XdpMode::Driver),
             Hook::Generic => attach_xdp(self.programs.xdp_mut()?, interface, XdpMode::Skb),
@@ -112,12 +115,12 @@ impl Device {
                 let program = self.programs.traffic_mut()?;
                 let id = program.attach(interface, TcAttachType::Ingress)?;
                 Ok(match FdLink::try_from(program.take_link(id)?) {
-                    Ok(link) => Link::File(link),
+                    Ok(link) => AttachmentLink::File(link),
                     Err(_) => {
                         // The failed conversion consumed the link and thereby removed the filter,
                         // so attach it again and keep the link.
                         let id = program.attach(interface, TcAttachType::Ingress)?;
-                        Link::Traffic(program.take_link(id)?)
+                        AttachmentLink::Traffic(program.take_link(id)?)
                     }
                 })
             }
@@ -125,36 +128,40 @@ impl Device {
     }
 }
 
-fn attach_xdp(program: &mut Xdp, interface: &str, mode: XdpMode) -> Result<Link, Failed> {
+fn attach_xdp(
+    program: &mut Xdp,
+    interface: &str,
+    mode: XdpMode,
+) -> Result<AttachmentLink, XdpError> {
     let id = program.attach(interface, mode)?;
     Ok(match FdLink::try_from(program.take_link(id)?) {
-        Ok(link) => Link::File(link),
+        Ok(link) => AttachmentLink::File(link),
         Err(_) => {
             let id = program.attach(interface, mode)?;
-            Link::Xdp(program.take_link(id)?)
+            AttachmentLink::Xdp(program.take_link(id)?)
         }
     })
 }
 
 /// A program that passes every frame. Native XDP on one end of a veth pair can send frames only if
 /// the other end has one.
-pub struct Passing {
+pub struct PassProgram {
     programs: Ebpf,
 }
 
-impl Passing {
+impl PassProgram {
     /// Attaches the program to an interface until it is dropped.
-    pub fn attach(interface: &str) -> Result<Self, Failed> {
-        let mut programs = EbpfLoader::new().load(object::PASS)?;
-        let program = programs.program_mut("pass").ok_or(Failed::Answer)?;
+    pub fn attach(interface: &str) -> Result<Self, XdpError> {
+        let mut programs = EbpfLoader::new().load(object::PASS_OBJECT)?;
+        let program = programs.program_mut("pass").ok_or(XdpError::MismatchedAnswer)?;
         let program = <&mut Xdp>::try_from(program)?;
         program.load()?;
         program.attach(interface, XdpMode::Driver)?;
         Ok(Self { programs })
     }
 
-    pub fn info(&self) -> Result<ProgramInfo, Failed> {
-        let program = self.programs.program("pass").ok_or(Failed::Answer)?;
+    pub fn info(&self) -> Result<ProgramInfo, XdpError> {
+        let program = self.programs.program("pass").ok_or(XdpError::MismatchedAnswer)?;
         let program = <&Xdp>::try_from(program)?;
         Ok(program.info()?)
     }

@@ -12,56 +12,56 @@ use std::{
 };
 
 use quorate_offload::{
-    Form, Number, PackedBallot,
+    CallNumber, Encapsulation, PackedBallot,
     header::COORDINATOR,
-    port::{self, Connectivity, Drained, FrameOrigin, Program, Shape},
+    port::{self, Connectivity, DeviceShape, Drained, FrameOrigin, Program},
     reason::COUNTERS,
 };
-use quorate_packets::ethernet::{Mac, Raw, raw::ReceiveFilter};
+use quorate_packets::ethernet::{Mac, RawSocket, raw::ReceiveFilter};
 
 use crate::xdp::{
-    Attached, Device, Draining, Entry, Failed, Fate, Health, Hook, PinnedAttachment, Pins, Role,
-    Settings, claim::Claim, health::Watch,
+    AttachedDevice, AttachmentHealth, Device, DevicePins, DrainWait, EntryPoint, FrameFate, Hook,
+    PinnedAttachment, Role, Settings, XdpError, claim::InterfaceClaim, health::AttachmentWatch,
 };
 
-const ANSWERS_MAX: usize = 1024;
+const RESPONSES_MAX: usize = 1024;
 /// Maximum time to wait for a hook to become free.
-const PATIENCE: Duration = Duration::from_secs(1);
-const PACE: Duration = Duration::from_millis(10);
+const HOOK_FREE_TIMEOUT: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 /// Offset of the flags in a header.
-const FLAGS_AT: usize = 32;
+const FLAGS_OFFSET: usize = 32;
 
 /// A device with both programs at an interface, controlled by this process. The device is pinned:
 /// if this is dropped, the device continues to vote, and the next owner finds it ([offload-8]).
 /// [`Host::close`] removes it.
-pub struct Host {
+pub struct XdpHost {
     device: Device,
-    kept: PinnedAttachment,
-    watch: Watch,
-    pins: Pins,
-    socket: Raw,
-    form: Form,
+    attachment: PinnedAttachment,
+    attachment_watch: AttachmentWatch,
+    pins: DevicePins,
+    socket: RawSocket,
+    form: Encapsulation,
     /// Name of the interface when it was opened.
     interface: String,
     /// Description, for operators, of the hook in use and why earlier ones failed.
-    place: String,
+    hook_description: String,
     answers: VecDeque<(Program, Vec<u8>)>,
-    draining: Drain,
-    lost: Lost,
+    drain_state: DrainState,
+    lost: LostFrames,
     /// Dropped last, so that the next owner finds a consistent state.
-    _claim: Claim,
+    _claim: InterfaceClaim,
 }
 
 /// A device that an earlier owner left at the interface, if any.
 pub enum PreviousDevice {
     /// No device was found.
-    Nothing,
+    NotFound,
     /// The same device, now controlled by this owner. It may be armed and voting, so it must be
     /// fenced before anything else ([offload-8]).
-    Same,
+    SameDevice,
     /// A device with other settings or from another release. Its votes do not belong to this
     /// device.
-    Other(Box<RetiredDevice>),
+    OtherDevice(Box<RetiredDevice>),
 }
 
 /// A previous owner's device: fenced, drained and detached from its interface, so that it no longer
@@ -75,50 +75,56 @@ impl RetiredDevice {
     }
 }
 
-enum Drain {
-    Over,
-    Waits(Draining),
+enum DrainState {
+    Done,
+    Waiting(DrainWait),
     Unknown,
 }
 
 /// Counter of frames lost on their way to the owner. Queries the kernel only if frames may have
 /// been lost.
 #[derive(Debug, Default)]
-struct Lost {
-    answers: u64,
-    tapped: u64,
+struct LostFrames {
+    lost_responses: u64,
+    lost_in_tap: u64,
     /// Number of bytes read since the tap was last found empty. While it is small, the tap cannot
     /// have been full.
-    taken: u64,
+    bytes_since_empty: u64,
 }
 
-impl Host {
+impl XdpHost {
     /// Opens a device at an interface, at the first of `hooks` that accepts it, or takes over the
     /// device that an earlier owner left there.
     pub fn open(
         settings: &Settings,
         interface: &str,
         hooks: &[Hook],
-        form: Form,
-    ) -> Result<(Self, PreviousDevice), Failed> {
-        settings.check()?;
-        let socket = Raw::open(interface, ReceiveFilter::Nothing, group(settings.setup.heard))?;
+        form: Encapsulation,
+    ) -> Result<(Self, PreviousDevice), XdpError> {
+        settings.validate()?;
+        let socket = RawSocket::open(
+            interface,
+            ReceiveFilter::Nothing,
+            multicast_group(settings.setup.heard_group),
+        )?;
         // Decisions may be sent to a separate multicast group.
-        if let Some(group) = group(settings.decisions.mac) {
-            socket.join(group)?;
+        if let Some(group) = multicast_group(settings.decisions.mac) {
+            socket.join_group(group)?;
         }
-        let claim = Claim::of(interface, socket.index(), settings.setup.group)?;
-        let pins = Pins::below(claim.folder(), settings, Role::Host);
-        pins.sweep_others(claim.folder())?;
-        let mut before = PreviousDevice::Nothing;
-        let found = match pins.find()? {
+        let claim =
+            InterfaceClaim::claim_interface(interface, socket.index(), settings.setup.group)?;
+        let pins = DevicePins::below(claim.folder(), settings, Role::Host);
+        pins.remove_other_devices(claim.folder())?;
+        let mut before = PreviousDevice::NotFound;
+        let found = match pins.find_device()? {
             Some((device, kept)) => {
                 let same = device.settings == *settings && pins.is_same_object();
-                if same && Watch::of(&kept).look(&socket).hears() {
-                    before = PreviousDevice::Same;
+                if same && AttachmentWatch::of(&kept).current_health(&socket).may_receive() {
+                    before = PreviousDevice::SameDevice;
                     Some((device, kept, "found there".to_owned()))
                 } else {
-                    before = PreviousDevice::Other(Box::new(leave(device, kept, &pins)?));
+                    before =
+                        PreviousDevice::OtherDevice(Box::new(retire_device(device, kept, &pins)?));
                     None
                 }
             }
@@ -128,42 +134,42 @@ impl Host {
             Some(found) => found,
             None => {
                 let mut device = Device::load(Role::Host, settings)?;
-                let attached = attach(&mut device, interface, hooks)?;
+                let attached = attach_with_retries(&mut device, interface, hooks)?;
                 let place = attached.to_string();
-                let kept = pins.keep(&mut device, attached)?;
+                let kept = pins.pin_device(&mut device, attached)?;
                 (device, kept, place)
             }
         };
         let place = match before {
-            PreviousDevice::Same => format!("{}, {why}", kept.hook),
+            PreviousDevice::SameDevice => format!("{}, {why}", kept.hook),
             _ => why,
         };
         let mut host = Self {
-            watch: Watch::of(&kept),
+            attachment_watch: AttachmentWatch::of(&kept),
             device,
-            kept,
+            attachment: kept,
             pins,
             socket,
             form,
             interface: interface.to_owned(),
-            place,
+            hook_description: place,
             answers: VecDeque::new(),
-            draining: Drain::Over,
-            lost: Lost::default(),
+            drain_state: DrainState::Done,
+            lost: LostFrames::default(),
             _claim: claim,
         };
-        host.ask_lost();
+        host.query_lost();
         Ok((host, before))
     }
 
     pub const fn hook(&self) -> Hook {
-        self.kept.hook
+        self.attachment.hook
     }
 
     /// Returns the device's health at the interface. Makes several system calls, so it is not meant
     /// for every turn.
-    pub fn health(&self) -> Health {
-        self.watch.look(&self.socket)
+    pub fn health(&self) -> AttachmentHealth {
+        self.attachment_watch.current_health(&self.socket)
     }
 
     /// Returns the underlying device, for counters, calls, and the kernel's information about its
@@ -174,36 +180,37 @@ impl Host {
 
     /// Fences the device permanently and detaches it from the interface. It no longer changes, but
     /// can still be read.
-    pub fn leave(self) -> Result<RetiredDevice, Failed> {
-        leave(self.device, self.kept, &self.pins)
+    pub fn retire(self) -> Result<RetiredDevice, XdpError> {
+        retire_device(self.device, self.attachment, &self.pins)
     }
 
     /// Detaches the device from the interface and removes it. The owner must have fenced it and
     /// read it out.
-    pub fn close(self) -> Result<(), Failed> {
-        self.pins.sweep()
+    pub fn close(self) -> Result<(), XdpError> {
+        self.pins.remove_pins()
     }
 
-    fn ask_lost(&mut self) {
+    fn query_lost(&mut self) {
         // If the query fails, the previous number is kept, because it must never decrease.
-        let tapped = self.device.lost().unwrap_or(0);
-        self.lost.tapped = self.lost.tapped.max(tapped);
-        self.lost.taken = 0;
+        let tapped = self.device.tap_lost_count().unwrap_or(0);
+        self.lost.lost_in_tap = self.lost.lost_in_tap.max(tapped);
+        self.lost.bytes_since_empty = 0;
     }
 
-    fn answer(&mut self, frame: Vec<u8>) {
-        if self.answers.len() < ANSWERS_MAX {
-            self.answers.push_back((self.says(&frame), frame));
+    fn queue_response(&mut self, frame: Vec<u8>) {
+        if self.answers.len() < RESPONSES_MAX {
+            self.answers.push_back((self.program_of(&frame), frame));
         } else {
-            self.lost.answers += 1;
+            self.lost.lost_responses += 1;
         }
     }
 
     /// Returns the program that sent or should receive `frame`. All coordinator frames have a flag.
-    fn says(&self, frame: &[u8]) -> Program {
-        let form = Form::of(frame, self.device.settings.setup.own.port);
-        let form = form.or_else(|_| Form::of(frame, self.device.settings.setup.owner.port));
-        let at = form.unwrap_or(self.form).header_at() + FLAGS_AT;
+    fn program_of(&self, frame: &[u8]) -> Program {
+        let form = Encapsulation::parse(frame, self.device.settings.setup.own_address.port);
+        let form =
+            form.or_else(|_| Encapsulation::parse(frame, self.device.settings.setup.owner.port));
+        let at = form.unwrap_or(self.form).header_offset() + FLAGS_OFFSET;
         let flags = frame.get(at..).and_then(|flags| flags.first_chunk());
         match u16::from_be_bytes(*flags.unwrap_or(&[0; 2])) & COORDINATOR {
             0 => Program::Acceptor,
@@ -214,17 +221,23 @@ impl Host {
 
 /// Returns the address if it is a multicast group, which the interface has to join. It receives
 /// frames for other addresses anyway.
-fn group(mac: [u8; 6]) -> Option<Mac> {
-    Some(Mac(mac)).filter(|mac| mac.is_group())
+fn multicast_group(mac: [u8; 6]) -> Option<Mac> {
+    Some(Mac(mac)).filter(|mac| mac.is_multicast())
 }
 
 /// Attaches a device to an interface that this process has claimed. Retries, because the kernel
 /// removes a previous device from the interface with a delay.
-fn attach(device: &mut Device, interface: &str, hooks: &[Hook]) -> Result<Attached, Failed> {
+fn attach_with_retries(
+    device: &mut Device,
+    interface: &str,
+    hooks: &[Hook],
+) -> Result<AttachedDevice, XdpError> {
     let begun = Instant::now();
     loop {
         match device.attach(interface, hooks) {
-            Err(Failed::Busy { .. }) if begun.elapsed() < PATIENCE => thread::sleep(PACE),
+            Err(XdpError::HookBusy { .. }) if begun.elapsed() < HOOK_FREE_TIMEOUT => {
+                thread::sleep(RETRY_INTERVAL)
+            }
             other => return other,
         }
     }
@@ -233,118 +246,120 @@ fn attach(device: &mut Device, interface: &str, hooks: &[Hook]) -> Result<Attach
 /// Fences a device permanently, and then detaches it from the interface. The fence has a number
 /// above all numbers of the device's owner, because the device still receives frames until it is
 /// detached.
-pub(crate) fn leave(
+pub(crate) fn retire_device(
     device: Device,
     kept: PinnedAttachment,
-    pins: &Pins,
-) -> Result<RetiredDevice, Failed> {
+    pins: &DevicePins,
+) -> Result<RetiredDevice, XdpError> {
     for program in Program::ALL {
-        let calls = device.calls(program);
-        let state = calls.state()?;
+        let calls = device.control_calls(program);
+        let state = calls.query_state()?;
         if state.ballot != PackedBallot::NONE {
-            calls.fence(Number {
+            calls.fence(CallNumber {
                 device_boot: state.boot,
                 owner_boot: u32::MAX,
                 counter: u64::MAX,
             })?;
         }
     }
-    device.drain()?;
-    pins.sweep()?;
+    device.drain_blocking()?;
+    pins.remove_pins()?;
     drop(kept);
     Ok(RetiredDevice(device))
 }
 
-impl port::Device for Host {
-    fn shape(&self) -> Shape {
-        let Settings { setup, cells, proposals, .. } = self.device.settings();
-        Shape {
+impl port::Device for XdpHost {
+    fn shape(&self) -> DeviceShape {
+        let Settings { setup, cells, proposal_address: proposals, .. } = self.device.settings();
+        DeviceShape {
             group: setup.group,
             cells: *cells,
             room: setup.room,
             form: self.form,
-            own: setup.own,
-            owner: setup.owner,
+            device_address: setup.own_address,
+            owner_address: setup.owner,
             all_hosts: *proposals,
         }
     }
 
     /// The frame itself shows which program handles it.
-    fn put(&mut self, _program: Program, frame: &[u8]) {
+    fn put_frame(&mut self, _program: Program, frame: &[u8]) {
         let mut buffer = frame.to_vec();
-        match self.device.put(Entry::Owner, &mut buffer) {
-            Ok(Fate::ToOwner) => self.answer(buffer),
-            Ok(Fate::ToNetwork | Fate::Passed) => {
+        match self.device.run_program(EntryPoint::Owner, &mut buffer) {
+            Ok(FrameFate::ToOwner) => self.queue_response(buffer),
+            Ok(FrameFate::ToNetwork | FrameFate::PassedOn) => {
                 // Without buffer space or an interface, the frame is lost, as on any network.
                 let _ = self.socket.send(&buffer);
             }
-            Ok(Fate::Taken) | Err(_) => {}
+            Ok(FrameFate::Consumed) | Err(_) => {}
         }
     }
 
-    fn send(&mut self, frame: &[u8]) {
+    fn send_to_devices(&mut self, frame: &[u8]) {
         // Without buffer space or an interface, the frame is lost, as on any network.
         let _ = self.socket.send(frame);
     }
 
-    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, FrameOrigin)> {
+    fn take_frame(&mut self, frame: &mut Vec<u8>) -> Option<(Program, FrameOrigin)> {
         if let Some((program, answer)) = self.answers.pop_front() {
             *frame = answer;
-            return Some((program, FrameOrigin::Inside));
+            return Some((program, FrameOrigin::LocalResponse));
         }
         frame.clear();
         let mut came = FrameOrigin::Network;
         // An unreadable record is skipped.
         while frame.is_empty() {
-            let tapped = self.device.tapped(|made, tapped| {
+            let tapped = self.device.read_tapped(|made, tapped| {
                 came = made;
                 frame.extend_from_slice(tapped);
             });
             if !tapped {
-                if self.lost.taken >= u64::from(self.device.settings.tap) / 2 {
-                    self.ask_lost();
+                if self.lost.bytes_since_empty >= u64::from(self.device.settings.tap_bytes) / 2 {
+                    self.query_lost();
                 }
-                self.lost.taken = 0;
+                self.lost.bytes_since_empty = 0;
                 return None;
             }
-            self.lost.taken += frame.len() as u64;
+            self.lost.bytes_since_empty += frame.len() as u64;
         }
-        if self.lost.taken >= u64::from(self.device.settings.tap) / 2 {
-            self.ask_lost();
+        if self.lost.bytes_since_empty >= u64::from(self.device.settings.tap_bytes) / 2 {
+            self.query_lost();
         }
-        Some((self.says(frame), came))
+        Some((self.program_of(frame), came))
     }
 
-    fn drain(&mut self) {
-        self.draining = Drain::Waits(self.device.draining());
+    fn begin_drain(&mut self) {
+        self.drain_state = DrainState::Waiting(self.device.start_drain());
     }
 
-    fn drained(&mut self) -> Drained {
-        if let Drain::Waits(draining) = &mut self.draining {
-            match draining.is_over() {
-                Ok(false) => return Drained::NotYet,
-                Ok(true) => self.draining = Drain::Over,
-                Err(_) => self.draining = Drain::Unknown,
+    fn drain_progress(&mut self) -> Drained {
+        if let DrainState::Waiting(draining) = &mut self.drain_state {
+            match draining.is_done() {
+                Ok(false) => return Drained::InProgress,
+                Ok(true) => self.drain_state = DrainState::Done,
+                Err(_) => self.drain_state = DrainState::Unknown,
             }
         }
-        match self.draining {
-            Drain::Unknown => Drained::Unknown,
-            _ => Drained::Over,
+        match self.drain_state {
+            DrainState::Unknown => Drained::Unknown,
+            _ => Drained::Complete,
         }
     }
 
-    fn lost(&self) -> u64 {
-        self.lost.answers + self.lost.tapped
+    fn lost_frame_count(&self) -> u64 {
+        self.lost.lost_responses + self.lost.lost_in_tap
     }
 
     fn connectivity(&mut self) -> Connectivity {
         match self.health() {
             // An unknown state is no reason to abandon a device. The leader notices if votes do not
             // arrive.
-            Health::Well | Health::Unknown => Connectivity::Well,
-            health @ Health::Down => Connectivity::Paused(health.to_string()),
-            health @ (Health::Detached | Health::Gone) => {
-                Connectivity::Over(format!("{health} ({})", self.kept.hook))
+            AttachmentHealth::Receiving | AttachmentHealth::Unknown => Connectivity::Connected,
+            health @ AttachmentHealth::InterfaceDown => {
+                Connectivity::Interrupted(health.to_string())
+            }
+            health @ (AttachmentHealth::Detached | AttachmentHealth::InterfaceGone) => {
+                Connectivity::Detached(format!("{health} ({})", self.attachment.hook))
             }
         }
     }
@@ -354,15 +369,15 @@ impl port::Device for Host {
         (now != self.interface).then_some(now)
     }
 
-    fn refused(&mut self) -> [u64; COUNTERS] {
+    fn reason_counts(&mut self) -> [u64; COUNTERS] {
         let counted = self.device.counters().ok();
         let counted = counted.and_then(|all| all.first_chunk().copied());
         counted.unwrap_or([0; COUNTERS])
     }
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for XdpHost {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(&self.place)
+        to.write_str(&self.hook_description)
     }
 }

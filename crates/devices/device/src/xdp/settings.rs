@@ -3,7 +3,7 @@
 
 use quorate_offload::{Address, Routes, Setup, header::ROOM_BYTES_MAX};
 
-use crate::xdp::Failed;
+use crate::xdp::XdpError;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -11,13 +11,13 @@ pub struct Settings {
     pub setup: Setup,
     /// Destination of an acceptor's votes, unicast or multicast. There is only one because an XDP
     /// program can send only one frame for each that arrives; the network copies it.
-    pub votes: Address,
-    pub proposals: Address,
+    pub vote_address: Address,
+    pub proposal_address: Address,
     pub decisions: Address,
     /// Number of cells in the ring of each program, a power of two up to 2^24 ([offload-14]).
     pub cells: u32,
     /// Size of the tap in bytes: a power of two, and a multiple of the page size.
-    pub tap: u32,
+    pub tap_bytes: u32,
 }
 
 /// Size of `struct setup` in `device.h`.
@@ -25,36 +25,36 @@ pub(crate) const SETUP_BYTES: usize = 84;
 
 impl Settings {
     /// Derives the settings from the routes of the reference programs.
-    pub fn of(
+    pub fn from_routes(
         setup: Setup,
         votes: &Routes,
         proposals: &Routes,
         decisions: &Routes,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, XdpError> {
         let one = |routes: &Routes| {
             let mut routes = routes.iter();
             match (routes.next(), routes.next()) {
                 (Some(one), None) => Ok(*one),
-                _ => Err(Failed::Routes),
+                _ => Err(XdpError::Routes),
             }
         };
         Ok(Self {
             setup,
-            votes: one(votes)?,
-            proposals: one(proposals)?,
+            vote_address: one(votes)?,
+            proposal_address: one(proposals)?,
             decisions: one(decisions)?,
             cells: 1 << 14,
-            tap: 1 << 22,
+            tap_bytes: 1 << 22,
         })
     }
 
-    pub(crate) fn check(&self) -> Result<(), Failed> {
+    pub(crate) fn validate(&self) -> Result<(), XdpError> {
         let room = self.setup.room;
         if !room.is_multiple_of(8) || room == 0 || room > ROOM_BYTES_MAX {
-            return Err(Failed::Room(room));
+            return Err(XdpError::InvalidRoom(room));
         }
         if !self.cells.is_power_of_two() || self.cells > 1 << 24 {
-            return Err(Failed::Cells(self.cells));
+            return Err(XdpError::InvalidCells(self.cells));
         }
         Ok(())
     }
@@ -72,19 +72,23 @@ impl Settings {
         for number in [room, self.cells, cpus] {
             put(&number.to_ne_bytes());
         }
-        for address in
-            [&self.setup.own, &self.setup.owner, &self.votes, &self.proposals, &self.decisions]
-        {
+        for address in [
+            &self.setup.own_address,
+            &self.setup.owner,
+            &self.vote_address,
+            &self.proposal_address,
+            &self.decisions,
+        ] {
             put(&address.mac);
             put(&address.port.to_be_bytes());
             put(&address.ip);
         }
-        put(&self.setup.heard);
+        put(&self.setup.heard_group);
         bytes
     }
 
     /// Decodes the settings of a device that another process loaded. The size of its tap is `tap`.
-    pub(crate) fn read(bytes: &[u8; SETUP_BYTES], tap: u32) -> Result<Self, Failed> {
+    pub(crate) fn decode(bytes: &[u8; SETUP_BYTES], tap: u32) -> Result<Self, XdpError> {
         let part = |at: usize| -> [u8; 4] { std::array::from_fn(|byte| bytes[at + byte]) };
         let mac = |at: usize| -> [u8; 6] { std::array::from_fn(|byte| bytes[at + byte]) };
         let address = |number: usize| {
@@ -100,17 +104,17 @@ impl Settings {
             setup: Setup {
                 group: u32::from_be_bytes(part(0)),
                 room: usize::try_from(room).unwrap_or(usize::MAX),
-                own: address(0),
-                heard: mac(76),
+                own_address: address(0),
+                heard_group: mac(76),
                 owner: address(1),
             },
-            votes: address(2),
-            proposals: address(3),
+            vote_address: address(2),
+            proposal_address: address(3),
             decisions: address(4),
             cells: u32::from_ne_bytes(part(8)),
-            tap,
+            tap_bytes: tap,
         };
-        settings.check().map(|()| settings)
+        settings.validate().map(|()| settings)
     }
 }
 
@@ -125,11 +129,11 @@ mod tests {
         let setup = Setup {
             group: 0x0a0b_0c0d,
             room: 64,
-            own: address(1),
-            heard: [3; 6],
+            own_address: address(1),
+            heard_group: [3; 6],
             owner: address(2),
         };
-        Settings::of(setup, &route, &route, &Routes::of(&[address(8)]).unwrap()).unwrap()
+        Settings::from_routes(setup, &route, &route, &Routes::of(&[address(8)]).unwrap()).unwrap()
     }
 
     #[test]
@@ -147,8 +151,8 @@ mod tests {
     #[test]
     fn encoded_settings_are_decoded_unchanged() {
         let settings = settings();
-        assert_eq!(Settings::read(&settings.bytes(3), settings.tap).unwrap(), settings);
-        assert!(Settings::read(&[0; SETUP_BYTES], settings.tap).is_err());
+        assert_eq!(Settings::decode(&settings.bytes(3), settings.tap_bytes).unwrap(), settings);
+        assert!(Settings::decode(&[0; SETUP_BYTES], settings.tap_bytes).is_err());
     }
 
     #[test]
@@ -156,14 +160,14 @@ mod tests {
         for room in [0, 12, 1416] {
             let mut settings = settings();
             settings.setup.room = room;
-            assert!(settings.check().is_err(), "{room}");
+            assert!(settings.validate().is_err(), "{room}");
         }
         for cells in [0, 3, 1 << 25] {
             let settings = Settings { cells, ..settings() };
-            assert!(settings.check().is_err(), "{cells}");
+            assert!(settings.validate().is_err(), "{cells}");
         }
-        assert!(settings().check().is_ok());
-        let two = Routes::of(&[settings().votes, settings().votes]).unwrap();
-        assert!(Settings::of(settings().setup, &two, &two, &two).is_err());
+        assert!(settings().validate().is_ok());
+        let two = Routes::of(&[settings().vote_address, settings().vote_address]).unwrap();
+        assert!(Settings::from_routes(settings().setup, &two, &two, &two).is_err());
     }
 }

@@ -6,20 +6,22 @@ use alloc::collections::VecDeque;
 use crate::{Header, Type, port::Program};
 use quorate_core::time::Time;
 
-use crate::owner::{desk::TurnContext, event::Loss, frames::QUIET, settings::Pace};
+use crate::owner::{
+    desk::TurnContext, event::LossReason, frames::ZERO_COUNTER, settings::Timeouts,
+};
 
 /// Maximum number of outstanding queries. Beyond it, the oldest is abandoned.
-const SENT_MAX: usize = 16;
+const QUERIES_MAX: usize = 16;
 
 /// Sequence number of a query, starting at 1.
-pub(crate) type Serial = u64;
+pub(crate) type QuerySerial = u64;
 
 /// A program's state, received in response to a query.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stands {
-    pub(crate) serial: Serial,
+pub(crate) struct QueriedState {
+    pub(crate) serial: QuerySerial,
     /// Time at which the query was sent.
-    pub(crate) asked: Time,
+    pub(crate) queried_at: Time,
     pub(crate) header: Header,
 }
 
@@ -27,107 +29,113 @@ pub(crate) struct Stands {
 #[derive(Debug)]
 pub(crate) struct StateQueries {
     program: Program,
-    last: Serial,
-    sent: VecDeque<(Serial, Time)>,
-    wanted: bool,
+    last_serial: QuerySerial,
+    outstanding: VecDeque<(QuerySerial, Time)>,
+    is_query_scheduled: bool,
     /// Start of the current wait for a response.
-    silent: Time,
+    waiting_since: Time,
     /// Number of waits that ended without a response.
-    waits: u32,
+    unanswered_waits: u32,
     /// Time of the latest response.
-    heard: Time,
+    last_response_at: Time,
 }
 
 impl StateQueries {
     pub(crate) const fn new(program: Program) -> Self {
         Self {
             program,
-            last: 0,
-            sent: VecDeque::new(),
-            wanted: false,
-            silent: Time(0),
-            waits: 0,
-            heard: Time(0),
+            last_serial: 0,
+            outstanding: VecDeque::new(),
+            is_query_scheduled: false,
+            waiting_since: Time(0),
+            unanswered_waits: 0,
+            last_response_at: Time(0),
         }
     }
 
     /// Schedules a query for this turn and returns its serial number. A response to this or any
     /// later query completes it.
-    pub(crate) const fn want(&mut self) -> Serial {
-        self.wanted = true;
-        self.last + 1
+    pub(crate) const fn schedule_query(&mut self) -> QuerySerial {
+        self.is_query_scheduled = true;
+        self.last_serial + 1
     }
 
     /// Abandons all queries. Called before the program is armed with another record, because
     /// responses about the old one would be misleading.
-    pub(crate) fn forget(&mut self) {
-        self.sent.clear();
-        (self.wanted, self.waits) = (false, 0);
+    pub(crate) fn abandon_all(&mut self) {
+        self.outstanding.clear();
+        (self.is_query_scheduled, self.unanswered_waits) = (false, 0);
     }
 
     /// Returns whether a query is scheduled or outstanding.
     pub(crate) fn is_open(&self) -> bool {
-        self.wanted || !self.sent.is_empty()
+        self.is_query_scheduled || !self.outstanding.is_empty()
     }
 
-    pub(crate) const fn heard(&self) -> Time {
-        self.heard
+    pub(crate) const fn last_response_at(&self) -> Time {
+        self.last_response_at
     }
 
-    pub(crate) fn due(&self, pace: &Pace) -> Option<Time> {
-        if self.wanted {
+    pub(crate) fn next_due_at(&self, pace: &Timeouts) -> Option<Time> {
+        if self.is_query_scheduled {
             return Some(Time(0));
         }
-        (!self.sent.is_empty()).then(|| self.late_at(pace))
+        (!self.outstanding.is_empty()).then(|| self.next_query_at(pace))
     }
 
-    fn late_at(&self, pace: &Pace) -> Time {
-        self.silent.plus_us(pace.wait_us(self.waits))
+    fn next_query_at(&self, pace: &Timeouts) -> Time {
+        self.waiting_since.plus_us(pace.wait_us(self.unanswered_waits))
     }
 
-    pub(crate) const fn is_late(&self, pace: &Pace) -> bool {
-        pace.is_late(self.waits)
+    pub(crate) const fn is_late(&self, pace: &Timeouts) -> bool {
+        pace.is_late(self.unanswered_waits)
     }
 
-    pub(crate) fn advance(&mut self, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
-        let late = !self.sent.is_empty() && desk.now >= self.late_at(desk.pace());
+    pub(crate) fn send_due(&mut self, desk: &mut TurnContext<'_>) -> Result<(), LossReason> {
+        let late = !self.outstanding.is_empty() && desk.now >= self.next_query_at(desk.timeouts());
         if late {
-            self.waits += 1;
-            self.silent = desk.now;
-            if desk.pace().is_lost(self.waits) {
-                return Err(Loss::NoAnswer);
+            self.unanswered_waits += 1;
+            self.waiting_since = desk.now;
+            if desk.timeouts().is_abandoned(self.unanswered_waits) {
+                return Err(LossReason::NoAnswer);
             }
         }
-        if !core::mem::take(&mut self.wanted) && !late {
+        if !core::mem::take(&mut self.is_query_scheduled) && !late {
             return Ok(());
         }
-        if self.sent.is_empty() {
-            self.silent = desk.now;
+        if self.outstanding.is_empty() {
+            self.waiting_since = desk.now;
         }
-        if self.sent.len() == SENT_MAX {
-            self.sent.pop_front();
+        if self.outstanding.len() == QUERIES_MAX {
+            self.outstanding.pop_front();
         }
-        self.last += 1;
-        self.sent.push_back((self.last, desk.now));
-        let mut header = desk.frames.plain(self.program, Type::Ask);
+        self.last_serial += 1;
+        self.outstanding.push_back((self.last_serial, desk.now));
+        let mut header = desk.frames.empty_header(self.program, Type::Ask);
         header.boot = desk.settings.device_boot;
-        header.value.origin = QUIET;
-        header.value.origin_boot = tag(desk.settings.owner_boot, self.last);
-        desk.put(self.program, &header, &[]);
+        header.value.origin = ZERO_COUNTER;
+        header.value.origin_boot = query_tag(desk.settings.owner_boot, self.last_serial);
+        desk.put_frame(self.program, &header, &[]);
         Ok(())
     }
 
     /// Returns the state in a frame if it responds to an outstanding query.
-    pub(crate) fn hear(&mut self, said: &Header, now: Time, owner_boot: u32) -> Option<Stands> {
-        if said.kind != Type::Done || said.value.origin != QUIET || said.value.counter != 0 {
+    pub(crate) fn on_frame(
+        &mut self,
+        said: &Header,
+        now: Time,
+        owner_boot: u32,
+    ) -> Option<QueriedState> {
+        if said.kind != Type::Done || said.value.origin != ZERO_COUNTER || said.value.counter != 0 {
             return None;
         }
-        let is_it =
-            |(serial, _): &&(Serial, Time)| tag(owner_boot, *serial) == said.value.origin_boot;
-        let (serial, asked) = *self.sent.iter().find(is_it)?;
-        self.sent.retain(|(other, _)| *other > serial);
-        (self.silent, self.waits, self.heard) = (now, 0, now);
-        Some(Stands { serial, asked, header: *said })
+        let is_it = |(serial, _): &&(QuerySerial, Time)| {
+            query_tag(owner_boot, *serial) == said.value.origin_boot
+        };
+        let (serial, asked) = *self.outstanding.iter().find(is_it)?;
+        self.outstanding.retain(|(other, _)| *other > serial);
+        (self.waiting_since, self.unanswered_waits, self.last_response_at) = (now, 0, now);
+        Some(QueriedState { serial, queried_at: asked, header: *said })
     }
 }
 
@@ -136,6 +144,6 @@ impl StateQueries {
     clippy::cast_possible_truncation,
     reason = "a tag is compared with the few that are awaited"
 )]
-const fn tag(owner_boot: u32, serial: Serial) -> u32 {
+const fn query_tag(owner_boot: u32, serial: QuerySerial) -> u32 {
     owner_boot.wrapping_mul(0x9e37_79b1).wrapping_add(serial as u32)
 }

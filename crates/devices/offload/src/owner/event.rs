@@ -68,7 +68,7 @@ pub enum Event {
     /// decided. Not ordered by slot.
     Decided { ballot: Ballot, slot: Slot, value: Value },
     /// [offload-11] A coordinator counted a quorum in a ballot in which this owner takes no part.
-    /// Used by members without a vote ([`crate::owner::Owner::listen`]).
+    /// Used by members without a vote ([`crate::owner::Owner::report_all_decisions`]).
     OtherDecided { ballot: Ballot, held: SlotValue },
     /// [offload-12] The coordinator no longer assigns slots. The slots reported by
     /// [`Event::Assigned`], plus `given` and `holes`, are all slots from the first one up to
@@ -78,14 +78,14 @@ pub enum Event {
         /// One past the last assigned slot.
         next: Slot,
         /// Slots not yet reported by [`Event::Assigned`], in order.
-        given: Vec<SlotValue>,
+        unreported_slots: Vec<SlotValue>,
         /// Unreported slots without a value. No proposal for them has ever left the device.
-        holes: Vec<Slot>,
+        slots_without_value: Vec<Slot>,
     },
     /// The coordinator no longer assigns slots. Its slots were not read.
     Stopped,
     /// [offload-18] The coordinator's next slot, read from the device after the request.
-    Next {
+    NextSlot {
         /// Token passed to [`crate::owner::Owner::look_next`].
         token: u64,
         /// `None` if the next slot cannot be determined, in which case a read that needs it fails.
@@ -93,11 +93,11 @@ pub enum Event {
     },
     /// [offload-9] The device lost its memory, or must be treated as if it had. This is the last
     /// event: outstanding requests get no other outcome.
-    Lost { why: Loss },
+    Lost { why: LossReason },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
+pub enum LossReason {
     /// The device has another boot, or none: it lost its memory, or it is not the intended device.
     Boot {
         /// Boot reported by the device, or 0 if it has none.
@@ -108,10 +108,10 @@ pub enum Loss {
     /// The device has received higher call numbers, so another process has become its owner.
     OtherOwner,
     /// The progress of its drain cannot be determined, or the drain does not end.
-    Drain,
+    DrainFailed,
     /// The number of cells or the size of the value area differs from the device's
     /// [`Shape`](crate::port::Shape).
-    Shape,
+    ShapeMismatch,
     /// Two responses of the device contradict each other.
     Contradiction,
 }

@@ -3,12 +3,12 @@
 use quorate_core::time::Time;
 
 /// Maximum wait, as a multiple of the initial one.
-const LONGEST: u64 = 8;
+const WAIT_MULTIPLE_MAX: u64 = 8;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StallTimer {
-    at: Option<(u64, Time)>,
-    pushed: u32,
+    stuck_slot: Option<(u64, Time)>,
+    actions_taken: u32,
 }
 
 impl StallTimer {
@@ -19,21 +19,21 @@ impl StallTimer {
             *self = Self::default();
             return false;
         };
-        if !matches!(self.at, Some((stands, _)) if stands == slot) {
-            *self = Self { at: Some((slot, now)), pushed: 0 };
+        if !matches!(self.stuck_slot, Some((stands, _)) if stands == slot) {
+            *self = Self { stuck_slot: Some((slot, now)), actions_taken: 0 };
         }
-        if self.due(wait_us).is_some_and(|due| now < due) {
+        if self.next_due_at(wait_us).is_some_and(|due| now < due) {
             return false;
         }
-        self.at = Some((slot, now));
-        self.pushed = self.pushed.saturating_add(1);
+        self.stuck_slot = Some((slot, now));
+        self.actions_taken = self.actions_taken.saturating_add(1);
         true
     }
 
-    pub(crate) fn due(&self, wait_us: u64) -> Option<Time> {
-        let longer = 1_u64.checked_shl(self.pushed).unwrap_or(LONGEST);
-        let (_, since) = self.at?;
-        Some(since.plus_us(wait_us.saturating_mul(longer.min(LONGEST))))
+    pub(crate) fn next_due_at(&self, wait_us: u64) -> Option<Time> {
+        let longer = 1_u64.checked_shl(self.actions_taken).unwrap_or(WAIT_MULTIPLE_MAX);
+        let (_, since) = self.stuck_slot?;
+        Some(since.plus_us(wait_us.saturating_mul(longer.min(WAIT_MULTIPLE_MAX))))
     }
 }
 
@@ -54,6 +54,6 @@ mod tests {
         assert!(!stuck.is_due(Time(400), Some(8), 10));
         assert!(stuck.is_due(Time(410), Some(8), 10));
         assert!(!stuck.is_due(Time(411), None, 10));
-        assert_eq!(stuck.due(10), None);
+        assert_eq!(stuck.next_due_at(10), None);
     }
 }

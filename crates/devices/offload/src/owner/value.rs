@@ -14,7 +14,7 @@
 //! | now is T | 8 | 0 | 1 | T | 0 | 0 |
 //!
 //! A batch's length has 32 bits in the core and 16 here: a longer one does not fit into a frame
-//! anyway, and is [`NotCarried::TooLong`]. A batch's checksum in the core is the CRC-32C of its
+//! anyway, and is [`NotOffloadable::TooLong`]. A batch's checksum in the core is the CRC-32C of its
 //! bytes, and so is a descriptor's CRC; it is recomputed from the bytes in both directions
 //! ([value-2]). Fields without meaning are zero: equal values have equal descriptors, and a
 //! descriptor with such a field set is not a valid value.
@@ -22,7 +22,7 @@
 //! **A descriptor that is not a valid value is a no-op** ([offload-21]): programs do not interpret
 //! values, so a slot may have been assigned to one that no member understands, and be decided. All
 //! members then have the same descriptor and the same bytes, since frames that changed in transit
-//! are dropped ([offload-16]), and [`meaning`] depends on nothing else. So the meaning of a
+//! are dropped ([offload-16]), and [`interpret`] depends on nothing else. So the meaning of a
 //! descriptor never changes while the frame has this version: a new kind of value, or a new use of
 //! a field, needs a new version, or two releases would execute different commands.
 
@@ -35,11 +35,11 @@ use quorate_wire::checksum;
 
 /// Origin boot in the descriptor of the value *now*. A fresh node id has the same kind and origin
 /// boot 0.
-const NOW: u32 = 1;
+const NOW_ORIGIN_BOOT: u32 = 1;
 
 /// Reason for devices not to carry a value. Such a value is sent over TCP ([offload-15]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotCarried {
+pub enum NotOffloadable {
     /// The value is content, a reconfiguration, or a raise of the feature level.
     Kind,
     TooLong,
@@ -47,17 +47,21 @@ pub enum NotCarried {
 }
 
 /// Returns the descriptor of a value and its bytes. `room` is the size of the value area.
-pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor, NotCarried> {
+pub fn describe_value(
+    value: &Value,
+    bytes: &[u8],
+    room: usize,
+) -> Result<Descriptor, NotOffloadable> {
     let plain = |kind| Descriptor { kind, ..Descriptor::NONE };
     let named = match *value {
         Value::NoOp => plain(1),
         Value::Batch(name) => {
-            let length = u16::try_from(name.length).map_err(|_| NotCarried::TooLong)?;
+            let length = u16::try_from(name.length).map_err(|_| NotOffloadable::TooLong)?;
             if usize::from(length) > room {
-                return Err(NotCarried::TooLong);
+                return Err(NotOffloadable::TooLong);
             }
             if usize::from(length) != bytes.len() || checksum(bytes) != name.checksum {
-                return Err(NotCarried::Bytes);
+                return Err(NotOffloadable::Bytes);
             }
             return Ok(Descriptor {
                 kind: 2,
@@ -81,12 +85,12 @@ pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor
         Value::AllocateNode { nonce } => Descriptor { counter: nonce, ..plain(8) },
         // Device programs accept only eight kinds, so two values share one. Programs do not
         // interpret them.
-        Value::Now { ms } => Descriptor { origin_boot: NOW, counter: ms, ..plain(8) },
+        Value::Now { ms } => Descriptor { origin_boot: NOW_ORIGIN_BOOT, counter: ms, ..plain(8) },
         Value::Content { .. } | Value::Reconfigure { .. } | Value::Raise { .. } => {
-            return Err(NotCarried::Kind);
+            return Err(NotOffloadable::Kind);
         }
     };
-    if bytes.is_empty() { Ok(named) } else { Err(NotCarried::Bytes) }
+    if bytes.is_empty() { Ok(named) } else { Err(NotOffloadable::Bytes) }
 }
 
 /// Returns the value that a descriptor identifies, and its bytes in the value area. Returns `None`
@@ -113,18 +117,18 @@ pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])
             number: named.counter,
         },
         6 => Value::ExpireSession { session: named.counter },
-        8 if named.origin_boot == NOW => Value::Now { ms: named.counter },
+        8 if named.origin_boot == NOW_ORIGIN_BOOT => Value::Now { ms: named.counter },
         8 => Value::AllocateNode { nonce: named.counter },
         _ => return None,
     };
     // Encoding the value again validates every field, including the checksum of the bytes.
-    let again = descriptor(&value, bytes, room.len());
+    let again = describe_value(&value, bytes, room.len());
     (again == Ok(*named)).then_some((value, bytes))
 }
 
 /// Interprets a descriptor and its value area. Returns the value, its bytes, and whether the
 /// descriptor is valid. An invalid one means a no-op ([offload-21]).
-pub fn meaning<'a>(named: &Descriptor, room: &'a [u8]) -> (Value, &'a [u8], bool) {
+pub fn interpret<'a>(named: &Descriptor, room: &'a [u8]) -> (Value, &'a [u8], bool) {
     value(named, room).map_or((Value::NoOp, &[], false), |(value, bytes)| (value, bytes, true))
 }
 
@@ -177,8 +181,8 @@ mod tests {
     #[test]
     fn every_carried_kind_of_value_round_trips() {
         for (before, bytes) in carried() {
-            let named = descriptor(&before, &bytes, ROOM).unwrap();
-            assert!(named.is_carried(), "{before}");
+            let named = describe_value(&before, &bytes, ROOM).unwrap();
+            assert!(named.is_offloadable(), "{before}");
             assert_eq!(value(&named, &room(&bytes)), Some((before, &bytes[..])), "{before}");
         }
     }
@@ -188,7 +192,7 @@ mod tests {
     #[test]
     fn changed_descriptor_bit_yields_another_value_or_none() {
         for (before, bytes) in carried() {
-            let named = descriptor(&before, &bytes, ROOM).unwrap();
+            let named = describe_value(&before, &bytes, ROOM).unwrap();
             let changed = |change: &dyn Fn(&mut Descriptor)| {
                 let mut changed = named;
                 change(&mut changed);
@@ -215,7 +219,7 @@ mod tests {
     #[test]
     fn bytes_that_do_not_match_the_descriptor_are_refused() {
         let bytes = b"some commands";
-        let named = descriptor(&batch(bytes), bytes, ROOM).unwrap();
+        let named = describe_value(&batch(bytes), bytes, ROOM).unwrap();
         for at in 0..bytes.len() {
             let mut room = room(bytes);
             room[at] ^= 1;
@@ -224,23 +228,23 @@ mod tests {
         assert_eq!(value(&named, &bytes[..4]), None);
         let mut other = *bytes;
         other[3] ^= 1;
-        let refused = descriptor(&batch(bytes), &other, ROOM);
-        assert_eq!(refused, Err(NotCarried::Bytes));
-        let refused = descriptor(&Value::NoOp, bytes, ROOM);
-        assert_eq!(refused, Err(NotCarried::Bytes));
+        let refused = describe_value(&batch(bytes), &other, ROOM);
+        assert_eq!(refused, Err(NotOffloadable::Bytes));
+        let refused = describe_value(&Value::NoOp, bytes, ROOM);
+        assert_eq!(refused, Err(NotOffloadable::Bytes));
     }
 
     /// [offload-21] Any combination of fields is a value or a no-op without bytes.
     #[test]
     fn invalid_descriptor_means_a_no_op() {
         for (before, bytes) in carried() {
-            let named = descriptor(&before, &bytes, ROOM).unwrap();
+            let named = describe_value(&before, &bytes, ROOM).unwrap();
             let room = room(&bytes);
-            assert_eq!(meaning(&named, &room), (before, &bytes[..], true));
+            assert_eq!(interpret(&named, &room), (before, &bytes[..], true));
             let crc = named.crc ^ 1;
             let length = u16::MAX;
             for none in [Descriptor { crc, ..named }, Descriptor { length, ..named }] {
-                assert_eq!(meaning(&none, &room), (Value::NoOp, &b""[..], false));
+                assert_eq!(interpret(&none, &room), (Value::NoOp, &b""[..], false));
             }
         }
     }
@@ -249,8 +253,8 @@ mod tests {
     fn value_too_long_for_the_device_is_refused_not_truncated() {
         for long in [ROOM + 1, 0x1_0000, 0x1_0001] {
             let bytes = vec![1; long];
-            let refused = descriptor(&batch(&bytes), &bytes, ROOM);
-            assert_eq!(refused, Err(NotCarried::TooLong), "{long} bytes");
+            let refused = describe_value(&batch(&bytes), &bytes, ROOM);
+            assert_eq!(refused, Err(NotOffloadable::TooLong), "{long} bytes");
         }
     }
 
@@ -261,7 +265,7 @@ mod tests {
         let change =
             Value::Reconfigure { era: Era(1), change: Change::Increment(Member::first(1)) };
         for stays in [content, change] {
-            assert_eq!(descriptor(&stays, b"", ROOM), Err(NotCarried::Kind));
+            assert_eq!(describe_value(&stays, b"", ROOM), Err(NotOffloadable::Kind));
         }
         for kind in [0, 3, 7, 9, u8::MAX] {
             let named = Descriptor { kind, ..Descriptor::NONE };

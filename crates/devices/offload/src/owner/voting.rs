@@ -4,23 +4,23 @@ use alloc::{collections::BTreeMap, vec::Vec};
 
 use crate::{
     Header, PackedBallot, Reason, Type,
-    port::{Program, Shape},
+    port::{DeviceShape, Program},
 };
 use quorate_core::{ballot::Ballot, slot::Slot, time::Time};
 
 use crate::owner::{
-    ask::{Serial, Stands, StateQueries},
-    call::{Answer, Call},
+    ask::{QueriedState, QuerySerial, StateQueries},
+    call::{CallResponse, ControlCall},
     desk::TurnContext,
-    event::{Event, Loss, SlotValue},
-    frames::{ReceivedFrame, pack},
-    reader::Reader,
-    settings::Pace,
-    tap::Tap,
+    event::{Event, LossReason, SlotValue},
+    frames::{ReceivedFrame, pack_ballot},
+    reader::CellReader,
+    settings::Timeouts,
+    tap::VoteTap,
 };
 
 #[derive(Clone, Copy, Debug)]
-struct Arm {
+struct ArmRequest {
     ballot: PackedBallot,
     position: u8,
     floor: u64,
@@ -29,85 +29,85 @@ struct Arm {
 /// Phase in controlling the acceptor.
 #[derive(Debug)]
 enum Phase {
-    Booting(Call),
+    Booting(ControlCall),
     /// This owner has not armed the acceptor.
     Idle,
     /// Arming was requested. The acceptor may already vote.
-    Arming(Call),
+    Arming(ControlCall),
     Armed,
     /// [offload-8] First step of a fence, followed by `Draining`, `Reading` and `Checking`.
-    Disarming(Call),
+    Disarming(ControlCall),
     Draining {
         begun: bool,
     },
     Reading,
-    Checking(Serial),
+    Checking(QuerySerial),
 }
 
 /// Arms and fences one acceptor, and reports its votes.
 #[derive(Debug)]
 pub(crate) struct AcceptorDriver {
     phase: Phase,
-    armed: Option<Arm>,
+    armed: Option<ArmRequest>,
     /// Parameters to arm with once earlier requests are complete.
-    wanted: Option<Arm>,
+    waiting_arm: Option<ArmRequest>,
     /// Set if a fence has been requested but has not begun.
-    fence_wanted: bool,
+    fence_requested: bool,
     /// Set if the votes must be read out by the requested fence, or by one in progress that has not
     /// drained yet.
-    reads_out: bool,
+    must_read_out: bool,
     /// Set if the fence in progress does not read out the votes.
-    is_unread: bool,
+    skips_read_out: bool,
     /// Set if the acceptor may contain votes that no fence has reported.
-    must_read: bool,
-    pub(crate) tap: Tap,
+    has_unreported_votes: bool,
+    pub(crate) tap: VoteTap,
     /// Votes read by a fence, by slot, each with its ballot.
-    found: BTreeMap<u64, (PackedBallot, SlotValue)>,
-    reader: Reader,
-    ask: StateQueries,
+    votes_read: BTreeMap<u64, (PackedBallot, SlotValue)>,
+    reader: CellReader,
+    state_queries: StateQueries,
     /// Events to report that need no response of the device.
-    ends: Vec<Event>,
+    pending_events: Vec<Event>,
 }
 
 impl AcceptorDriver {
-    pub(crate) fn new(boot: Header, shape: &Shape) -> Self {
+    pub(crate) fn new(boot: Header, shape: &DeviceShape) -> Self {
         Self {
-            phase: Phase::Booting(Call::new(Program::Acceptor, boot)),
+            phase: Phase::Booting(ControlCall::new(Program::Acceptor, boot)),
             armed: None,
-            wanted: None,
-            fence_wanted: false,
-            reads_out: false,
-            is_unread: false,
+            waiting_arm: None,
+            fence_requested: false,
+            must_read_out: false,
+            skips_read_out: false,
             // An earlier owner may have armed the acceptor, so there may be votes.
-            must_read: true,
-            tap: Tap::new(shape),
-            found: BTreeMap::new(),
-            reader: Reader::new(Program::Acceptor),
-            ask: StateQueries::new(Program::Acceptor),
-            ends: Vec::new(),
+            has_unreported_votes: true,
+            tap: VoteTap::new(shape),
+            votes_read: BTreeMap::new(),
+            reader: CellReader::new(Program::Acceptor),
+            state_queries: StateQueries::new(Program::Acceptor),
+            pending_events: Vec::new(),
         }
     }
 
     /// [offload-5] Requests to arm the acceptor in a ballot.
     pub(crate) fn arm(&mut self, ballot: Ballot, position: u8, floor: Slot) {
         let refuse = |reason| Event::ArmRefused { ballot, reason };
-        let (Some(packed), 0..16) = (pack(ballot), position) else {
-            self.ends.push(refuse(Reason::Range));
+        let (Some(packed), 0..16) = (pack_ballot(ballot), position) else {
+            self.pending_events.push(refuse(Reason::Range));
             return;
         };
-        let arm = Arm { ballot: packed, position, floor: floor.0 };
-        let other = |arm: &Arm| (arm.ballot, arm.position) != (packed, position);
+        let arm = ArmRequest { ballot: packed, position, floor: floor.0 };
+        let other = |arm: &ArmRequest| (arm.ballot, arm.position) != (packed, position);
         // [offload-17] A different record requires a fence first.
-        let fenced = self.fence_wanted || self.is_fencing();
+        let fenced = self.fence_requested || self.is_fencing();
         if !fenced && self.armed.as_ref().is_some_and(other) {
-            self.ends.push(refuse(Reason::Armed));
+            self.pending_events.push(refuse(Reason::Armed));
             return;
         }
-        if let Some(before) = self.wanted.take_if(|arm| other(arm)) {
-            self.ends
-                .push(Event::ArmRefused { ballot: before.ballot.ballot(), reason: Reason::Ballot });
+        if let Some(before) = self.waiting_arm.take_if(|arm| other(arm)) {
+            self.pending_events
+                .push(Event::ArmRefused { ballot: before.ballot.unpack(), reason: Reason::Ballot });
         }
-        self.wanted = Some(arm);
+        self.waiting_arm = Some(arm);
     }
 
     const fn is_fencing(&self) -> bool {
@@ -120,18 +120,18 @@ impl AcceptorDriver {
     /// [offload-8] Requests a fence that reads out the votes. Drops requests that have not been
     /// sent.
     pub(crate) fn fence(&mut self) {
-        self.wanted = None;
+        self.waiting_arm = None;
         match self.phase {
-            Phase::Disarming(_) | Phase::Draining { .. } => self.reads_out = true,
-            Phase::Reading | Phase::Checking(_) if !self.is_unread => {}
-            _ => (self.fence_wanted, self.reads_out) = (true, true),
+            Phase::Disarming(_) | Phase::Draining { .. } => self.must_read_out = true,
+            Phase::Reading | Phase::Checking(_) if !self.skips_read_out => {}
+            _ => (self.fence_requested, self.must_read_out) = (true, true),
         }
     }
 
     /// Requests a fence that does not read out the votes.
     pub(crate) fn disarm(&mut self) {
-        self.wanted = None;
-        self.fence_wanted |= !self.is_fencing();
+        self.waiting_arm = None;
+        self.fence_requested |= !self.is_fencing();
     }
 
     /// Returns the ballot in which the acceptor is armed or being armed. Only votes of this ballot
@@ -146,14 +146,16 @@ impl AcceptorDriver {
         &mut self,
         heard: &ReceivedFrame<'_>,
         desk: &mut TurnContext<'_>,
-    ) -> Result<(), Loss> {
+    ) -> Result<(), LossReason> {
         let said = &heard.header;
         match said.kind {
             Type::Phase2b if self.ballot() == Some(said.ballot) => self.tap.on_vote(heard, desk),
             Type::Cell => self.on_cell(heard, desk),
             Type::Done | Type::Refused => {
-                if let Some(stands) = self.ask.hear(said, desk.now, desk.settings.owner_boot) {
-                    return self.on_stands(&stands, desk);
+                if let Some(stands) =
+                    self.state_queries.on_frame(said, desk.now, desk.settings.owner_boot)
+                {
+                    return self.on_state(&stands, desk);
                 }
                 let settings = desk.settings;
                 if self.tap.hear(said, settings) {
@@ -163,7 +165,7 @@ impl AcceptorDriver {
                     Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => call,
                     _ => return Ok(()),
                 };
-                if let Some(answer) = call.hear(said, settings) {
+                if let Some(answer) = call.on_frame(said, settings) {
                     return self.on_answer(answer, desk);
                 }
             }
@@ -172,28 +174,32 @@ impl AcceptorDriver {
         Ok(())
     }
 
-    fn on_answer(&mut self, answer: Answer, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
+    fn on_answer(
+        &mut self,
+        answer: CallResponse,
+        desk: &mut TurnContext<'_>,
+    ) -> Result<(), LossReason> {
         match (&self.phase, answer) {
-            (_, Answer::Refused(Reason::Boot, said)) => {
-                return Err(Loss::Boot { found: said.boot });
+            (_, CallResponse::Refused(Reason::Boot, said)) => {
+                return Err(LossReason::Boot { found: said.boot });
             }
-            (Phase::Booting(_), Answer::Done(said)) => {
+            (Phase::Booting(_), CallResponse::Done(said)) => {
                 desk.check_booted(&said)?;
                 self.tap.floor = said.slot;
                 self.phase = Phase::Idle;
             }
-            (Phase::Arming(_), Answer::Done(said)) => {
-                let armed = self.armed.ok_or(Loss::Contradiction)?;
+            (Phase::Arming(_), CallResponse::Done(said)) => {
+                let armed = self.armed.ok_or(LossReason::Contradiction)?;
                 if (said.ballot, said.position) != (armed.ballot, armed.position) {
-                    return Err(Loss::Contradiction);
+                    return Err(LossReason::Contradiction);
                 }
                 self.tap.floor = said.slot;
                 self.phase = Phase::Armed;
-                let ballot = armed.ballot.ballot();
-                desk.tell(Event::Armed { ballot });
+                let ballot = armed.ballot.unpack();
+                desk.push_event(Event::Armed { ballot });
             }
-            (Phase::Arming(_), Answer::Refused(reason, said)) => {
-                let armed = self.armed.ok_or(Loss::Contradiction)?;
+            (Phase::Arming(_), CallResponse::Refused(reason, said)) => {
+                let armed = self.armed.ok_or(LossReason::Contradiction)?;
                 // A repeated call may be refused although the acceptor is armed.
                 self.phase = if said.ballot == armed.ballot {
                     Phase::Armed
@@ -201,34 +207,40 @@ impl AcceptorDriver {
                     self.armed = None;
                     Phase::Idle
                 };
-                let ballot = armed.ballot.ballot();
-                desk.tell(Event::ArmRefused { ballot, reason });
+                let ballot = armed.ballot.unpack();
+                desk.push_event(Event::ArmRefused { ballot, reason });
             }
-            (Phase::Disarming(_), Answer::Done(said)) => {
+            (Phase::Disarming(_), CallResponse::Done(said)) => {
                 if said.ballot != PackedBallot::NONE {
-                    return Err(Loss::Contradiction);
+                    return Err(LossReason::Contradiction);
                 }
                 self.tap.floor = said.slot;
                 self.phase = Phase::Draining { begun: false };
             }
-            _ => return Err(Loss::Contradiction),
+            _ => return Err(LossReason::Contradiction),
         }
         Ok(())
     }
 
-    fn on_stands(&mut self, stands: &Stands, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
+    fn on_state(
+        &mut self,
+        stands: &QueriedState,
+        desk: &mut TurnContext<'_>,
+    ) -> Result<(), LossReason> {
         let said = stands.header;
         match self.phase {
             // [offload-8] This response proves that the boot was still the same after all cells
             // were read.
             Phase::Checking(serial) if stands.serial >= serial => {
                 if said.ballot != PackedBallot::NONE {
-                    return Err(Loss::Contradiction);
+                    return Err(LossReason::Contradiction);
                 }
-                self.tell_fenced(desk);
+                self.report_fenced(desk);
             }
             // Another owner disarmed the acceptor.
-            Phase::Armed if Some(said.ballot) != self.ballot() => return Err(Loss::Contradiction),
+            Phase::Armed if Some(said.ballot) != self.ballot() => {
+                return Err(LossReason::Contradiction);
+            }
             _ => {}
         }
         Ok(())
@@ -242,13 +254,13 @@ impl AcceptorDriver {
             Phase::Armed if Some(said.ballot) == self.ballot() => false,
             _ => return,
         };
-        if !self.reader.hear(said.slot) || said.voted == 0 {
+        if !self.reader.on_cell_read(said.slot) || said.voted == 0 {
             return;
         }
         if fencing {
-            let (vote, _) = heard.held();
+            let (vote, _) = heard.slot_value();
             let of = PackedBallot(said.voted);
-            self.found.insert(said.slot, (of, vote));
+            self.votes_read.insert(said.slot, (of, vote));
         } else if said.voted == said.ballot.0 {
             self.tap.on_vote(heard, desk);
         }
@@ -259,50 +271,55 @@ impl AcceptorDriver {
     pub(crate) fn on_drained(&mut self, cells: u64) {
         if matches!(self.phase, Phase::Draining { begun: true }) {
             self.reader.clear();
-            self.is_unread = !core::mem::take(&mut self.reads_out);
-            if !self.is_unread {
+            self.skips_read_out = !core::mem::take(&mut self.must_read_out);
+            if !self.skips_read_out {
                 let floor = self.tap.floor;
                 // [offload-8] All cells are read, because there may be votes after a gap.
-                (floor..floor.saturating_add(cells)).for_each(|slot| self.reader.want(slot));
+                (floor..floor.saturating_add(cells)).for_each(|slot| self.reader.read_slot(slot));
             }
             self.phase = Phase::Reading;
         }
     }
 
-    pub(crate) fn advance(&mut self, desk: &mut TurnContext<'_>) -> Result<(), Loss> {
-        desk.events.append(&mut self.ends);
-        self.begin(desk);
+    pub(crate) fn advance(&mut self, desk: &mut TurnContext<'_>) -> Result<(), LossReason> {
+        desk.events.append(&mut self.pending_events);
+        self.begin_next(desk);
         match &mut self.phase {
             Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => {
-                call.advance(desk)?;
+                call.send_if_due(desk)?;
             }
             Phase::Draining { begun } if !*begun => {
                 *begun = true;
-                desk.drain();
+                desk.begin_drain();
             }
             Phase::Reading if self.reader.is_idle() => {
-                self.phase = Phase::Checking(self.ask.want());
+                self.phase = Phase::Checking(self.state_queries.schedule_query());
             }
             Phase::Armed => {
-                if desk.now >= self.ask.heard().plus_us(desk.pace().probe_us) && !self.ask.is_open()
+                if desk.now
+                    >= self
+                        .state_queries
+                        .last_response_at()
+                        .plus_us(desk.timeouts().probe_interval_us)
+                    && !self.state_queries.is_open()
                 {
-                    self.ask.want();
+                    self.state_queries.schedule_query();
                 }
-                self.tap.keep_up(desk, &mut self.reader)?;
+                self.tap.do_due_work(desk, &mut self.reader)?;
             }
             Phase::Idle | Phase::Draining { .. } | Phase::Reading | Phase::Checking(_) => {}
         }
         self.reader.advance(desk)?;
-        self.ask.advance(desk)
+        self.state_queries.send_due(desk)
     }
 
     /// Returns whether a response of the device is overdue.
-    pub(crate) fn is_late(&self, pace: &Pace) -> bool {
+    pub(crate) fn is_late(&self, pace: &Timeouts) -> bool {
         let call = match &self.phase {
             Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => Some(call),
             _ => None,
         };
-        self.ask.is_late(pace)
+        self.state_queries.is_late(pace)
             || self.reader.is_late(pace)
             || call.into_iter().chain(self.tap.call()).any(|call| call.is_late(pace))
     }
@@ -311,70 +328,72 @@ impl AcceptorDriver {
         !matches!(self.phase, Phase::Booting(_))
     }
 
-    pub(crate) fn due(&self, pace: &Pace) -> impl Iterator<Item = Time> {
+    pub(crate) fn due(&self, pace: &Timeouts) -> impl Iterator<Item = Time> {
         let (call, armed) = match &self.phase {
             Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => {
-                (Some(call.due(pace)), false)
+                (Some(call.next_due_at(pace)), false)
             }
-            Phase::Armed => (Some(self.ask.heard().plus_us(pace.probe_us)), true),
+            Phase::Armed => {
+                (Some(self.state_queries.last_response_at().plus_us(pace.probe_interval_us)), true)
+            }
             _ => (None, false),
         };
-        let tap = self.tap.due(pace).filter(move |_| armed);
-        let questions = [call, self.reader.due(), self.ask.due(pace)];
+        let tap = self.tap.due_times(pace).filter(move |_| armed);
+        let questions = [call, self.reader.next_due_at(), self.state_queries.next_due_at(pace)];
         questions.into_iter().flatten().chain(tap)
     }
 
     /// Begins the requested fence or arming, unless it has to wait.
-    fn begin(&mut self, desk: &mut TurnContext<'_>) {
+    fn begin_next(&mut self, desk: &mut TurnContext<'_>) {
         if matches!(self.phase, Phase::Booting(_)) || self.is_fencing() {
             return;
         }
-        if core::mem::take(&mut self.fence_wanted) {
-            self.found.clear();
+        if core::mem::take(&mut self.fence_requested) {
+            self.votes_read.clear();
             self.reader.clear();
-            self.tap.pause();
+            self.tap.cancel_work();
             // While there may be unread votes, every fence reads them out.
-            if self.must_read {
-                let fence = desk.frames.plain(Program::Acceptor, Type::Fence);
-                self.phase = Phase::Disarming(Call::new(Program::Acceptor, fence));
+            if self.has_unreported_votes {
+                let fence = desk.frames.empty_header(Program::Acceptor, Type::Fence);
+                self.phase = Phase::Disarming(ControlCall::new(Program::Acceptor, fence));
                 return;
             }
-            (self.reads_out, self.is_unread) = (false, false);
-            self.tell_fenced(desk);
+            (self.must_read_out, self.skips_read_out) = (false, false);
+            self.report_fenced(desk);
         }
         if matches!(self.phase, Phase::Arming(_)) {
             return;
         }
-        let Some(arm) = self.wanted.take() else {
+        let Some(arm) = self.waiting_arm.take() else {
             return;
         };
-        self.ask.forget();
+        self.state_queries.abandon_all();
         // [offload-6] The floor never decreases. If the acceptor is armed already, its floor may
         // have been raised since.
         let again = self.armed.is_some();
         let floor = if again { arm.floor.max(self.tap.floor) } else { arm.floor };
-        self.tap.begin(floor, again);
+        self.tap.begin_armed(floor, again);
         let header = Header {
             position: arm.position,
             slot: floor,
             ballot: arm.ballot,
-            ..desk.frames.plain(Program::Acceptor, Type::Arm)
+            ..desk.frames.empty_header(Program::Acceptor, Type::Arm)
         };
-        (self.armed, self.must_read) = (Some(Arm { floor, ..arm }), true);
-        self.phase = Phase::Arming(Call::new(Program::Acceptor, header));
+        (self.armed, self.has_unreported_votes) = (Some(ArmRequest { floor, ..arm }), true);
+        self.phase = Phase::Arming(ControlCall::new(Program::Acceptor, header));
     }
 
-    fn tell_fenced(&mut self, desk: &mut TurnContext<'_>) {
-        let found = core::mem::take(&mut self.found);
+    fn report_fenced(&mut self, desk: &mut TurnContext<'_>) {
+        let found = core::mem::take(&mut self.votes_read);
         let armed = self.armed.take().map(|arm| arm.ballot);
         let ballot = armed.or_else(|| found.values().map(|(ballot, _)| *ballot).max());
         let votes = found.into_values();
         let votes = votes.filter_map(|(of, vote)| (Some(of) == ballot).then_some(vote));
-        desk.tell(Event::Fenced {
-            ballot: ballot.map(PackedBallot::ballot),
+        desk.push_event(Event::Fenced {
+            ballot: ballot.map(PackedBallot::unpack),
             votes: votes.collect(),
         });
-        self.must_read = self.is_unread;
+        self.has_unreported_votes = self.skips_read_out;
         self.phase = Phase::Idle;
     }
 }

@@ -1,12 +1,12 @@
 //! Authentication of client connections: those that fail are closed.
 
 use quorate_replica::front::{ConnectionId, Endpoints};
-use quorate_tls::Trust;
+use quorate_tls::NodeTrust;
 
-use super::{Client, Clients, SocketOwner, unproved::Stranger};
+use super::{Client, Clients, SocketOwner, unproved::UnauthenticatedConnection};
 use crate::{
     cx::Cx,
-    host::ClientSide,
+    host::ClientHost,
     sources::{Interest, Ready, Source},
     tcp::socket::{Socket, TransferOutcome},
 };
@@ -18,100 +18,108 @@ impl Clients {
         id: ConnectionId,
         socket: Socket,
         ends: Endpoints,
-        cx: &mut Cx<'_, impl ClientSide>,
+        cx: &mut Cx<'_, impl ClientHost>,
     ) -> std::io::Result<()> {
-        let session = self.unproved.trust.as_ref().map(Trust::client_in);
-        let socket = socket.secured(session);
-        let token = cx.sources.add(&socket, Source::Unproved(id), Interest::READ)?;
-        self.unproved.strangers.push_back(Stranger {
+        let session = self.unauthenticated.trust.as_ref().map(NodeTrust::incoming_client_session);
+        let socket = socket.with_session(session);
+        let token = cx.sources.add(&socket, Source::UnauthenticatedClient(id), Interest::READ)?;
+        self.unauthenticated.connections.push_back(UnauthenticatedConnection {
             id,
             socket,
             token,
-            ends,
-            deadline: cx.now.time.plus_ms(self.limits.prove_ms),
+            endpoints: ends,
+            deadline: cx.now.time.plus_ms(self.limits.authentication_timeout_ms),
             interest: Interest::READ,
         });
-        if self.unproved.strangers.len() > self.limits.unproved_max {
-            self.dismiss(0, Some("too many others came"), cx);
+        if self.unauthenticated.connections.len() > self.limits.unauthenticated_max {
+            self.close_unauthenticated(0, Some("too many others came"), cx);
         }
         Ok(())
     }
 
     /// Continues the handshake of an unauthenticated connection whose socket is ready.
-    pub(crate) fn on_unproved(
+    pub(crate) fn on_unauthenticated_ready(
         &mut self,
         id: ConnectionId,
         ready: Ready,
-        cx: &mut Cx<'_, impl ClientSide>,
+        cx: &mut Cx<'_, impl ClientHost>,
     ) {
-        let Some(at) = self.unproved.position(id) else {
+        let Some(at) = self.unauthenticated.position(id) else {
             return;
         };
-        let stranger = &mut self.unproved.strangers[at];
-        let ended = if ready.read || ready.is_broken {
+        let stranger = &mut self.unauthenticated.connections[at];
+        let ended = if ready.is_readable || ready.is_broken {
             // Nothing is consumed: the input belongs to the front once the connection is a client.
             stranger.socket.read(&mut [])
         } else {
             stranger.socket.flush()
         };
         if matches!(ended, TransferOutcome::Ended(_)) {
-            return self.dismiss(at, None, cx);
+            return self.close_unauthenticated(at, None, cx);
         }
         if stranger.socket.is_established() {
-            return self.let_in(at, cx);
+            return self.admit_client(at, cx);
         }
         let interest = Interest { read: true, write: stranger.socket.waits_to_write(false) };
         if interest != stranger.interest {
             stranger.interest = interest;
             if cx.sources.change(&stranger.socket, stranger.token, interest).is_err() {
-                self.dismiss(at, None, cx);
+                self.close_unauthenticated(at, None, cx);
             }
         }
     }
 
     /// Turns an authenticated connection into a client. At the client limit, closes the connection
     /// without a reply, as if it were still in the kernel's queue.
-    fn let_in(&mut self, at: usize, cx: &mut Cx<'_, impl ClientSide>) {
+    fn admit_client(&mut self, at: usize, cx: &mut Cx<'_, impl ClientHost>) {
         if self.is_full() {
-            return self.dismiss(at, Some("no place for more clients"), cx);
+            return self.close_unauthenticated(at, Some("no place for more clients"), cx);
         }
-        let Some(stranger) = self.unproved.strangers.remove(at) else {
+        let Some(stranger) = self.unauthenticated.connections.remove(at) else {
             return;
         };
-        let Stranger { id, socket, token, ends, interest, .. } = stranger;
-        let ends = Endpoints { door: ends.door, ..socket.ends() };
+        let UnauthenticatedConnection { id, socket, token, endpoints: ends, interest, .. } =
+            stranger;
+        let ends = Endpoints { door: ends.door, ..socket.endpoints() };
         cx.sources.set_source(token, Source::Client(id));
         self.add_client(id, socket, token, ends, cx);
-        if let Some(Client { place: SocketOwner::Here(here), .. }) = self.connections.get_mut(&id) {
+        if let Some(Client { socket_owner: SocketOwner::Reactor(here), .. }) =
+            self.connections.get_mut(&id)
+        {
             here.interest = interest;
         }
         // The first command may have arrived together with the end of the handshake.
         self.read_all(id, cx);
-        self.dirty.push(id);
+        self.unflushed_clients.push(id);
         self.register_interest(id, cx);
     }
 
-    pub(super) fn dismiss_late(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
-        while self.unproved.next_time().is_some_and(|at| at <= cx.now.time) {
-            self.dismiss(0, Some("no handshake in time"), cx);
+    pub(super) fn close_overdue(&mut self, cx: &mut Cx<'_, impl ClientHost>) {
+        while self.unauthenticated.oldest_deadline().is_some_and(|at| at <= cx.now.time) {
+            self.close_unauthenticated(0, Some("no handshake in time"), cx);
         }
     }
 
     /// Closes all unauthenticated connections, because the node is stopping.
-    pub(super) fn dismiss_all(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
-        for stranger in std::mem::take(&mut self.unproved.strangers) {
+    pub(super) fn close_all_unauthenticated(&mut self, cx: &mut Cx<'_, impl ClientHost>) {
+        for stranger in std::mem::take(&mut self.unauthenticated.connections) {
             cx.sources.remove(stranger.token);
         }
     }
 
-    fn dismiss(&mut self, at: usize, why: Option<&str>, cx: &mut Cx<'_, impl ClientSide>) {
-        let Some(stranger) = self.unproved.strangers.remove(at) else {
+    fn close_unauthenticated(
+        &mut self,
+        at: usize,
+        why: Option<&str>,
+        cx: &mut Cx<'_, impl ClientHost>,
+    ) {
+        let Some(stranger) = self.unauthenticated.connections.remove(at) else {
             return;
         };
         cx.sources.remove(stranger.token);
         self.stats.tls_failures += 1;
         let why = why.or(stranger.socket.failure()).unwrap_or("it went away");
-        if let Some(untold) = self.unproved.complaints.allow_line(cx.now.time) {
+        if let Some(untold) = self.unauthenticated.log_limit.allow_line(cx.now.time) {
             tracing::warn!(
                 from = stranger.socket.remote_host(),
                 why,

@@ -7,7 +7,7 @@ use quorate_replica::{
     front::{ConnectionId, Endpoints},
     seldom::Seldom,
 };
-use quorate_tls::Trust;
+use quorate_tls::NodeTrust;
 
 use crate::{
     sources::{Interest, Token},
@@ -17,24 +17,24 @@ use crate::{
 /// All unauthenticated connections, oldest first.
 #[derive(Debug)]
 pub(super) struct UnauthenticatedClients {
-    pub(super) trust: Option<Trust>,
-    pub(super) strangers: VecDeque<Stranger>,
-    pub(super) complaints: Seldom,
+    pub(super) trust: Option<NodeTrust>,
+    pub(super) connections: VecDeque<UnauthenticatedConnection>,
+    pub(super) log_limit: Seldom,
 }
 
 #[derive(Debug)]
-pub(super) struct Stranger {
+pub(super) struct UnauthenticatedConnection {
     pub(super) id: ConnectionId,
     pub(super) socket: Socket,
     pub(super) token: Token,
-    pub(super) ends: Endpoints,
+    pub(super) endpoints: Endpoints,
     pub(super) deadline: Time,
     pub(super) interest: Interest,
 }
 
 impl UnauthenticatedClients {
-    pub(super) fn new(trust: Option<Trust>) -> Self {
-        Self { trust, strangers: VecDeque::new(), complaints: Seldom::default() }
+    pub(super) fn new(trust: Option<NodeTrust>) -> Self {
+        Self { trust, connections: VecDeque::new(), log_limit: Seldom::default() }
     }
 
     pub(super) const fn has_trust(&self) -> bool {
@@ -42,11 +42,11 @@ impl UnauthenticatedClients {
     }
 
     /// Returns the authentication deadline of the oldest connection.
-    pub(super) fn next_time(&self) -> Option<Time> {
-        self.strangers.front().map(|stranger| stranger.deadline)
+    pub(super) fn oldest_deadline(&self) -> Option<Time> {
+        self.connections.front().map(|stranger| stranger.deadline)
     }
 
     pub(super) fn position(&self, id: ConnectionId) -> Option<usize> {
-        self.strangers.iter().position(|stranger| stranger.id == id)
+        self.connections.iter().position(|stranger| stranger.id == id)
     }
 }

@@ -7,74 +7,79 @@ use std::{
 };
 
 use quorate_device::{
-    Members, Settings, Udp,
+    GroupMembers, Settings, Udp,
     udp::{address, all_hosts},
 };
-use quorate_offload::Form;
-use quorate_replica::status::Way;
+use quorate_offload::Encapsulation;
+use quorate_replica::status::PlaneKind;
 
-use super::{CELLS, PAYLOAD_BYTES_MAX, Refused, TAP_FRAMES, group_of};
-use crate::plane::Wanted;
+use super::{
+    DEVICE_SLOT_COUNT, DeviceRefusal, PAYLOAD_BYTES_MAX, QUEUED_FRAMES_MAX, cluster_frame_number,
+};
+use crate::plane::PlaneSettings;
 
 /// A UDP socket reserved for a device, with its address and the members.
 #[derive(Debug)]
 pub(super) struct UdpCandidate {
-    own: SocketAddrV4,
+    own_address: SocketAddrV4,
     /// The bound socket, until the device takes it.
-    udp: Option<Udp>,
-    members: Members,
+    socket: Option<Udp>,
+    members: GroupMembers,
 }
 
 impl UdpCandidate {
     /// Returns the device's address, the same as the peer listener's.
-    pub(super) fn place(wanted: &Wanted, peers: SocketAddr) -> Result<SocketAddrV4, Refused> {
-        if !matches!(wanted.way, Way::Tcp | Way::Ethernet) {
-            return Err(Refused::PortTaken(wanted.way.name()));
+    pub(super) fn device_address(
+        wanted: &PlaneSettings,
+        peers: SocketAddr,
+    ) -> Result<SocketAddrV4, DeviceRefusal> {
+        if !matches!(wanted.plane_kind, PlaneKind::Tcp | PlaneKind::Ethernet) {
+            return Err(DeviceRefusal::PortInUse(wanted.plane_kind.name()));
         }
         let SocketAddr::V4(at) = peers else {
-            return Err(Refused::Address(peers));
+            return Err(DeviceRefusal::NotIpv4(peers));
         };
         if at.ip().is_unspecified() {
-            return Err(Refused::Address(peers));
+            return Err(DeviceRefusal::NotIpv4(peers));
         }
         Ok(at)
     }
 
-    pub(super) fn bind(at: SocketAddrV4, members: &Members) -> Result<Self, Refused> {
-        let udp =
-            Udp::bind(at, members.clone()).map_err(|error| Refused::Bind(at.into(), error))?;
-        Ok(Self { own: udp.own(), udp: Some(udp), members: members.clone() })
+    pub(super) fn bind(at: SocketAddrV4, members: &GroupMembers) -> Result<Self, DeviceRefusal> {
+        let udp = Udp::bind(at, members.clone())
+            .map_err(|error| DeviceRefusal::BindFailed(at.into(), error))?;
+        Ok(Self { own_address: udp.own_address(), socket: Some(udp), members: members.clone() })
     }
 
     /// Returns a copy without a socket, for a device that binds the address when it starts.
-    pub(super) fn later(&self) -> Self {
-        Self { own: self.own, udp: None, members: self.members.clone() }
+    pub(super) fn without_socket(&self) -> Self {
+        Self { own_address: self.own_address, socket: None, members: self.members.clone() }
     }
 
     /// Closes the socket. Datagrams are lost until the address is bound again.
     pub(super) fn close(&mut self) {
-        self.udp = None;
+        self.socket = None;
     }
 
-    pub(super) const fn own(&self) -> SocketAddrV4 {
-        self.own
+    pub(super) const fn own_address(&self) -> SocketAddrV4 {
+        self.own_address
     }
 
     /// Returns the socket and the settings for the device that will use it.
     pub(super) fn open(&mut self, cluster: u128) -> io::Result<(Settings, Udp)> {
-        let own = self.own;
-        let udp = self.udp.take();
+        let own = self.own_address;
+        let udp = self.socket.take();
         let udp = udp.map_or_else(|| Udp::bind(own, self.members.clone()), Ok)?;
         let all = all_hosts(own.port());
         let settings = Settings {
-            group: group_of(cluster),
-            cells: CELLS,
+            group: cluster_frame_number(cluster),
+            cells: DEVICE_SLOT_COUNT,
             room: PAYLOAD_BYTES_MAX,
-            form: Form::Udp,
-            own: address(own),
+            form: Encapsulation::Udp,
+            own_address: address(own),
             all_hosts: all,
-            decisions: all,
-            tap_frames: TAP_FRAMES,
+            decision_address: all,
+            tap_frames: QUEUED_FRAMES_MAX,
         };
         Ok((settings, udp))
     }

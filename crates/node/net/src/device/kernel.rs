@@ -2,23 +2,23 @@
 
 use std::{fmt, os::fd::BorrowedFd};
 
-use quorate_device::xdp::{Failed, Hook, Host, PreviousDevice};
-use quorate_offload::port::{Connectivity, Device, Drained, FrameOrigin, Program, Shape};
-use quorate_offload::{Form, reason::COUNTERS};
+use quorate_device::xdp::{Hook, PreviousDevice, XdpError, XdpHost};
+use quorate_offload::port::{Connectivity, Device, DeviceShape, Drained, FrameOrigin, Program};
+use quorate_offload::{Encapsulation, reason::COUNTERS};
 
-use super::place::{AttachmentPoint, Sight};
+use super::place::{AttachmentPoint, FrameVisibility};
 
 /// Both programs attached to an interface. A killed process leaves them in place, voting in a
 /// ballot that no process can raise, until the next process removes them before doing anything else
 /// ([offload-8]).
-pub(super) struct Kernel {
+pub(super) struct KernelDevice {
     /// The programs; `None` only during `drop`.
-    host: Option<Host>,
+    host: Option<XdpHost>,
     /// Hooks that were not tried, with the reasons.
-    not: Vec<&'static str>,
+    skipped_hooks: Vec<&'static str>,
 }
 
-impl Kernel {
+impl KernelDevice {
     /// Attaches a device to an interface, using the first of `hooks` that works.
     ///
     /// Devices of an earlier process are fenced and removed without reading their votes. In a
@@ -28,34 +28,34 @@ impl Kernel {
         place: &AttachmentPoint,
         interface: &str,
         hooks: &[Hook],
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, XdpError> {
         let told = place.for_kernel()?;
         let mut not = Vec::new();
         let mut hooks = hooks.to_vec();
-        hooks.retain(|hook| match blind(place.sight(), *hook) {
+        hooks.retain(|hook| match why_hook_unusable(place.frame_visibility(), *hook) {
             Some(why) => {
                 not.push(why);
                 false
             }
             None => true,
         });
-        let open = || Host::open(&told, interface, &hooks, Form::Raw);
+        let open = || XdpHost::open(&told, interface, &hooks, Encapsulation::Raw);
         let (mut host, before) = open()?;
-        if !matches!(before, PreviousDevice::Nothing) {
+        if !matches!(before, PreviousDevice::NotFound) {
             tracing::info!("{interface}: stopped the device of an earlier process");
         }
-        if matches!(before, PreviousDevice::Same) {
-            host.leave()?;
+        if matches!(before, PreviousDevice::SameDevice) {
+            host.retire()?;
             (host, _) = open()?;
         }
-        Ok(Self { host: Some(host), not })
+        Ok(Self { host: Some(host), skipped_hooks: not })
     }
 
-    fn host(&self) -> &Host {
+    fn host(&self) -> &XdpHost {
         self.host.as_ref().expect("until it is dropped")
     }
 
-    fn host_mut(&mut self) -> &mut Host {
+    fn host_mut(&mut self) -> &mut XdpHost {
         self.host.as_mut().expect("until it is dropped")
     }
 
@@ -64,38 +64,38 @@ impl Kernel {
     }
 
     /// Returns the descriptor that is readable while frames are waiting.
-    pub(super) fn readable(&self) -> BorrowedFd<'_> {
-        self.host().device().readable()
+    pub(super) fn readable_fd(&self) -> BorrowedFd<'_> {
+        self.host().device().tap_readable_fd()
     }
 }
 
-impl Device for Kernel {
-    fn shape(&self) -> Shape {
+impl Device for KernelDevice {
+    fn shape(&self) -> DeviceShape {
         self.host().shape()
     }
 
-    fn put(&mut self, program: Program, frame: &[u8]) {
-        self.host_mut().put(program, frame);
+    fn put_frame(&mut self, program: Program, frame: &[u8]) {
+        self.host_mut().put_frame(program, frame);
     }
 
-    fn send(&mut self, frame: &[u8]) {
-        self.host_mut().send(frame);
+    fn send_to_devices(&mut self, frame: &[u8]) {
+        self.host_mut().send_to_devices(frame);
     }
 
-    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, FrameOrigin)> {
-        self.host_mut().take(frame)
+    fn take_frame(&mut self, frame: &mut Vec<u8>) -> Option<(Program, FrameOrigin)> {
+        self.host_mut().take_frame(frame)
     }
 
-    fn drain(&mut self) {
-        self.host_mut().drain();
+    fn begin_drain(&mut self) {
+        self.host_mut().begin_drain();
     }
 
-    fn drained(&mut self) -> Drained {
-        self.host_mut().drained()
+    fn drain_progress(&mut self) -> Drained {
+        self.host_mut().drain_progress()
     }
 
-    fn lost(&self) -> u64 {
-        self.host().lost()
+    fn lost_frame_count(&self) -> u64 {
+        self.host().lost_frame_count()
     }
 
     fn connectivity(&mut self) -> Connectivity {
@@ -106,14 +106,14 @@ impl Device for Kernel {
         self.host_mut().renamed_interface()
     }
 
-    fn refused(&mut self) -> [u64; COUNTERS] {
-        self.host_mut().refused()
+    fn reason_counts(&mut self) -> [u64; COUNTERS] {
+        self.host_mut().reason_counts()
     }
 }
 
-impl Drop for Kernel {
+impl Drop for KernelDevice {
     fn drop(&mut self) {
-        let left = self.host.take().map(Host::leave);
+        let left = self.host.take().map(XdpHost::retire);
         if let Some(Err(failed)) = left {
             // The next process finds the programs and removes them.
             tracing::warn!("cannot remove the device from the kernel: {failed}");
@@ -121,21 +121,21 @@ impl Drop for Kernel {
     }
 }
 
-impl fmt::Display for Kernel {
+impl fmt::Display for KernelDevice {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.host().fmt(to)?;
-        self.not.iter().try_for_each(|why| write!(to, "; {why}"))
+        self.skipped_hooks.iter().try_for_each(|why| write!(to, "; {why}"))
     }
 }
 
 /// Returns the reason why a hook cannot be used at an interface with visibility `sight`
 /// ([offload-16]), if there is one.
-const fn blind(sight: Sight, hook: Hook) -> Option<&'static str> {
+const fn why_hook_unusable(sight: FrameVisibility, hook: Hook) -> Option<&'static str> {
     match hook {
-        Hook::Native if sight.is_pair => {
+        Hook::Native if sight.is_veth_pair => {
             Some("not native XDP: at one end of a pair the other end drops what is sent back")
         }
-        Hook::Native if sight.strips_tags => Some(
+        Hook::Native if sight.strips_vlan_tags => Some(
             "not native XDP: the interface takes VLAN tags out of frames \
              (`ethtool -K INTERFACE rxvlan off` ends that)",
         ),
@@ -152,9 +152,9 @@ mod tests {
     #[test]
     fn hook_that_does_not_see_vlan_tags_is_not_used() {
         let taken = |is_pair, takes_tags| {
-            let sight = Sight { is_pair, strips_tags: takes_tags };
+            let sight = FrameVisibility { is_veth_pair: is_pair, strips_vlan_tags: takes_tags };
             let mut hooks = Hook::ALL.to_vec();
-            hooks.retain(|hook| blind(sight, *hook).is_none());
+            hooks.retain(|hook| why_hook_unusable(sight, *hook).is_none());
             hooks
         };
         assert_eq!(taken(false, false), [Hook::Native, Hook::Traffic]);

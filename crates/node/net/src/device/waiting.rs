@@ -8,31 +8,31 @@ use std::{
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::handle::Shared;
+use crate::handle::ReactorMailbox;
 
 /// Descriptor that is readable while the current device has frames for the reactor.
 pub(crate) struct DeviceWakeup {
     epoll: OwnedFd,
-    alarm: Arc<dyn Fn() + Send + Sync>,
+    wake_callback: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl DeviceWakeup {
-    pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
+    pub(super) fn new(shared: Arc<ReactorMailbox>) -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            alarm: Arc::new(move || shared.wake().signal()),
+            wake_callback: Arc::new(move || shared.wake().signal()),
         })
     }
 
     /// Adds a device's descriptor. Closing the descriptor removes it.
-    pub(super) fn wait_for(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+    pub(super) fn add_device_fd(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let data = EventData::new_u64(0);
         Ok(epoll::add(&self.epoll, fd, data, EventFlags::IN)?)
     }
 
     /// Returns the wake-up callback for devices that are threads.
-    pub(super) fn alarm(&self) -> Arc<dyn Fn() + Send + Sync> {
-        Arc::clone(&self.alarm)
+    pub(super) fn wake_callback(&self) -> Arc<dyn Fn() + Send + Sync> {
+        Arc::clone(&self.wake_callback)
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use quorate_packets::trust::{Key, Keys, keys::KeyId};
+use quorate_packets::trust::{Key, KeyRing, keys::KeyId};
 use thiserror::Error;
 
 /// Maximum size of the file in bytes, enough for two keys and comments.
@@ -88,9 +88,9 @@ impl KeyFile {
     }
 
     /// Returns the keys for a starting node, which sends with the first key and accepts both.
-    pub fn keys(&self) -> Keys {
+    pub fn keys(&self) -> KeyRing {
         let mut held = self.keys.iter().cloned();
-        let first = held.next().and_then(|(id, key)| Keys::one(id, key).ok());
+        let first = held.next().and_then(|(id, key)| KeyRing::one(id, key).ok());
         let mut keys = first.unwrap_or_default();
         for (id, key) in held {
             // A second key is always accepted.
@@ -135,11 +135,11 @@ mod tests {
         let file = parse(&format!("# ours\n\n 7  {one} # the first\n")).unwrap();
         assert_eq!(file.newest().unwrap().0, 7);
         let keys = file.keys();
-        assert_eq!((keys.current().0, keys.newest()), (7, 7));
+        assert_eq!((keys.current().0, keys.newest_id()), (7, 7));
         let file = parse(&format!("7 {one}\n8\t{two}")).unwrap();
         assert_eq!(file.newest().unwrap(), &(8, Key::new([255; 32])));
         let keys = file.keys();
-        assert_eq!((keys.current().0, keys.newest()), (7, 8), "no peer has named the new one");
+        assert_eq!((keys.current().0, keys.newest_id()), (7, 8), "no peer has named the new one");
     }
 
     #[test]

@@ -5,19 +5,19 @@ use quorate_core::dice::Dice;
 /// Random generator that selects the datagrams to drop.
 #[derive(Debug)]
 pub(crate) struct SimulatedLoss {
-    of_10000: u64,
+    drops_per_10000: u64,
     dice: Dice,
 }
 
 impl SimulatedLoss {
     /// Drops `of_10000` of every 10 000 datagrams on average; 0 drops none.
     pub(crate) fn new(of_10000: u32, dice: Dice) -> Self {
-        Self { of_10000: of_10000.into(), dice }
+        Self { drops_per_10000: of_10000.into(), dice }
     }
 
     /// Returns whether to drop the next datagram.
     pub(crate) fn drops_next(&mut self) -> bool {
-        self.of_10000 > 0 && self.dice.chance(self.of_10000, 10_000)
+        self.drops_per_10000 > 0 && self.dice.chance(self.drops_per_10000, 10_000)
     }
 }
 

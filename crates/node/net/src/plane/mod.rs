@@ -12,5 +12,5 @@ pub mod wanted;
 pub(crate) mod wire;
 
 pub use keys::{BadKeys, KeyFile};
-pub use sockets::{Refused, Sockets};
-pub use wanted::{Frames, GROUP_ADDRESS, Wanted};
+pub use sockets::{PlaneRefusal, Sockets};
+pub use wanted::{FrameAccess, GROUP_ADDRESS, PlaneSettings};

@@ -15,19 +15,19 @@ use quorate_core::{
     slot::Slot,
     time::Time,
 };
-use quorate_packets::ethernet::Mode;
+use quorate_packets::ethernet::ReceiveMode;
 use quorate_packets::plane::{
-    Carrier, Event, GroupPath, Packets, Settings, introduction, link::Link,
+    Carrier, Event, GroupPath, PacketEngine, Settings, introduction, link::PeerLink,
     packets::FRAME_BYTES_MAX, port::SendOutcome,
 };
 use quorate_packets::{
     counted::{Reason, ReasonCounts},
     endpoint::{self, Destination},
     receive::Delivery,
-    socket::Sent,
-    trust::{Group, Introduction, Keys, keys::KeyId},
+    socket::SendResult,
+    trust::{GroupIdentity, Introduction, KeyRing, keys::KeyId},
 };
-use quorate_replica::status::{PeerPlane, Way};
+use quorate_replica::status::{PeerPlane, PlaneKind};
 use quorate_wire::Datagrams;
 
 use super::{
@@ -43,13 +43,13 @@ use crate::{
 
 /// Datagram endpoint of this node, and the peers that it reaches.
 pub(crate) struct PacketPlane {
-    plane: Packets,
+    plane: PacketEngine,
     sockets: Sockets,
     token: Token,
     /// The kernel's send buffer is full, and the plane waits until the socket is writable.
     blocked: bool,
     /// Datagram address of each reachable peer.
-    places: BTreeMap<NodeId, ReceiverAddress>,
+    peer_addresses: BTreeMap<NodeId, ReceiverAddress>,
     sent_bytes: u64,
     now: Time,
 }
@@ -58,7 +58,7 @@ impl fmt::Debug for PacketPlane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PacketSide")
             .field("sockets", &self.sockets)
-            .field("places", &self.places)
+            .field("places", &self.peer_addresses)
             .finish_non_exhaustive()
     }
 }
@@ -73,29 +73,29 @@ impl PacketPlane {
         let token = sockets.wire.register_sockets(sources)?;
         let settings = Settings {
             endpoint: endpoint::Settings {
-                me: identity.member,
+                own_member: identity.member,
                 boot: identity.boot,
-                group: Group { cluster: identity.cluster, group: 1, generation: 0 },
-                keys: sockets.keys.as_ref().map_or_else(Keys::none, KeyFile::keys),
+                group: GroupIdentity { cluster: identity.cluster, group: 1, generation: 0 },
+                keys: sockets.keys.as_ref().map_or_else(KeyRing::none, KeyFile::keys),
                 limits: sockets.limits.clone(),
                 delivery: Delivery::InOrder,
-                keeps: true,
+                retains_datagrams: true,
                 seed,
             },
-            reach: match (sockets.chain, sockets.wire.has_group()) {
+            initial_group_path: match (sockets.uses_chain, sockets.wire.has_group()) {
                 (true, _) => GroupPath::Chain,
-                (false, true) => GroupPath::Group,
-                (false, false) => GroupPath::Each,
+                (false, true) => GroupPath::Multicast,
+                (false, false) => GroupPath::Unicast,
             },
-            chooses: sockets.chooses,
-            nonces: Box::new(nonce),
+            is_adaptive: sockets.chooses_plane,
+            next_nonce: Box::new(nonce),
         };
         Ok(Self {
-            plane: Packets::new(settings, Time(0)),
+            plane: PacketEngine::new(settings, Time(0)),
             sockets,
             token,
             blocked: false,
-            places: BTreeMap::new(),
+            peer_addresses: BTreeMap::new(),
             sent_bytes: 0,
             now: Time(0),
         })
@@ -107,7 +107,7 @@ impl PacketPlane {
         Some(OwnedIntroduction {
             introduction,
             address: self.sockets.wire.address(),
-            key: self.plane.keys().newest(),
+            key: self.plane.keys().newest_id(),
         })
     }
 
@@ -124,18 +124,19 @@ impl PacketPlane {
         now: Time,
     ) -> Result<(), String> {
         let place = self.sockets.wire.receiver_address(said.address, from).ok_or_else(|| {
-            let name = self.sockets.way().name();
+            let name = self.sockets.plane_kind().name();
             format!("it takes datagrams at {:?}, which --plane {name} does not reach", said.address)
         })?;
-        let newest = self.plane.keys().newest();
+        let newest = self.plane.keys().newest_id();
         if (said.key == 0) != (newest == 0) {
             let side = if newest == 0 { "only the peer has" } else { "the peer has none" };
             return Err(format!("--plane-key is not the same on all nodes: {side}"));
         }
-        let introduction = introduction::decode(peer, boot, said).ok_or_else(|| {
-            format!("its datagrams are of boot {}, its connection is of {boot}", said.boot)
-        })?;
-        self.places.insert(peer.node, place);
+        let introduction =
+            introduction::decode_introduction(peer, boot, said).ok_or_else(|| {
+                format!("its datagrams are of boot {}, its connection is of {boot}", said.boot)
+            })?;
+        self.peer_addresses.insert(peer.node, place);
         self.plane.introduce(&introduction, now);
         self.plane.rekey(|keys| keys.record_announced(peer.node, said.key));
         self.switch_keys();
@@ -143,29 +144,29 @@ impl PacketPlane {
     }
 
     /// Forgets a peer whose connection has ended.
-    pub(crate) fn part(&mut self, node: NodeId) {
-        self.plane.part(node);
-        self.places.remove(&node);
+    pub(crate) fn forget_peer(&mut self, node: NodeId) {
+        self.plane.remove_peer(node);
+        self.peer_addresses.remove(&node);
     }
 
     /// [pkt-3] Switches to sending with the newest key once every peer has announced it.
     fn switch_keys(&mut self) {
         let peers = self.plane.links().filter(|link| link.is_introduced());
         let peers: Vec<NodeId> = peers.map(|link| link.member.node).collect();
-        if self.plane.rekey(|keys| keys.switch(&peers)) {
+        if self.plane.rekey(|keys| keys.switch_to_newest(&peers)) {
             tracing::info!("sending datagrams with the new key: every peer has it");
         }
     }
 
     /// Handles a change of the key file. Returns whether a new key was accepted, in which case
     /// every peer must be notified.
-    pub(crate) fn rekey(&mut self, file: &KeyFile) -> Result<bool, String> {
+    pub(crate) fn adopt_key_file(&mut self, file: &KeyFile) -> Result<bool, String> {
         let Some((id, key)) = file.newest().cloned() else {
             return Ok(false);
         };
         let taken = self.plane.rekey(|keys| {
             keys.retain_keys(|held| file.has(held));
-            if keys.newest() == id {
+            if keys.newest_id() == id {
                 return Ok(false);
             }
             keys.add(id, key).map(|()| true)
@@ -181,16 +182,16 @@ impl PacketPlane {
     }
 
     pub(crate) fn reaches_any(&self) -> bool {
-        self.carries() && self.plane.links().any(|link| link.unicast.is_up())
+        self.uses_datagrams() && self.plane.links().any(|link| link.unicast_path.is_up())
     }
 
     pub(crate) fn reaches(&self, node: NodeId) -> bool {
         let link = self.plane.link(node);
-        self.carries() && link.is_some_and(|link| link.unicast.is_up())
+        self.uses_datagrams() && link.is_some_and(|link| link.unicast_path.is_up())
     }
 
-    fn carries(&self) -> bool {
-        self.plane.carrier() != Carrier::Connections
+    fn uses_datagrams(&self) -> bool {
+        self.plane.carrier() != Carrier::TcpConnections
     }
 
     pub(crate) const fn sent_bytes(&self) -> u64 {
@@ -200,20 +201,20 @@ impl PacketPlane {
     // Frames.
 
     pub(crate) fn has_room(&self, node: NodeId, bytes: usize) -> bool {
-        bytes <= FRAME_BYTES_MAX && self.plane.has_room(node, bytes)
+        bytes <= FRAME_BYTES_MAX && self.plane.can_send(node, bytes)
     }
 
     pub(crate) fn send_frame(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
         self.plane.send(to, header, body)
     }
 
-    pub(crate) fn voters(&mut self, configuration: &Configuration) {
+    pub(crate) fn set_voters(&mut self, configuration: &Configuration) {
         let voters = configuration.members().iter();
-        self.plane.voters(voters.map(|voter| voter.member.node).collect());
+        self.plane.set_voters(voters.map(|voter| voter.member.node).collect());
     }
 
     pub(crate) fn note_decided(&mut self, ballot: Ballot, decided_to: Slot) {
-        self.plane.decided(ballot, decided_to, self.now);
+        self.plane.record_decided(ballot, decided_to, self.now);
     }
 
     // Datagrams.
@@ -226,14 +227,14 @@ impl PacketPlane {
         stats: &mut Stats,
     ) -> io::Result<()> {
         let Self { plane, sockets, .. } = self;
-        let Sockets { wire, losing, instead, .. } = sockets;
-        let before = wire.frames();
+        let Sockets { wire, simulated_loss: losing, fallback_reason: instead, .. } = sockets;
+        let before = wire.raw_frame_mode();
         let taken = wire.receive(hears, |datagram| {
             if !losing.drops_next() {
                 plane.on_datagram(datagram, now);
             }
         });
-        if wire.frames() != before {
+        if wire.raw_frame_mode() != before {
             let why = "AF_XDP was taken away: frames come and go by packet sockets";
             tracing::warn!("{why}");
             *instead = Some(why.to_owned());
@@ -245,13 +246,13 @@ impl PacketPlane {
     }
 
     /// Runs the plane's due timers.
-    pub(crate) fn on_time(&mut self, now: Time) {
+    pub(crate) fn run_timers(&mut self, now: Time) {
         self.now = now;
         self.plane.poll(now);
     }
 
     /// Returns the next time at which [`Self::on_time`] has work.
-    pub(crate) fn next_time(&self) -> Option<Time> {
+    pub(crate) fn next_timer_at(&self) -> Option<Time> {
         // A full socket needs no timer: the poller reports when it has space again.
         self.plane.next_due().filter(|_| !self.blocked)
     }
@@ -259,7 +260,7 @@ impl PacketPlane {
     /// Resumes sending when the kernel's send buffer has free space.
     pub(crate) fn unblock(&mut self, sources: &Sources) -> io::Result<()> {
         self.blocked = false;
-        self.sockets.wire.wait_for_room(self.token, false, sources)
+        self.sockets.wire.watch_writable(self.token, false, sources)
     }
 
     /// Sends the datagrams that the rate limit allows.
@@ -272,10 +273,10 @@ impl PacketPlane {
         if self.blocked {
             return Ok(());
         }
-        let Self { plane, sockets, places, sent_bytes, .. } = self;
+        let Self { plane, sockets, peer_addresses: places, sent_bytes, .. } = self;
         let (mut blocked, mut failed) = (false, None);
-        plane.take(now, |outgoing| {
-            let place = match outgoing.to {
+        plane.send_due(now, |outgoing| {
+            let place = match outgoing.destination {
                 Destination::Group => sockets.wire.group(),
                 Destination::Node(node) => places.get(&node).copied(),
             };
@@ -286,18 +287,18 @@ impl PacketPlane {
             *sent_bytes += outgoing.bytes.len() as u64;
             stats.datagrams_out += outgoing.bytes.len().div_ceil(outgoing.segment_bytes) as u64;
             match sockets.wire.send(place, outgoing.bytes, outgoing.segment_bytes) {
-                Ok(Sent::All) => SendOutcome::All,
-                Ok(Sent::Dropped(count)) => {
+                Ok(SendResult::All) => SendOutcome::All,
+                Ok(SendResult::Dropped(count)) => {
                     stats.datagrams_dropped += count as u64;
                     SendOutcome::Dropped
                 }
-                Ok(Sent::Blocked(count)) => {
+                Ok(SendResult::Blocked(count)) => {
                     stats.datagrams_blocked += 1;
                     blocked = true;
                     SendOutcome::Blocked(count)
                 }
                 // A datagram that is too long or has no route is lost; probes detect this.
-                Ok(Sent::TooLong) => SendOutcome::Dropped,
+                Ok(SendResult::TooLong) => SendOutcome::Dropped,
                 Err(error) => {
                     failed = Some(error);
                     SendOutcome::Dropped
@@ -310,7 +311,7 @@ impl PacketPlane {
         }
         if blocked {
             self.blocked = true;
-            self.sockets.wire.wait_for_room(self.token, true, sources)?;
+            self.sockets.wire.watch_writable(self.token, true, sources)?;
         }
         Ok(())
     }
@@ -325,8 +326,8 @@ impl PacketPlane {
     }
 
     /// Returns the reason for the current transport to several peers, if it is chosen at run time.
-    pub(crate) fn choice(&self) -> Option<String> {
-        self.plane.why()
+    pub(crate) fn why_plane(&self) -> Option<String> {
+        self.plane.explain_carrier()
     }
 
     /// Returns whether frames to all peers are currently passed along a chain of nodes.
@@ -335,24 +336,26 @@ impl PacketPlane {
     }
 
     /// Returns the transport for frames: to several peers if `by_group`, otherwise to one peer.
-    pub(crate) fn way(&self, by_group: bool) -> Way {
+    pub(crate) fn plane_kind(&self, by_group: bool) -> PlaneKind {
         match (&self.sockets.wire, by_group) {
-            (Wire::Ethernet(_), _) => Way::Ethernet,
-            (Wire::Udp { .. }, true) if self.is_chain() => Way::Chain,
-            (Wire::Udp { .. }, true) => Way::Multicast,
-            (Wire::Udp { .. }, false) => Way::Udp,
+            (Wire::Ethernet(_), _) => PlaneKind::Ethernet,
+            (Wire::Udp { .. }, true) if self.is_chain() => PlaneKind::Chain,
+            (Wire::Udp { .. }, true) => PlaneKind::Multicast,
+            (Wire::Udp { .. }, false) => PlaneKind::Udp,
         }
     }
 
-    fn describe(&self, link: &Link) -> PeerPlane {
-        let rtt_us = link.unicast.rtt_us();
-        let (way, why) = match (link.unicast.is_up(), link.group.is_up()) {
+    fn describe(&self, link: &PeerLink) -> PeerPlane {
+        let rtt_us = link.unicast_path.rtt_us();
+        let (way, why) = match (link.unicast_path.is_up(), link.group_path.is_up()) {
             (false, _) if !link.is_introduced() => {
-                (Way::Tcp, Some("the peer takes no datagrams".to_owned()))
+                (PlaneKind::Tcp, Some("the peer takes no datagrams".to_owned()))
             }
-            (false, _) => (Way::Tcp, Some("datagrams do not come back".to_owned())),
-            (true, _) if self.plane.carrier() == Carrier::Connections => (Way::Tcp, None),
-            (true, _) if self.plane.carrier() == Carrier::Each => (Way::Udp, None),
+            (false, _) => (PlaneKind::Tcp, Some("datagrams do not come back".to_owned())),
+            (true, _) if self.plane.carrier() == Carrier::TcpConnections => (PlaneKind::Tcp, None),
+            (true, _) if self.plane.carrier() == Carrier::UnicastDatagrams => {
+                (PlaneKind::Udp, None)
+            }
             (true, by_group) => {
                 let silent = match (self.is_chain(), self.sockets.wire.has_group()) {
                     _ if by_group => None,
@@ -360,68 +363,81 @@ impl PacketPlane {
                     (false, true) => Some("it does not answer by the group".to_owned()),
                     (false, false) => None,
                 };
-                let why = silent.or_else(|| self.sockets.instead.clone());
-                (self.way(by_group), why)
+                let why = silent.or_else(|| self.sockets.fallback_reason.clone());
+                (self.plane_kind(by_group), why)
             }
         };
-        PeerPlane { way, frames: self.sockets.wire.frames().map(Mode::name), rtt_us, why }
+        PeerPlane {
+            kind: way,
+            raw_frame_mode: self.sockets.wire.raw_frame_mode().map(ReceiveMode::name),
+            rtt_us,
+            fallback_reason: why,
+        }
     }
 
     /// Appends the plane's counters to `out`, including those of refused datagrams by reason.
-    pub(crate) fn metrics(&self, out: &mut String) {
+    pub(crate) fn append_metrics(&self, out: &mut String) {
         let (counters, repairs) = (self.plane.counters(), self.plane.repairs());
         let counts = [
             ("frames_to_group", "Frames sent once to the whole group.", counters.frames_to_group),
             (
                 "frames_without_room",
                 "Frames refused because a datagram channel was full.",
-                counters.frames_refused,
+                counters.frames_without_space,
             ),
             (
                 "datagrams_asked",
                 "Requests for missing ranges of datagrams, repeated ones included.",
-                repairs.asked,
+                repairs.ranges_requested,
             ),
-            ("datagrams_repaired", "Datagrams resent to one node.", repairs.repaired),
-            ("datagrams_repeated", "Datagrams resent to the group.", repairs.repeated),
+            ("datagrams_repaired", "Datagrams resent to one node.", repairs.repaired_to_one),
+            ("datagrams_repeated", "Datagrams resent to the group.", repairs.repaired_to_group),
             (
                 "datagrams_relayed",
                 "Datagrams of other nodes passed on along their chains.",
-                repairs.relayed,
+                repairs.forwarded,
             ),
             (
                 "datagrams_given_up",
                 "Missing datagrams that never came, despite repeated requests.",
-                counters.given_up,
+                counters.datagrams_given_up,
             ),
         ];
         for (name, help, count) in counts {
             let name = format!("quorate_net_{name}_total");
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
         }
-        if self.sockets.chooses {
-            let (name, changes) = ("quorate_net_plane_changes_total", counters.changes);
+        if self.sockets.chooses_plane {
+            let (name, changes) = ("quorate_net_plane_changes_total", counters.path_changes);
             let _ = writeln!(
                 out,
                 "# HELP {name} How often frames for several nodes switched to another way.\n# TYPE {name} counter\n{name} {changes}"
             );
         }
-        if let Some(rate) = self.plane.group_bytes_s() {
+        if let Some(rate) = self.plane.group_rate_bytes_s() {
             let name = "quorate_net_group_bytes_per_second";
             let _ = writeln!(
                 out,
                 "# HELP {name} Rate limit for sending to the group.\n# TYPE {name} gauge\n{name} {rate}"
             );
         }
-        refused(out, ("datagrams", "Datagrams refused, by reason."), self.plane.refusals());
+        write_refusal_metrics(
+            out,
+            ("datagrams", "Datagrams refused, by reason."),
+            self.plane.refusals(),
+        );
         if let Some(refusals) = self.sockets.wire.refusals() {
             let help = "Raw frames refused, by reason.";
-            refused(out, ("ethernet_frames", help), refusals);
+            write_refusal_metrics(out, ("ethernet_frames", help), refusals);
         }
     }
 }
 
-fn refused<R: Reason>(out: &mut String, (what, help): (&str, &str), refusals: &ReasonCounts<R>) {
+fn write_refusal_metrics<R: Reason>(
+    out: &mut String,
+    (what, help): (&str, &str),
+    refusals: &ReasonCounts<R>,
+) {
     let name = format!("quorate_net_{what}_refused_total");
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter");
     for (reason, count) in refusals.iter() {
@@ -439,7 +455,7 @@ pub(crate) struct OwnedIntroduction {
 
 impl OwnedIntroduction {
     pub(crate) fn frame(&self) -> Datagrams<'_> {
-        introduction::encode(&self.introduction, &self.address, self.key)
+        introduction::encode_introduction(&self.introduction, &self.address, self.key)
     }
 }
 

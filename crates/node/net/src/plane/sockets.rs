@@ -9,39 +9,39 @@ use std::{
 };
 
 use quorate_core::dice::Dice;
-use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Ways};
+use quorate_packets::ethernet::{AllowedModes, ETHER_TYPE, EthernetSocket};
 use quorate_packets::{
-    limits::{DATAGRAM_BYTES_MIN, IP_UDP_BYTES, IPV6_MORE_BYTES, Limits},
+    limits::{DATAGRAM_BYTES_MIN, IPV4_UDP_HEADER_BYTES, IPV6_EXTRA_BYTES, Limits},
     socket::{
-        Buffered, Failed, Interface, Udp,
-        interface::{having, towards},
+        Interface, ReceiveBufferSize, SocketError, Udp,
+        interface::{interface_having, interface_towards},
     },
 };
-use quorate_replica::status::Way;
+use quorate_replica::status::PlaneKind;
 use thiserror::Error;
 
 use super::{
     keys::KeyFile,
     losing::SimulatedLoss,
-    wanted::{Frames, GROUP_ADDRESS, GROUP_ADDRESS_V6, Wanted},
+    wanted::{FrameAccess, GROUP_ADDRESS, GROUP_ADDRESS_V6, PlaneSettings},
     wire::Wire,
 };
 
 /// Default size in bytes of the kernel's receive buffer for datagrams.
-const RECEIVE_BYTES: usize = 16 << 20;
+const DEFAULT_RECEIVE_BYTES: usize = 16 << 20;
 /// Receive buffer size in bytes for each AF_XDP queue of an interface.
-const XDP_BYTES: usize = 8 << 20;
+const XDP_QUEUE_BYTES: usize = 8 << 20;
 /// Maximum number of attempts to acquire a queue that is in use, over 0.8 s in total.
-const XDP_TRIES: u32 = 40;
-const XDP_PAUSE: Duration = Duration::from_millis(20);
+const XDP_ATTEMPTS_MAX: u32 = 40;
+const XDP_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// MTU assumed for an interface that does not report one.
-const USUAL_MTU: usize = 1500;
+const DEFAULT_MTU: usize = 1500;
 /// Speed in Mbit/s assumed for an interface that does not report one.
-const USUAL_SPEED: u64 = 10_000;
+const DEFAULT_MEGABITS: u64 = 10_000;
 const BYTES_PER_MEGABIT: u64 = 125_000;
-pub(crate) const LOOPBACK: &str = "lo";
+pub(crate) const LOOPBACK_INTERFACE: &str = "lo";
 /// Speed in Mbit/s assumed within a machine.
-const LOOPBACK_SPEED: u64 = 40_000;
+const LOOPBACK_MEGABITS: u64 = 40_000;
 
 /// Datagram sockets of this node, with their settings.
 pub struct Sockets {
@@ -49,20 +49,20 @@ pub struct Sockets {
     /// Limits derived from the interface's capacity.
     pub(crate) limits: Limits,
     /// Reason for a fallback from the configured transport; `None` if there was no fallback.
-    pub(crate) instead: Option<String>,
+    pub(crate) fallback_reason: Option<String>,
     pub(crate) keys: Option<KeyFile>,
     /// Simulated loss of received datagrams, for tests.
-    pub(crate) losing: SimulatedLoss,
+    pub(crate) simulated_loss: SimulatedLoss,
     /// Frames to all peers are passed along a chain of nodes ([chain-1]).
-    pub(crate) chain: bool,
+    pub(crate) uses_chain: bool,
     /// The transport is chosen while the node runs ([plane-3]).
-    pub(crate) chooses: bool,
+    pub(crate) chooses_plane: bool,
 }
 
 impl fmt::Debug for Sockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sockets")
-            .field("way", &self.way())
+            .field("way", &self.plane_kind())
             .field("address", &self.wire.address())
             .finish_non_exhaustive()
     }
@@ -70,7 +70,7 @@ impl fmt::Debug for Sockets {
 
 /// Reason for refusing the settings of a plane.
 #[derive(Debug, Error)]
-pub enum Refused {
+pub enum PlaneRefusal {
     /// Without a key, any sender that reaches the address could impersonate a member.
     #[error(
         "--plane {0} at an address that others reach needs a key: anybody there could speak in a member's name"
@@ -86,10 +86,10 @@ pub enum Refused {
     NoGroup(SocketAddr),
     /// The multicast group and the peer address are of different address families.
     #[error("--plane-group {0} and --peer {1} are of two families of addresses")]
-    OtherFamily(SocketAddr, SocketAddr),
+    FamilyMismatch(SocketAddr, SocketAddr),
 }
 
-impl Refused {
+impl PlaneRefusal {
     /// Returns advice for the operator on how to fix the problem.
     pub const fn hint(&self) -> &'static str {
         match self {
@@ -101,7 +101,7 @@ impl Refused {
                 "groups are 224.0.0.0 to 239.255.255.255, or those of ff00::/8; leave the flag out for 239.81.84.69:7455, \
                  or [ff15::5152:5445]:7455 where --peer is of IPv6"
             }
-            Self::OtherFamily(..) => {
+            Self::FamilyMismatch(..) => {
                 "a group of IPv4 for peers of IPv4, such as 239.81.84.69:7455; one of IPv6 for peers of IPv6, such as \
                  [ff15::5152:5445]:7455"
             }
@@ -113,12 +113,12 @@ impl Sockets {
     /// Opens the configured sockets for a peer listener at address `peers`. If this machine does
     /// not support the configured transport, logs a warning and uses the next best: raw Ethernet or
     /// multicast, then datagrams to each peer, then connections only.
-    pub fn open(wanted: &Wanted, peers: SocketAddr) -> Result<Option<Self>, Refused> {
-        let name = wanted.way.name();
-        if wanted.way == Way::Tcp {
+    pub fn open(wanted: &PlaneSettings, peers: SocketAddr) -> Result<Option<Self>, PlaneRefusal> {
+        let name = wanted.plane_kind.name();
+        if wanted.plane_kind == PlaneKind::Tcp {
             return Ok(None);
         }
-        let chooses = wanted.way == Way::Auto;
+        let chooses = wanted.plane_kind == PlaneKind::Auto;
         let loopback = peers.ip().is_loopback();
         if chooses && !loopback && wanted.keys.is_none() && !wanted.trusted {
             tracing::warn!(
@@ -127,38 +127,40 @@ impl Sockets {
             return Ok(None);
         }
         if !loopback && wanted.keys.is_none() && !wanted.trusted {
-            return Err(Refused::Untrusted(name));
+            return Err(PlaneRefusal::Untrusted(name));
         }
         let usual = if peers.is_ipv6() { GROUP_ADDRESS_V6 } else { GROUP_ADDRESS };
         let group = wanted.group.unwrap_or(usual);
         if !group.ip().is_multicast() {
-            return Err(Refused::NoGroup(group));
+            return Err(PlaneRefusal::NoGroup(group));
         }
         if group.is_ipv6() != peers.is_ipv6() {
-            return Err(Refused::OtherFamily(group, peers));
+            return Err(PlaneRefusal::FamilyMismatch(group, peers));
         }
         let found = interface_of(wanted, peers);
         let interface = found.as_deref();
-        if interface.is_none() && matches!(wanted.way, Way::Multicast | Way::Ethernet) {
-            return Err(Refused::NoInterface(name, peers));
+        if interface.is_none()
+            && matches!(wanted.plane_kind, PlaneKind::Multicast | PlaneKind::Ethernet)
+        {
+            return Err(PlaneRefusal::NoInterface(name, peers));
         }
-        let losing = SimulatedLoss::new(wanted.lost_of_10000, Dice::new(u64::from(peers.port())));
-        let receive_bytes = wanted.receive_bytes.unwrap_or(RECEIVE_BYTES);
+        let losing = SimulatedLoss::new(wanted.drops_per_10000, Dice::new(u64::from(peers.port())));
+        let receive_bytes = wanted.receive_bytes.unwrap_or(DEFAULT_RECEIVE_BYTES);
         let mut instead = None;
-        if let (Way::Ethernet, Some(interface)) = (wanted.way, interface) {
-            match ethernet(interface, wanted.frames, receive_bytes) {
+        if let (PlaneKind::Ethernet, Some(interface)) = (wanted.plane_kind, interface) {
+            match open_ethernet(interface, wanted.frames, receive_bytes) {
                 Ok((wire, limits, without)) => {
                     return Ok(Some(Self {
                         wire,
-                        limits: at_speed(limits, wanted.megabits),
-                        instead: without,
+                        limits: with_link_speed(limits, wanted.megabits),
+                        fallback_reason: without,
                         keys: wanted.keys.clone(),
-                        losing,
-                        chain: false,
-                        chooses: false,
+                        simulated_loss: losing,
+                        uses_chain: false,
+                        chooses_plane: false,
                     }));
                 }
-                Err(error) => instead = Some(pass_over("raw Ethernet", &error)),
+                Err(error) => instead = Some(log_fallback("raw Ethernet", &error)),
             }
         }
         let one = match Udp::bind(peers, receive_bytes) {
@@ -168,55 +170,60 @@ impl Sockets {
                 return Ok(None);
             }
         };
-        let limits = received(at_speed(limits(interface, &one), wanted.megabits), one.buffered());
+        let limits = limit_to_receive_buffer(
+            with_link_speed(limits(interface, &one), wanted.megabits),
+            one.buffered(),
+        );
         let mut joined = None;
-        if let (Way::Multicast | Way::Auto, Some(interface)) = (wanted.way, interface) {
-            match join(&one, (group, interface), receive_bytes) {
+        if let (PlaneKind::Multicast | PlaneKind::Auto, Some(interface)) =
+            (wanted.plane_kind, interface)
+        {
+            match join_multicast_group(&one, (group, interface), receive_bytes) {
                 Ok((socket, group)) => joined = Some((socket, group)),
-                Err(error) => instead = Some(pass_over("multicast", &error)),
+                Err(error) => instead = Some(log_fallback("multicast", &error)),
             }
         }
-        let chain = wanted.way == Way::Chain || chooses && joined.is_none();
+        let chain = wanted.plane_kind == PlaneKind::Chain || chooses && joined.is_none();
         Ok(Some(Self {
             wire: Wire::Udp { unicast: one, group: joined },
             limits,
-            instead,
+            fallback_reason: instead,
             keys: wanted.keys.clone(),
-            losing,
-            chain,
-            chooses,
+            simulated_loss: losing,
+            uses_chain: chain,
+            chooses_plane: chooses,
         }))
     }
 
-    pub(crate) const fn way(&self) -> Way {
+    pub(crate) const fn plane_kind(&self) -> PlaneKind {
         match self.wire {
-            Wire::Udp { .. } if self.chain => Way::Chain,
-            Wire::Ethernet(_) => Way::Ethernet,
-            Wire::Udp { group: Some(_), .. } => Way::Multicast,
-            Wire::Udp { group: None, .. } => Way::Udp,
+            Wire::Udp { .. } if self.uses_chain => PlaneKind::Chain,
+            Wire::Ethernet(_) => PlaneKind::Ethernet,
+            Wire::Udp { group: Some(_), .. } => PlaneKind::Multicast,
+            Wire::Udp { group: None, .. } => PlaneKind::Udp,
         }
     }
 }
 
 /// Returns the configured interface, or the only interface that has the peer address.
-pub(crate) fn interface_of(wanted: &Wanted, peers: SocketAddr) -> Option<String> {
+pub(crate) fn interface_of(wanted: &PlaneSettings, peers: SocketAddr) -> Option<String> {
     match (&wanted.interface, peers.ip()) {
         (Some(name), _) => Some(name.clone()),
-        (None, ip) if ip.is_loopback() => Some(LOOPBACK.to_owned()),
+        (None, ip) if ip.is_loopback() => Some(LOOPBACK_INTERFACE.to_owned()),
         (None, IpAddr::V4(ip)) if !ip.is_unspecified() => {
             let routes = fs::read_to_string("/proc/net/route").ok()?;
-            towards(ip, &routes).map(str::to_owned)
+            interface_towards(ip, &routes).map(str::to_owned)
         }
         (None, IpAddr::V6(ip)) if !ip.is_unspecified() => {
             let addresses = fs::read_to_string("/proc/net/if_inet6").ok()?;
-            having(ip, &addresses).map(str::to_owned)
+            interface_having(ip, &addresses).map(str::to_owned)
         }
         (None, _) => None,
     }
 }
 
 /// Replaces the interface's speed with the operator's setting, if there is one.
-fn at_speed(mut limits: Limits, megabits: Option<u64>) -> Limits {
+fn with_link_speed(mut limits: Limits, megabits: Option<u64>) -> Limits {
     if let Some(megabits) = megabits {
         limits.link_bytes_s = megabits * BYTES_PER_MEGABIT;
     }
@@ -225,13 +232,13 @@ fn at_speed(mut limits: Limits, megabits: Option<u64>) -> Limits {
 
 /// Minimum number of datagrams that a receive buffer must hold; datagrams lost together are
 /// repaired one by one.
-const BUFFERED_MIN: usize = 32;
+const BUFFERED_DATAGRAMS_MIN: usize = 32;
 
 /// Limits the rate so that receive buffers can absorb it, assuming that peers have buffers of the
 /// same size as this node ([rate-1]).
-fn received(mut limits: Limits, buffered: Buffered) -> Limits {
-    let Buffered { bytes, requested: wanted } = buffered;
-    let (link, most) = (limits.link_bytes_s, buffered.fills_bytes_s());
+fn limit_to_receive_buffer(mut limits: Limits, buffered: ReceiveBufferSize) -> Limits {
+    let ReceiveBufferSize { bytes, requested_bytes: wanted } = buffered;
+    let (link, most) = (limits.link_bytes_s, buffered.fill_rate_bytes_s());
     if most < link {
         let [most, link] = [most, link].map(|bytes_s| bytes_s / BYTES_PER_MEGABIT);
         tracing::warn!(
@@ -239,13 +246,13 @@ fn received(mut limits: Limits, buffered: Buffered) -> Limits {
              bytes; set net.core.rmem_max to {wanted}, or give the process CAP_NET_ADMIN"
         );
     }
-    limits.link_bytes_s = limits.link_bytes_s.min(buffered.fills_bytes_s());
-    let most = (bytes / BUFFERED_MIN).max(DATAGRAM_BYTES_MIN);
+    limits.link_bytes_s = limits.link_bytes_s.min(buffered.fill_rate_bytes_s());
+    let most = (bytes / BUFFERED_DATAGRAMS_MIN).max(DATAGRAM_BYTES_MIN);
     limits.datagram_bytes = limits.datagram_bytes.min(most);
     limits
 }
 
-fn pass_over(what: &str, error: &dyn fmt::Display) -> String {
+fn log_fallback(what: &str, error: &dyn fmt::Display) -> String {
     let why = format!("{what} is not possible here: {error}");
     tracing::warn!("{why}; using UDP to each peer");
     why
@@ -253,38 +260,40 @@ fn pass_over(what: &str, error: &dyn fmt::Display) -> String {
 
 /// Opens raw Ethernet on an interface. Also returns why AF_XDP is not used although it was
 /// requested.
-fn ethernet(
+fn open_ethernet(
     interface: &str,
-    frames: Frames,
+    frames: FrameAccess,
     receive_bytes: usize,
 ) -> Result<(Wire, Limits, Option<String>), String> {
-    if interface == LOOPBACK {
+    if interface == LOOPBACK_INTERFACE {
         return Err(
             "a machine does not hear its own frames, and this interface has no others".to_owned()
         );
     }
     let group = Some(Wire::ETHERNET_GROUP);
-    let socket = Ethernet::bind(interface, ETHER_TYPE, group, receive_bytes);
+    let socket = EthernetSocket::bind(interface, ETHER_TYPE, group, receive_bytes);
     let mut socket = socket.map_err(|failed| failed.to_string())?;
-    let without = by_xdp(&mut socket, frames);
-    let mut limits = Limits::for_mtu(socket.datagram_bytes_max() + IP_UDP_BYTES);
+    let without = switch_to_xdp(&mut socket, frames);
+    let mut limits = Limits::for_mtu(socket.datagram_bytes_max() + IPV4_UDP_HEADER_BYTES);
     limits.link_bytes_s = bytes_per_second(Interface::look_up(interface, &socket).ok().as_ref());
     Ok((Wire::Ethernet(socket), limits, without))
 }
 
 /// Switches to AF_XDP if it is configured and available. Returns the reason if it was requested
 /// explicitly but is unavailable.
-fn by_xdp(socket: &mut Ethernet, frames: Frames) -> Option<String> {
+fn switch_to_xdp(socket: &mut EthernetSocket, frames: FrameAccess) -> Option<String> {
     let ways = match frames {
-        Frames::Packet => return None,
-        Frames::Auto => Ways::ZeroCopy,
-        Frames::Xdp => Ways::Any,
+        FrameAccess::Packet => return None,
+        FrameAccess::Auto => AllowedModes::ZeroCopy,
+        FrameAccess::Xdp => AllowedModes::WithCopies,
     };
     let mut tries = 1;
     let tried = loop {
-        match socket.use_xdp(XDP_BYTES, ways) {
+        match socket.try_xdp(XDP_QUEUE_BYTES, ways) {
             // An earlier process of this node may still hold the queue.
-            Err(why) if why.passes() && tries < XDP_TRIES => thread::sleep(XDP_PAUSE),
+            Err(why) if why.is_temporary() && tries < XDP_ATTEMPTS_MAX => {
+                thread::sleep(XDP_RETRY_INTERVAL)
+            }
             tried => break tried,
         }
         tries += 1;
@@ -294,7 +303,7 @@ fn by_xdp(socket: &mut Ethernet, frames: Frames) -> Option<String> {
             tracing::info!("raw Ethernet: using {mode}");
             None
         }
-        Err(why) if frames == Frames::Auto => {
+        Err(why) if frames == FrameAccess::Auto => {
             tracing::info!("raw Ethernet: using packet sockets: {why}");
             None
         }
@@ -306,14 +315,14 @@ fn by_xdp(socket: &mut Ethernet, frames: Frames) -> Option<String> {
 }
 
 /// Opens a socket that receives from the multicast group. Also returns the group's address.
-fn join(
+fn join_multicast_group(
     one: &Udp,
     (group, interface): (SocketAddr, &str),
     receive_bytes: usize,
-) -> Result<(Udp, SocketAddr), Failed> {
+) -> Result<(Udp, SocketAddr), SocketError> {
     let socket = Udp::join(group, interface, receive_bytes)?;
-    let interface = one.send_groups_at(interface)?;
-    Ok((socket, interface.scoped(group)))
+    let interface = one.set_group_interface(interface)?;
+    Ok((socket, interface.with_scope_id(group)))
 }
 
 /// Returns limits derived from an interface's capacity, with defaults for values that it does not
@@ -322,16 +331,18 @@ fn limits(interface: Option<&str>, socket: &Udp) -> Limits {
     let found = interface.and_then(|name| Interface::look_up(name, socket).ok());
     let mtu = found.as_ref().and_then(|interface| interface.mtu);
     // [pkt-4] Datagrams are never fragmented, so they must also fit after the longer header.
-    let more = if socket.local().is_ipv6() { IPV6_MORE_BYTES } else { 0 };
-    let mut limits = Limits::for_mtu(mtu.unwrap_or(USUAL_MTU).saturating_sub(more));
+    let more = if socket.local().is_ipv6() { IPV6_EXTRA_BYTES } else { 0 };
+    let mut limits = Limits::for_mtu(mtu.unwrap_or(DEFAULT_MTU).saturating_sub(more));
     limits.link_bytes_s = bytes_per_second(found.as_ref());
     limits
 }
 
 fn bytes_per_second(interface: Option<&Interface>) -> u64 {
     let megabits = match interface {
-        Some(interface) if interface.name == LOOPBACK => LOOPBACK_SPEED,
-        interface => interface.and_then(|interface| interface.megabits).unwrap_or(USUAL_SPEED),
+        Some(interface) if interface.name == LOOPBACK_INTERFACE => LOOPBACK_MEGABITS,
+        interface => {
+            interface.and_then(|interface| interface.speed_mbit_s).unwrap_or(DEFAULT_MEGABITS)
+        }
     };
     megabits * BYTES_PER_MEGABIT
 }
@@ -340,36 +351,36 @@ fn bytes_per_second(interface: Option<&Interface>) -> u64 {
 mod tests {
     use super::*;
 
-    fn wanted(way: Way) -> Wanted {
-        Wanted { way, ..Wanted::default() }
+    fn wanted(way: PlaneKind) -> PlaneSettings {
+        PlaneSettings { plane_kind: way, ..PlaneSettings::default() }
     }
 
-    fn open(wanted: &Wanted, peers: &str) -> Result<Option<Sockets>, String> {
+    fn open(wanted: &PlaneSettings, peers: &str) -> Result<Option<Sockets>, String> {
         Sockets::open(wanted, peers.parse().unwrap()).map_err(|refused| refused.to_string())
     }
 
     #[test]
     fn no_socket_is_opened_for_tcp() {
-        assert!(open(&wanted(Way::Tcp), "10.0.0.1:7451").unwrap().is_none());
+        assert!(open(&wanted(PlaneKind::Tcp), "10.0.0.1:7451").unwrap().is_none());
     }
 
     /// [pkt-2] Beyond loopback a key or a trusted network is required, because any sender that
     /// reaches the port could impersonate a member.
     #[test]
     fn non_loopback_address_needs_a_key_or_a_trusted_network() {
-        let mut wanted = wanted(Way::Udp);
+        let mut wanted = wanted(PlaneKind::Udp);
         let refused = open(&wanted, "0.0.0.0:0").unwrap_err();
         assert!(refused.starts_with("--plane udp at an address that others reach needs a key"));
         wanted.trusted = true;
-        assert_eq!(open(&wanted, "0.0.0.0:0").unwrap().unwrap().way(), Way::Udp);
-        wanted.way = Way::Multicast;
+        assert_eq!(open(&wanted, "0.0.0.0:0").unwrap().unwrap().plane_kind(), PlaneKind::Udp);
+        wanted.plane_kind = PlaneKind::Multicast;
         let refused = open(&wanted, "0.0.0.0:0").unwrap_err();
         assert!(refused.contains("needs --plane-interface"), "{refused}");
     }
 
     #[test]
     fn group_must_be_multicast_and_of_the_same_family() {
-        let mut wanted = wanted(Way::Multicast);
+        let mut wanted = wanted(PlaneKind::Multicast);
         for group in ["10.0.0.1:7455", "[fd00::1]:7455"] {
             wanted.group = Some(group.parse().unwrap());
             let refused = open(&wanted, "127.0.0.1:0").unwrap_err();
@@ -389,13 +400,13 @@ mod tests {
     #[test]
     fn datagrams_are_shorter_over_ipv6() {
         let bytes = |peers| {
-            let sockets = open(&wanted(Way::Udp), peers).unwrap().unwrap();
+            let sockets = open(&wanted(PlaneKind::Udp), peers).unwrap().unwrap();
             sockets.limits.datagram_bytes
         };
         if fs::read_to_string("/proc/net/if_inet6").is_ok_and(|text| text.contains(" lo")) {
             // The MTU of loopback is 64 KiB, which UDP cannot fill.
             let (four, six) = (bytes("127.0.0.1:0"), bytes("[::1]:0"));
-            assert!(six < four && six <= 65_536 - IP_UDP_BYTES - IPV6_MORE_BYTES);
+            assert!(six < four && six <= 65_536 - IPV4_UDP_HEADER_BYTES - IPV6_EXTRA_BYTES);
         } else {
             eprintln!("skipped: peers of IPv6: this machine has none");
         }
@@ -406,8 +417,11 @@ mod tests {
     #[test]
     fn small_receive_buffer_limits_the_send_rate() {
         let of = |receive_bytes, megabits| {
-            let wanted =
-                Wanted { receive_bytes: Some(receive_bytes), megabits, ..wanted(Way::Udp) };
+            let wanted = PlaneSettings {
+                receive_bytes: Some(receive_bytes),
+                megabits,
+                ..wanted(PlaneKind::Udp)
+            };
             open(&wanted, "127.0.0.1:0").unwrap().unwrap().limits.link_bytes_s
         };
         assert_eq!(of(200_000, None), 100_000_000);
@@ -417,23 +431,23 @@ mod tests {
 
     #[test]
     fn impossible_plane_falls_back_to_the_next_best() {
-        let mut wanted = wanted(Way::Multicast);
+        let mut wanted = wanted(PlaneKind::Multicast);
         wanted.interface = Some("nosuch0".to_owned());
         let sockets = open(&wanted, "127.0.0.1:0").unwrap().unwrap();
-        assert_eq!(sockets.way(), Way::Udp);
-        let why = sockets.instead.unwrap();
+        assert_eq!(sockets.plane_kind(), PlaneKind::Udp);
+        let why = sockets.fallback_reason.unwrap();
         assert!(
             why.starts_with("multicast is not possible here: there is no interface nosuch0"),
             "{why}"
         );
         // The port is in use by another socket.
-        let taken = open(&self::wanted(Way::Udp), "127.0.0.1:0").unwrap().unwrap();
-        let again = open(&self::wanted(Way::Udp), &taken.wire.address());
+        let taken = open(&self::wanted(PlaneKind::Udp), "127.0.0.1:0").unwrap().unwrap();
+        let again = open(&self::wanted(PlaneKind::Udp), &taken.wire.address());
         assert!(again.unwrap().is_none());
-        let sockets = open(&self::wanted(Way::Ethernet), "127.0.0.1:0");
+        let sockets = open(&self::wanted(PlaneKind::Ethernet), "127.0.0.1:0");
         let sockets = sockets.unwrap().unwrap();
-        assert_eq!(sockets.way(), Way::Udp);
-        let why = sockets.instead.unwrap();
+        assert_eq!(sockets.plane_kind(), PlaneKind::Udp);
+        let why = sockets.fallback_reason.unwrap();
         assert!(why.starts_with("raw Ethernet is not possible here: a machine"), "{why}");
     }
 }

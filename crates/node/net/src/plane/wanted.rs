@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use quorate_replica::status::Way;
+use quorate_replica::status::PlaneKind;
 
 use super::keys::KeyFile;
 
@@ -21,9 +21,9 @@ pub const GROUP_ADDRESS_V6: SocketAddr = SocketAddr::V6(SocketAddrV6::new(
 
 /// Operator's settings for a packet plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct PlaneSettings {
     /// Transport for frames, if this machine and its peers support it.
-    pub way: Way,
+    pub plane_kind: PlaneKind,
     /// Interface for datagrams and multicast; `None` for the interface that has the peer address.
     pub interface: Option<String>,
     /// The multicast group; `None` for [`GROUP_ADDRESS`].
@@ -37,14 +37,14 @@ pub struct Wanted {
     /// Size in bytes of the kernel's receive buffer for datagrams; `None` for 16 MiB per socket.
     pub receive_bytes: Option<usize>,
     /// Method of reading and writing raw frames on the interface.
-    pub frames: Frames,
+    pub frames: FrameAccess,
     /// Number of received datagrams to drop out of every 10 000, to simulate loss in experiments.
-    pub lost_of_10000: u32,
+    pub drops_per_10000: u32,
 }
 
-/// Method of reading and writing raw frames on the interface ([`Way::Ethernet`]).
+/// Method of reading and writing raw frames on the interface ([`PlaneKind::Ethernet`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Frames {
+pub enum FrameAccess {
     /// AF_XDP if the device writes directly to the process's memory, otherwise packet sockets.
     Auto,
     /// Packet sockets, which work on every interface.
@@ -54,7 +54,7 @@ pub enum Frames {
     Xdp,
 }
 
-impl Frames {
+impl FrameAccess {
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::Auto),

@@ -5,13 +5,13 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use quorate_packets::ethernet::{Ethernet, Mac, Mode, Refusals};
-use quorate_packets::socket::{BATCH, Sent, Udp};
+use quorate_packets::ethernet::{EthernetSocket, FrameRefusalCounts, Mac, ReceiveMode};
+use quorate_packets::socket::{RECEIVE_BUFFERS, SendResult, Udp};
 
 use crate::sources::{DatagramSocket, Interest, Source, Sources, Token};
 
 /// Maximum number of receive calls per socket and turn; each returns several datagrams.
-const CALLS_MAX: usize = 16;
+const RECEIVE_CALLS_MAX: usize = 16;
 
 /// Open sockets of one transport.
 pub(crate) enum Wire {
@@ -23,7 +23,7 @@ pub(crate) enum Wire {
         group: Option<(Udp, SocketAddr)>,
     },
     /// Raw frames on one interface. The same socket receives from the group.
-    Ethernet(Ethernet),
+    Ethernet(EthernetSocket),
 }
 
 /// Datagram address of a receiver.
@@ -52,19 +52,19 @@ impl Wire {
                 if let Some((group, _)) = group {
                     sources.add(group, hears(DatagramSocket::Group), Interest::READ)?;
                 }
-                sources.add(one, hears(DatagramSocket::One), Interest::READ)
+                sources.add(one, hears(DatagramSocket::Unicast), Interest::READ)
             }
             Self::Ethernet(socket) => {
-                for more in socket.more_sockets() {
-                    sources.add(more, hears(DatagramSocket::One), Interest::READ)?;
+                for more in socket.xdp_sockets() {
+                    sources.add(more, hears(DatagramSocket::Unicast), Interest::READ)?;
                 }
-                sources.add(socket, hears(DatagramSocket::One), Interest::READ)
+                sources.add(socket, hears(DatagramSocket::Unicast), Interest::READ)
             }
         }
     }
 
     /// Starts or stops watching for the sending socket to become writable.
-    pub(crate) fn wait_for_room(
+    pub(crate) fn watch_writable(
         &self,
         token: Token,
         write: bool,
@@ -119,14 +119,14 @@ impl Wire {
             },
             Self::Ethernet(_) => {
                 let mac: Mac = address.parse().ok()?;
-                let one = !mac.is_group() && mac != Mac::BROADCAST;
+                let one = !mac.is_multicast() && mac != Mac::BROADCAST;
                 one.then_some(ReceiverAddress::Mac(mac))
             }
         }
     }
 
     /// Returns how raw frames are read; `None` with UDP.
-    pub(crate) fn frames(&self) -> Option<Mode> {
+    pub(crate) fn raw_frame_mode(&self) -> Option<ReceiveMode> {
         match self {
             Self::Udp { .. } => None,
             Self::Ethernet(socket) => Some(socket.mode()),
@@ -134,10 +134,10 @@ impl Wire {
     }
 
     /// Returns the counts of refused raw frames; `None` with UDP.
-    pub(crate) fn refusals(&self) -> Option<&Refusals> {
+    pub(crate) fn refusals(&self) -> Option<&FrameRefusalCounts> {
         match self {
             Self::Udp { .. } => None,
-            Self::Ethernet(socket) => Some(socket.refusals()),
+            Self::Ethernet(socket) => Some(socket.refusal_counts()),
         }
     }
 
@@ -148,7 +148,7 @@ impl Wire {
         mut take: impl FnMut(&[u8]),
     ) -> io::Result<ReceivedCounts> {
         let mut taken = ReceivedCounts::default();
-        for _ in 0..CALLS_MAX {
+        for _ in 0..RECEIVE_CALLS_MAX {
             taken.calls += 1;
             let (count, usual) = match self {
                 Self::Udp { unicast: one, group } => {
@@ -156,7 +156,7 @@ impl Wire {
                         (DatagramSocket::Group, Some((group, _))) => group,
                         _ => one,
                     };
-                    (socket.receive(|_, datagram| take(datagram))?, BATCH)
+                    (socket.receive(|_, datagram| take(datagram))?, RECEIVE_BUFFERS)
                 }
                 Self::Ethernet(socket) => {
                     let received = socket.receive(|_, datagram| take(datagram));
@@ -178,7 +178,7 @@ impl Wire {
         to: ReceiverAddress,
         bytes: &[u8],
         segment_bytes: usize,
-    ) -> io::Result<Sent> {
+    ) -> io::Result<SendResult> {
         match (self, to) {
             (Self::Udp { unicast: one, .. }, ReceiverAddress::Ip(to)) => {
                 one.send(to, bytes, segment_bytes)
@@ -209,7 +209,7 @@ mod tests {
             assert_eq!(wire.receiver_address(bad, from), None, "{bad}");
         }
         assert_eq!(wire.receiver_address(":1", None), None);
-        assert!(Wire::ETHERNET_GROUP.is_group());
+        assert!(Wire::ETHERNET_GROUP.is_multicast());
         let mac = ReceiverAddress::Mac(Mac([2, 0, 0, 0, 0, 1]));
         assert!(wire.send(mac, b"x", 1).is_err(), "a place of another wire");
     }

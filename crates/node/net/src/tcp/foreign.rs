@@ -7,13 +7,13 @@ use quorate_core::{node_id::NodeId, time::Time};
 
 /// Time in milliseconds after which a claim is forgotten: by then the node has joined this cluster
 /// or stopped. Nodes dial at least twice a second.
-const FORGET_MS: u64 = 10_000;
+const CLAIM_LIFETIME_MS: u64 = 10_000;
 /// Minimum interval between log lines about the same node, in milliseconds.
-const REPEAT_MS: u64 = 60_000;
+const LOG_INTERVAL_MS: u64 = 60_000;
 
 /// Nodes that claim to belong to another cluster, with the times of their claims.
 #[derive(Debug, Default)]
-pub(crate) struct Foreign {
+pub(crate) struct ForeignClaims {
     nodes: BTreeMap<NodeId, ForeignPeer>,
 }
 
@@ -23,13 +23,13 @@ struct ForeignPeer {
     last_logged_at: Time,
 }
 
-impl Foreign {
+impl ForeignClaims {
     /// Records a node's claim to belong to another cluster. Returns whether to log it. Call it only
     /// for known nodes, because unknown peers can choose any id.
     pub(crate) fn record_claim(&mut self, node: NodeId, now: Time) -> bool {
         let known = self.nodes.get(&node).filter(|seen| seen.is_fresh(now));
         let said = known.map(|seen| seen.last_logged_at);
-        let due = said.is_none_or(|at| now.since_us(at) >= REPEAT_MS * 1000);
+        let due = said.is_none_or(|at| now.since_us(at) >= LOG_INTERVAL_MS * 1000);
         let said = if due { now } else { said.unwrap_or(now) };
         self.nodes.insert(node, ForeignPeer { last_seen_at: now, last_logged_at: said });
         due
@@ -48,7 +48,7 @@ impl Foreign {
 
 impl ForeignPeer {
     const fn is_fresh(&self, now: Time) -> bool {
-        now.since_us(self.last_seen_at) < FORGET_MS * 1000
+        now.since_us(self.last_seen_at) < CLAIM_LIFETIME_MS * 1000
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn foreign_claim_is_logged_at_once_and_then_every_minute() {
-        let mut foreign = Foreign::default();
+        let mut foreign = ForeignClaims::default();
         let said = (0..200).filter(|second| foreign.record_claim(NodeId(2), Time(second * SECOND)));
         assert_eq!(said.collect::<Vec<_>>(), [0, 60, 120, 180]);
         assert!(foreign.record_claim(NodeId(3), Time(200 * SECOND)));
@@ -70,11 +70,12 @@ mod tests {
 
     #[test]
     fn foreign_claim_expires_or_is_withdrawn() {
-        let mut foreign = Foreign::default();
+        let mut foreign = ForeignClaims::default();
         for node in [2, 3] {
             foreign.record_claim(NodeId(node), Time(SECOND));
         }
-        let nodes = |foreign: &Foreign, at| foreign.nodes(Time(at * SECOND)).collect::<Vec<_>>();
+        let nodes =
+            |foreign: &ForeignClaims, at| foreign.nodes(Time(at * SECOND)).collect::<Vec<_>>();
         assert_eq!(nodes(&foreign, 10), [NodeId(2), NodeId(3)]);
         foreign.forget_node(NodeId(2));
         assert_eq!(nodes(&foreign, 10), [NodeId(3)]);

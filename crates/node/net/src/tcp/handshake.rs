@@ -3,7 +3,7 @@
 use quorate_core::{level::Levels, node_id::NodeId};
 use quorate_wire::{Hello, RefusalCode};
 
-use crate::{host::Refused, identity::Identity};
+use crate::{host::JoinRefusal, identity::Identity};
 
 /// Conditions under which a node admits a greeter.
 #[derive(Clone, Copy, Debug)]
@@ -12,9 +12,9 @@ pub struct Expectation<'a> {
     /// Levels that this node supports, all of them at least the group's level.
     pub levels: Levels,
     /// The greeter's id was removed from the group.
-    pub removed: bool,
+    pub is_removed: bool,
     /// This node's peer table has a free entry for the greeter.
-    pub room: bool,
+    pub has_free_entry: bool,
     /// The node that was dialled, if this node opened the connection.
     pub dialled: Option<NodeId>,
     /// Boot number of the live connection of a process with the greeter's id, if there is one.
@@ -24,14 +24,14 @@ pub struct Expectation<'a> {
 /// Returns `Ok` if the greeter is admitted. The checks are ordered by their use to an operator: a
 /// foreign cluster explains all other problems. A greeter with the cluster's id may be unknown,
 /// because this node may not have learned of it yet ([member-3]).
-pub fn check_hello(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refused> {
+pub fn check_hello(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), JoinRefusal> {
     let identity = expected.identity;
     let (me, greeter) = (identity.member.node, hello.from.node);
-    let refuse = |code, reason: String| Err(Refused { code, reason });
+    let refuse = |code, reason: String| Err(JoinRefusal { code, reason });
     if expected.levels.agreed(hello.levels).is_none() {
         return refuse(
             RefusalCode::Version,
-            disagreement((greeter, hello.levels), (me, expected.levels)),
+            describe_level_mismatch((greeter, hello.levels), (me, expected.levels)),
         );
     }
     if hello.cluster != identity.cluster {
@@ -48,9 +48,9 @@ pub fn check_hello(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), 
             format!("both ends say that they are node {me}"),
         );
     }
-    if expected.removed {
+    if expected.is_removed {
         return refuse(
-            RefusalCode::Removed,
+            RefusalCode::NodeRemoved,
             format!("node {greeter} was removed from the cluster"),
         );
     }
@@ -64,11 +64,11 @@ pub fn check_hello(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), 
     }
     if expected.dialled.is_none() && greeter < me {
         return refuse(
-            RefusalCode::Unexpected,
+            RefusalCode::UnexpectedFrame,
             format!("node {me} dials node {greeter}, not the other way round"),
         );
     }
-    if !expected.room {
+    if !expected.has_free_entry {
         return refuse(
             RefusalCode::UnknownNode,
             format!("node {me} does not know node {greeter}, and has no place for more nodes"),
@@ -87,7 +87,7 @@ pub fn check_hello(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), 
 }
 
 /// [level-7] Describes which of the two nodes needs another release.
-fn disagreement(greeter: (NodeId, Levels), own: (NodeId, Levels)) -> String {
+fn describe_level_mismatch(greeter: (NodeId, Levels), own: (NodeId, Levels)) -> String {
     let (old, new) = match greeter.1.newest < own.1.lowest {
         true => (greeter, own),
         false => (own, greeter),
@@ -116,8 +116,8 @@ mod tests {
         let mut expectation = Expectation {
             identity: &identity,
             levels: Levels::SUPPORTED,
-            removed: false,
-            room: true,
+            is_removed: false,
+            has_free_entry: true,
             dialled: None,
             connected_boot: None,
         };
@@ -135,7 +135,7 @@ mod tests {
         change(&mut hello, &mut expectation);
         let judged = match check_hello(&expectation, &hello) {
             Ok(()) => "ok".to_owned(),
-            Err(Refused { code, reason }) => format!("{code:?}: {reason}"),
+            Err(JoinRefusal { code, reason }) => format!("{code:?}: {reason}"),
         };
         assert_eq!(judged, expected);
     }
@@ -205,7 +205,7 @@ mod tests {
             "Unexpected: node 2 dials node 1, not the other way round",
         );
         check(
-            |_, expected| expected.room = false,
+            |_, expected| expected.has_free_entry = false,
             "UnknownNode: node 2 does not know node 3, and has no place for more nodes",
         );
     }
@@ -218,13 +218,13 @@ mod tests {
             check(
                 |hello, expected| {
                     (hello.from, hello.to) = (Member::first(from), NodeId(to));
-                    expected.removed = true;
+                    expected.is_removed = true;
                 },
                 &format!("Removed: node {from} was removed from the cluster"),
             );
         }
         check(
-            |hello, expected| (hello.cluster, expected.removed) = (0xd, true),
+            |hello, expected| (hello.cluster, expected.is_removed) = (0xd, true),
             "ForeignCluster: node 3 does not belong to the cluster of node 2",
         );
     }

@@ -2,10 +2,10 @@
 //! it can be stored without a copy.
 
 use quorate_log::disk::{BlockPool, Filling};
-use quorate_replica::{Payload, plane::Received};
+use quorate_replica::{Payload, plane::ReceivedFrame};
 use quorate_wire::{
-    Decoded, Malformed, body_check, decode, decode_checked, frame::STREAM_PIECE_BYTES_MAX,
-    header::HEADER_BYTES, logged, stream_position,
+    Decoded, Malformed, body_checksum, decode, decode_checked, frame::STREAM_PIECE_BYTES_MAX,
+    header::HEADER_BYTES, sender_durable_seq, stream_position,
 };
 
 use super::socket::{Socket, TransferOutcome};
@@ -16,10 +16,10 @@ const RETAINED_BYTES_MAX: usize = 1 << 20;
 /// the copy.
 const LONG_BODY_BYTES: usize = 32 << 10;
 /// Maximum number of unused buffers for long bodies that are retained.
-const FREE_MAX: usize = 32;
+const FREE_BUFFERS_MAX: usize = 32;
 /// Maximum number of bytes read after a long frame: enough for a few short frames or the header of
 /// the next long frame, whose body then goes to its own buffer.
-const BETWEEN_BYTES: usize = 4 << 10;
+const AFTER_LONG_READ_BYTES: usize = 4 << 10;
 
 /// Received bytes. Those in `bytes[start..end]` have not been consumed.
 #[derive(Debug, Default)]
@@ -27,31 +27,31 @@ pub(crate) struct Inbox {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    wanted: usize,
+    missing_bytes: usize,
     /// Length of the frame last returned by [`Self::next_frame`].
     returned_length: usize,
     /// The long frame that is being received or was just returned. The unconsumed bytes follow it.
-    long: Option<Long>,
+    long_frame: Option<LongFrame>,
     after_long: bool,
     /// The last read filled the buffer, so more data may be available.
-    took_all: bool,
+    has_filled_buffer: bool,
 }
 
 /// A frame whose body has its own buffer.
 #[derive(Debug)]
-struct Long {
+struct LongFrame {
     header: [u8; HEADER_BYTES],
-    body: Body,
+    body: LongBody,
 }
 
 #[derive(Debug)]
-enum Body {
+enum LongBody {
     Arriving(Filling),
     Whole(Payload),
 }
 
-pub(crate) fn pool() -> BlockPool {
-    BlockPool::new(STREAM_PIECE_BYTES_MAX, FREE_MAX)
+pub(crate) fn new_block_pool() -> BlockPool {
+    BlockPool::new(STREAM_PIECE_BYTES_MAX, FREE_BUFFERS_MAX)
 }
 
 impl Inbox {
@@ -61,20 +61,20 @@ impl Inbox {
         &mut self,
         body_bytes_max: usize,
         pool: &BlockPool,
-    ) -> Result<Option<Received<'_>>, Malformed> {
-        if self.long.is_some() {
-            let long = self.long.as_mut();
+    ) -> Result<Option<ReceivedFrame<'_>>, Malformed> {
+        if self.long_frame.is_some() {
+            let long = self.long_frame.as_mut();
             return long.map_or(Ok(None), |long| long.next_frame(body_bytes_max));
         }
         let unused = &self.bytes[self.start..self.end];
         match decode(unused, body_bytes_max)? {
-            Decoded::Frame { from, frame, used } => {
+            Decoded::Frame { from, frame, used_bytes: used } => {
                 self.returned_length = used;
-                Ok(Some(Received {
+                Ok(Some(ReceivedFrame {
                     from,
                     frame,
-                    body_check: unused.first_chunk().map(body_check),
-                    logged: unused.first_chunk().map_or(0, logged),
+                    body_checksum: unused.first_chunk().map(body_checksum),
+                    logged_to: unused.first_chunk().map_or(0, sender_durable_seq),
                     body: None,
                 }))
             }
@@ -84,12 +84,12 @@ impl Inbox {
                 if length >= LONG_BODY_BYTES
                     && let Some((header, body)) = unused.split_first_chunk()
                 {
-                    self.long = Some(Long::start_frame(*header, length, body, pool));
-                    (self.start, self.end, self.wanted) = (0, 0, 0);
+                    self.long_frame = Some(LongFrame::start_frame(*header, length, body, pool));
+                    (self.start, self.end, self.missing_bytes) = (0, 0, 0);
                 } else {
                     // The next read makes space for the whole frame, so that its start is moved
                     // only once.
-                    self.wanted = more;
+                    self.missing_bytes = more;
                 }
                 Ok(None)
             }
@@ -98,43 +98,43 @@ impl Inbox {
 
     /// Consumes the frame last returned by [`Self::next_frame`].
     pub(crate) fn consume_frame(&mut self) {
-        self.after_long = self.long.take().is_some();
+        self.after_long = self.long_frame.take().is_some();
         if !self.after_long {
             self.consume(self.returned_length);
         }
     }
 
-    pub(crate) fn discard(&mut self) {
-        self.long = None;
+    pub(crate) fn discard_all(&mut self) {
+        self.long_frame = None;
         self.after_long = false;
-        self.wanted = 0;
+        self.missing_bytes = 0;
         self.consume(self.end - self.start);
     }
 
     /// Returns whether another read should follow at once because it will probably find data, as
     /// between the parts of long frames.
-    pub(crate) const fn reads_on(&self) -> bool {
-        self.took_all && (self.after_long || self.long.is_some())
+    pub(crate) const fn should_read_again(&self) -> bool {
+        self.has_filled_buffer && (self.after_long || self.long_frame.is_some())
     }
 
     /// Makes one read of at most `limit` bytes, or of the rest of a long frame.
     pub(crate) fn read(&mut self, from: &mut Socket, limit: usize) -> TransferOutcome {
-        if let Some(Long { body: Body::Arriving(body), .. }) = &mut self.long {
+        if let Some(LongFrame { body: LongBody::Arriving(body), .. }) = &mut self.long_frame {
             let moved = from.read(body.spare_memory());
-            if let TransferOutcome::Some(count) = moved {
+            if let TransferOutcome::Transferred(count) = moved {
                 body.record_written(count);
             }
-            self.took_all = body.free_bytes() == 0;
+            self.has_filled_buffer = body.free_bytes() == 0;
             return moved;
         }
-        let limit = if self.after_long { limit.min(BETWEEN_BYTES) } else { limit };
-        self.make_room(self.wanted.max(limit));
+        let limit = if self.after_long { limit.min(AFTER_LONG_READ_BYTES) } else { limit };
+        self.make_room(self.missing_bytes.max(limit));
         let end = self.bytes.len().min(self.end + limit);
         let moved = from.read(&mut self.bytes[self.end..end]);
-        if let TransferOutcome::Some(count) = moved {
-            self.took_all = self.end + count == end;
+        if let TransferOutcome::Transferred(count) = moved {
+            self.has_filled_buffer = self.end + count == end;
             self.end += count;
-            self.wanted = self.wanted.saturating_sub(count);
+            self.missing_bytes = self.missing_bytes.saturating_sub(count);
         }
         moved
     }
@@ -162,7 +162,7 @@ impl Inbox {
     }
 }
 
-impl Long {
+impl LongFrame {
     /// Starts a long frame. Stream bytes are aligned so that they can be written to disk from this
     /// buffer.
     fn start_frame(
@@ -171,29 +171,32 @@ impl Long {
         first: &[u8],
         pool: &BlockPool,
     ) -> Self {
-        let mut body = pool.fill(stream_position(&header).unwrap_or(0), length);
+        let mut body = pool.start_filling(stream_position(&header).unwrap_or(0), length);
         body.append_bytes(first);
-        Self { header, body: Body::Arriving(body) }
+        Self { header, body: LongBody::Arriving(body) }
     }
 
     /// Returns the frame once it is complete.
-    fn next_frame(&mut self, body_bytes_max: usize) -> Result<Option<Received<'_>>, Malformed> {
-        if let Body::Arriving(body) = &mut self.body {
+    fn next_frame(
+        &mut self,
+        body_bytes_max: usize,
+    ) -> Result<Option<ReceivedFrame<'_>>, Malformed> {
+        if let LongBody::Arriving(body) = &mut self.body {
             let Some(body) = body.take_full() else {
                 return Ok(None);
             };
-            self.body = Body::Whole(body.into());
+            self.body = LongBody::Whole(body.into());
         }
-        let Body::Whole(body) = &self.body else {
+        let LongBody::Whole(body) = &self.body else {
             return Ok(None);
         };
         let check = |_: &[u8]| body.checksum();
         let (from, frame) = decode_checked(&self.header, body, check, body_bytes_max)?;
-        Ok(Some(Received {
+        Ok(Some(ReceivedFrame {
             from,
             frame,
-            body_check: Some(body_check(&self.header)),
-            logged: logged(&self.header),
+            body_checksum: Some(body_checksum(&self.header)),
+            logged_to: sender_durable_seq(&self.header),
             body: Some(body),
         }))
     }
@@ -230,12 +233,12 @@ mod tests {
 
     /// Collects the received bodies: byte and length of each, and whether it has its own buffer.
     fn collect_bodies(inbox: &mut Inbox, seen: &mut Vec<(u8, usize, bool)>) {
-        while let Some(received) = inbox.next_frame(BODY_BYTES_MAX, &pool()).unwrap() {
+        while let Some(received) = inbox.next_frame(BODY_BYTES_MAX, &new_block_pool()).unwrap() {
             let Frame::Forward { bytes, .. } = received.frame else {
                 panic!("{received:?}");
             };
             assert_eq!(received.from, Member::first(2));
-            assert_eq!(received.body_check, Some(checksum(bytes)));
+            assert_eq!(received.body_checksum, Some(checksum(bytes)));
             assert!(received.body.is_none_or(|body| body[..] == *bytes));
             assert!(bytes.iter().all(|byte| *byte == bytes[0]));
             seen.push((bytes[0], bytes.len(), received.body.is_some()));
@@ -265,7 +268,7 @@ mod tests {
             let (mut inbox, mut seen) = (Inbox::default(), Vec::new());
             for part in stream.chunks(step.min(100_000)) {
                 here.write_all(part).unwrap();
-                while let TransferOutcome::Some(_) = inbox.read(&mut there, 64 << 10) {
+                while let TransferOutcome::Transferred(_) = inbox.read(&mut there, 64 << 10) {
                     collect_bodies(&mut inbox, &mut seen);
                 }
             }
@@ -274,7 +277,7 @@ mod tests {
             for (_, length, apart) in seen {
                 assert!(length >= LONG || !apart, "a short frame needs no buffer of its own");
             }
-            assert!(inbox.long.is_none() && inbox.start == inbox.end);
+            assert!(inbox.long_frame.is_none() && inbox.start == inbox.end);
             drop(here);
             assert_eq!(inbox.read(&mut there, 5), TransferOutcome::Ended(None));
         }
@@ -289,10 +292,10 @@ mod tests {
             here.write_all(&forward(byte, LONG_BODY_BYTES)).unwrap();
         }
         let mut reads = 0;
-        while let TransferOutcome::Some(_) = inbox.read(&mut there, 256 << 10) {
+        while let TransferOutcome::Transferred(_) = inbox.read(&mut there, 256 << 10) {
             reads += 1;
             collect_bodies(&mut inbox, &mut seen);
-            assert!(inbox.reads_on() || seen.len() == 4);
+            assert!(inbox.should_read_again() || seen.len() == 4);
         }
         assert_eq!((seen.len(), reads), (4, 8));
         assert!(seen.iter().all(|(.., apart)| *apart));
@@ -304,14 +307,14 @@ mod tests {
         let mut inbox = between_long();
         here.write_all(&forward(7, LONG_BODY_BYTES)).unwrap();
         let kept = loop {
-            assert!(matches!(inbox.read(&mut there, 1 << 20), TransferOutcome::Some(_)));
-            if let Some(received) = inbox.next_frame(BODY_BYTES_MAX, &pool()).unwrap() {
+            assert!(matches!(inbox.read(&mut there, 1 << 20), TransferOutcome::Transferred(_)));
+            if let Some(received) = inbox.next_frame(BODY_BYTES_MAX, &new_block_pool()).unwrap() {
                 break received.body.unwrap().clone();
             }
         };
-        assert_eq!(kept.holders(), 2);
+        assert_eq!(kept.reference_count(), 2);
         inbox.consume_frame();
-        assert_eq!((kept.holders(), kept.len()), (1, LONG_BODY_BYTES));
+        assert_eq!((kept.reference_count(), kept.len()), (1, LONG_BODY_BYTES));
     }
 
     #[test]
@@ -325,8 +328,8 @@ mod tests {
         here.write_all(&out).unwrap();
         let mut inbox = between_long();
         let body = loop {
-            assert!(matches!(inbox.read(&mut there, 1 << 20), TransferOutcome::Some(_)));
-            if let Some(received) = inbox.next_frame(BODY_BYTES_MAX, &pool()).unwrap() {
+            assert!(matches!(inbox.read(&mut there, 1 << 20), TransferOutcome::Transferred(_)));
+            if let Some(received) = inbox.next_frame(BODY_BYTES_MAX, &new_block_pool()).unwrap() {
                 break received.body.unwrap().clone();
             }
         };
@@ -343,14 +346,14 @@ mod tests {
         *frame.last_mut().unwrap() ^= 1;
         here.write_all(&frame).unwrap();
         let malformed = loop {
-            assert!(matches!(inbox.read(&mut there, 1 << 20), TransferOutcome::Some(_)));
-            match inbox.next_frame(BODY_BYTES_MAX, &pool()) {
+            assert!(matches!(inbox.read(&mut there, 1 << 20), TransferOutcome::Transferred(_)));
+            match inbox.next_frame(BODY_BYTES_MAX, &new_block_pool()) {
                 Ok(received) => assert!(received.is_none()),
                 Err(malformed) => break malformed,
             }
         };
         assert_eq!(malformed, Malformed::BodyCheck);
-        inbox.discard();
-        assert!(inbox.next_frame(BODY_BYTES_MAX, &pool()).unwrap().is_none());
+        inbox.discard_all();
+        assert!(inbox.next_frame(BODY_BYTES_MAX, &new_block_pool()).unwrap().is_none());
     }
 }

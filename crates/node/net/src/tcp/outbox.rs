@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, io::IoSlice};
 
-use quorate_replica::{Payload, plane::Body};
+use quorate_replica::{Payload, plane::FrameBody};
 
 use super::socket::{Socket, TransferOutcome};
 
@@ -52,10 +52,10 @@ impl Outbox {
     }
 
     /// Appends a frame, sharing its body if the body is long.
-    pub(crate) fn push(&mut self, header: &[u8], body: Body<'_>) {
+    pub(crate) fn push(&mut self, header: &[u8], body: FrameBody<'_>) {
         self.copy(header);
         match body {
-            Body::Shared(payload) if payload.len() >= SHARED_BYTES_MIN => {
+            FrameBody::Shared(payload) if payload.len() >= SHARED_BYTES_MIN => {
                 self.len += payload.len();
                 self.pieces.push_back(Piece::Shared(payload.clone()));
             }
@@ -89,7 +89,7 @@ impl Outbox {
         while !self.is_empty() && total < limit {
             let (moved, offered) = self.write_once(to, limit - total);
             match moved {
-                TransferOutcome::Some(count) => {
+                TransferOutcome::Transferred(count) => {
                     self.consume(count);
                     total += count;
                     if count < offered {
@@ -100,7 +100,7 @@ impl Outbox {
                 other => return other,
             }
         }
-        TransferOutcome::Some(total)
+        TransferOutcome::Transferred(total)
     }
 
     /// Makes one system call. Returns its outcome and the number of bytes passed to it.
@@ -123,7 +123,7 @@ impl Outbox {
             count += 1;
         }
         let offered = slices[..count].iter().map(|slice| slice.len()).sum();
-        (to.write_all_of(&slices[..count]), offered)
+        (to.write_pieces(&slices[..count]), offered)
     }
 
     /// Removes `count` sent bytes. Pieces that were sent completely are released.
@@ -173,7 +173,7 @@ mod tests {
             expected.extend_from_slice(&[round; 160]);
             expected.extend_from_slice(&body);
             let shared = round % 3 == 0;
-            let body = if shared { Body::Shared(&body) } else { Body::Bytes(&body) };
+            let body = if shared { FrameBody::Shared(&body) } else { FrameBody::Borrowed(&body) };
             outbox.push(&[round; 160], body);
             let _ = outbox.write(&mut here, usize::MAX);
             let mut part = vec![0; 30_000];
@@ -197,14 +197,14 @@ mod tests {
             let mut expected = Vec::new();
             for round in 0..4u8 {
                 let body = payload(round, SHARED_BYTES_MIN);
-                outbox.push(&[round + 10; 8], Body::Shared(&body));
+                outbox.push(&[round + 10; 8], FrameBody::Shared(&body));
                 expected.extend_from_slice(&[round + 10; 8]);
                 expected.extend_from_slice(&body);
             }
             let mut received = Vec::new();
             while !outbox.is_empty() {
                 let wanted = limit.min(outbox.len());
-                assert_eq!(outbox.write(&mut here, limit), TransferOutcome::Some(wanted));
+                assert_eq!(outbox.write(&mut here, limit), TransferOutcome::Transferred(wanted));
                 let mut part = vec![0; wanted];
                 there.read_exact(&mut part).unwrap();
                 received.extend_from_slice(&part);
@@ -229,7 +229,7 @@ mod tests {
         }
         let fill = |outbox: &mut Outbox| {
             for (header, body) in &frames {
-                let body = body.as_ref().map_or(Body::Bytes(&[]), Body::Shared);
+                let body = body.as_ref().map_or(FrameBody::Borrowed(&[]), FrameBody::Shared);
                 outbox.push(header, body);
             }
         };
@@ -243,7 +243,7 @@ mod tests {
             let (mut here, mut there) = pair();
             assert_eq!(
                 outbox.write(&mut here, usize::MAX),
-                TransferOutcome::Some(expected.len() - cut)
+                TransferOutcome::Transferred(expected.len() - cut)
             );
             let mut rest = vec![0; expected.len() - cut];
             there.read_exact(&mut rest).unwrap();
@@ -260,7 +260,7 @@ mod tests {
         // Short enough for a socket's buffer, in many pieces.
         for round in 0..40u8 {
             let body = payload(round, SHARED_BYTES_MIN);
-            outbox.push(&[round], Body::Shared(&body));
+            outbox.push(&[round], FrameBody::Shared(&body));
             expected.push(round);
             expected.extend_from_slice(&body);
         }
@@ -268,7 +268,7 @@ mod tests {
         let mut received = vec![0; expected.len()];
         let mut read_to = 0;
         while !outbox.is_empty() {
-            let TransferOutcome::Some(count) = outbox.write(&mut here, usize::MAX) else {
+            let TransferOutcome::Transferred(count) = outbox.write(&mut here, usize::MAX) else {
                 panic!("the other side reads all");
             };
             there.read_exact(&mut received[read_to..read_to + count]).unwrap();
@@ -282,27 +282,27 @@ mod tests {
         let body = payload(1, SHARED_BYTES_MIN);
         let mut outboxes = [(); 3].map(|()| Outbox::default());
         for outbox in &mut outboxes {
-            outbox.push(&[0; 160], Body::Shared(&body));
+            outbox.push(&[0; 160], FrameBody::Shared(&body));
             assert_eq!(outbox.len(), 160 + SHARED_BYTES_MIN, "shared bytes count for each");
         }
-        assert_eq!(body.holders(), 4);
+        assert_eq!(body.reference_count(), 4);
         let [mut first, mut second, third] = outboxes;
         let (mut here, _there) = pair();
         first.write(&mut here, usize::MAX);
-        assert_eq!(body.holders(), 3, "sent");
+        assert_eq!(body.reference_count(), 3, "sent");
         second.consume(160 + SHARED_BYTES_MIN - 1);
-        assert_eq!(body.holders(), 3, "not its last byte");
+        assert_eq!(body.reference_count(), 3, "not its last byte");
         drop(third);
-        assert_eq!(body.holders(), 2, "a connection that died");
+        assert_eq!(body.reference_count(), 2, "a connection that died");
         second.consume(1);
-        assert_eq!(body.holders(), 1);
+        assert_eq!(body.reference_count(), 1);
     }
 
     #[test]
     fn a_short_body_is_copied() {
         let body = payload(1, SHARED_BYTES_MIN - 1);
         let mut outbox = Outbox::default();
-        outbox.push(&[0; 160], Body::Shared(&body));
-        assert_eq!((body.holders(), outbox.pieces.len()), (1, 1));
+        outbox.push(&[0; 160], FrameBody::Shared(&body));
+        assert_eq!((body.reference_count(), outbox.pieces.len()), (1, 1));
     }
 }

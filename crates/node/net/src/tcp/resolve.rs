@@ -4,10 +4,10 @@ use std::{net::ToSocketAddrs, sync::Arc};
 
 use quorate_core::node_id::NodeId;
 
-use crate::handle::{Notification, Resolved, Shared};
+use crate::handle::{Notification, ReactorMailbox, Resolved};
 
 /// Looks up a name in a new thread and sends the result to the reactor's mailbox.
-pub(crate) fn resolve(node: NodeId, name: String, shared: Arc<Shared>) {
+pub(crate) fn resolve(node: NodeId, name: String, shared: Arc<ReactorMailbox>) {
     let (worker, wanted) = (shared.clone(), name.clone());
     let spawned = std::thread::Builder::new().name("resolve".to_owned()).spawn(move || {
         let addresses = match name.to_socket_addrs() {

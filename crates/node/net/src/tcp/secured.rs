@@ -20,7 +20,7 @@ use rustix::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransferOutcome {
     /// This many bytes were transferred, and more may be possible.
-    Some(usize),
+    Transferred(usize),
     /// No transfer is possible until the socket is ready.
     Blocked,
     /// The other side closed the connection, or the connection is broken.
@@ -52,7 +52,7 @@ impl<F: AsFd> Write for Wire<'_, F> {
 /// Sends as many of the pending records as possible.
 pub(super) fn flush(fd: &impl AsFd, session: &mut Session) -> TransferOutcome {
     match session.flush(&mut Wire(fd)) {
-        Ok(true) => TransferOutcome::Some(0),
+        Ok(true) => TransferOutcome::Transferred(0),
         Ok(false) => TransferOutcome::Blocked,
         Err(error) => TransferOutcome::Ended(Errno::from_io_error(&error)),
     }
@@ -62,12 +62,12 @@ pub(super) fn flush(fd: &impl AsFd, session: &mut Session) -> TransferOutcome {
 pub(super) fn read(fd: &impl AsFd, session: &mut Session, into: &mut [u8]) -> TransferOutcome {
     let mut read = false;
     loop {
-        let taken = session.take(into);
+        let taken = session.read_plaintext(into);
         // The handshake may produce output, and so may its failure.
         let flushed = flush(fd, session);
         match (taken, flushed) {
-            (ReadOutcome::Some(count), _) => return TransferOutcome::Some(count),
-            (ReadOutcome::Ended, _) => return TransferOutcome::Ended(None),
+            (ReadOutcome::Bytes(count), _) => return TransferOutcome::Transferred(count),
+            (ReadOutcome::PeerClosed, _) => return TransferOutcome::Ended(None),
             (ReadOutcome::Failed, _) => return TransferOutcome::Ended(Some(Errno::PROTO)),
             (ReadOutcome::NeedsMore, TransferOutcome::Ended(why)) => {
                 return TransferOutcome::Ended(why);
@@ -100,11 +100,11 @@ pub(super) fn write(
     let mut total = 0;
     while !rest.is_empty() {
         match flush(fd, session) {
-            TransferOutcome::Some(_) => {}
+            TransferOutcome::Transferred(_) => {}
             ended @ TransferOutcome::Ended(_) => return ended,
             TransferOutcome::Blocked => break,
         }
-        let sealed = session.seal_all(rest);
+        let sealed = session.encrypt_slices(rest);
         if sealed == 0 {
             break;
         }
@@ -113,7 +113,7 @@ pub(super) fn write(
     }
     match flush(fd, session) {
         ended @ TransferOutcome::Ended(_) => ended,
-        _ if total > 0 => TransferOutcome::Some(total),
+        _ if total > 0 => TransferOutcome::Transferred(total),
         _ if session.failure().is_some() => TransferOutcome::Ended(Some(Errno::PROTO)),
         _ => TransferOutcome::Blocked,
     }

@@ -59,7 +59,7 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
 impl Socket {
     /// Starts a connection. The socket becomes writable once it succeeded or failed
     /// ([`Self::dialled`]).
-    pub(crate) fn dial(address: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn start_connecting(address: SocketAddr) -> io::Result<Self> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
@@ -70,7 +70,7 @@ impl Socket {
     }
 
     /// Checks that the connection started by [`Self::dial`] is established.
-    pub(crate) fn dialled(&self) -> io::Result<()> {
+    pub(crate) fn check_connected(&self) -> io::Result<()> {
         Ok(sockopt::socket_error(&self.fd)??)
     }
 
@@ -98,7 +98,7 @@ impl Socket {
     }
 
     /// Encrypts the connection with this session from now on; `None` leaves it unencrypted.
-    pub(crate) fn secured(mut self, session: Option<Session>) -> Self {
+    pub(crate) fn with_session(mut self, session: Option<Session>) -> Self {
         self.session = session.map(Box::new);
         self
     }
@@ -117,25 +117,25 @@ impl Socket {
     }
 
     /// Returns whether a read would find data that the poller does not see.
-    pub(crate) fn holds_more(&self) -> bool {
-        self.session().is_some_and(Session::holds_more)
+    pub(crate) fn has_buffered_input(&self) -> bool {
+        self.session().is_some_and(Session::has_buffered_input)
     }
 
-    pub(crate) fn has_unsent(&self) -> bool {
+    pub(crate) fn has_unsent_output(&self) -> bool {
         self.session().is_some_and(Session::has_unsent)
     }
 
     /// Returns whether to wait until the socket is writable. `has_output` is set if the connection
     /// has output.
     pub(crate) fn waits_to_write(&self, has_output: bool) -> bool {
-        self.has_unsent() || (has_output && self.is_established())
+        self.has_unsent_output() || (has_output && self.is_established())
     }
 
     /// Sends as many of the pending bytes as possible.
     pub(crate) fn flush(&mut self) -> TransferOutcome {
         match &mut self.session {
             Some(session) => secured::flush(&self.fd, session),
-            None => TransferOutcome::Some(0),
+            None => TransferOutcome::Transferred(0),
         }
     }
 
@@ -146,7 +146,7 @@ impl Socket {
         }
         match rustix::net::recv(&self.fd, into, RecvFlags::empty()) {
             Ok((_, 0)) => TransferOutcome::Ended(None),
-            Ok((_, count)) => TransferOutcome::Some(count),
+            Ok((_, count)) => TransferOutcome::Transferred(count),
             Err(Errno::AGAIN | Errno::INTR) => TransferOutcome::Blocked,
             Err(error) => TransferOutcome::Ended(Some(error)),
         }
@@ -158,20 +158,20 @@ impl Socket {
             return secured::write(&self.fd, session, &[IoSlice::new(bytes)]);
         }
         match rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL) {
-            Ok(count) => TransferOutcome::Some(count),
+            Ok(count) => TransferOutcome::Transferred(count),
             Err(Errno::AGAIN | Errno::INTR) => TransferOutcome::Blocked,
             Err(error) => TransferOutcome::Ended(Some(error)),
         }
     }
 
     /// Makes one write of several consecutive pieces, possibly partial.
-    pub(crate) fn write_all_of(&mut self, pieces: &[IoSlice<'_>]) -> TransferOutcome {
+    pub(crate) fn write_pieces(&mut self, pieces: &[IoSlice<'_>]) -> TransferOutcome {
         if let Some(session) = &mut self.session {
             return secured::write(&self.fd, session, pieces);
         }
         let mut control = SendAncillaryBuffer::default();
         match rustix::net::sendmsg(&self.fd, pieces, &mut control, SendFlags::NOSIGNAL) {
-            Ok(count) => TransferOutcome::Some(count),
+            Ok(count) => TransferOutcome::Transferred(count),
             Err(Errno::AGAIN | Errno::INTR) => TransferOutcome::Blocked,
             Err(error) => TransferOutcome::Ended(Some(error)),
         }
@@ -196,7 +196,7 @@ impl Socket {
     }
 
     /// Returns both endpoints of a client's connection, in the format of Redis' `CLIENT LIST`.
-    pub(crate) fn ends(&self) -> Endpoints {
+    pub(crate) fn endpoints(&self) -> Endpoints {
         let text = |address: Option<SocketAddrAny>| match address.map(SocketAddr::try_from) {
             Some(Ok(address)) => address.to_string(),
             _ => "unix:0".to_owned(),
@@ -205,7 +205,7 @@ impl Socket {
             door: ListenerKind::Commands,
             peer: text(rustix::net::getpeername(&self.fd).ok().flatten()),
             local: text(rustix::net::getsockname(&self.fd).ok()),
-            identity: self.session().map_or(Who::Anonymous, Session::who),
+            identity: self.session().map_or(Who::Anonymous, Session::peer_identity),
         }
     }
 

@@ -11,7 +11,7 @@ use quorate_replica::front::ConnectionId;
 
 use super::{
     ring::{HEADER_BYTES, Receiver, Sender, ring},
-    worker::{self, Calls, Ends, down, up},
+    worker::{self, Calls, ThreadChannels, down, up},
 };
 use crate::{bell::Bell, tcp::socket::Socket, wake::Wake};
 
@@ -33,7 +33,7 @@ pub(crate) enum ThreadRecord {
     Returned {
         id: ConnectionId,
         written: usize,
-        why: Return,
+        why: ReturnReason,
         socket: Socket,
     },
     /// The thread ended, and its sockets are closed.
@@ -42,9 +42,9 @@ pub(crate) enum ThreadRecord {
 
 /// Reason for which a thread returned a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Return {
+pub(crate) enum ReturnReason {
     /// The reactor recalled the socket, or the thread cannot watch it.
-    Asked,
+    Recalled,
     /// The client has ended its input.
     Ended,
     Broken,
@@ -53,14 +53,14 @@ pub(crate) enum Return {
 /// A thread, as the reactor sees it.
 #[derive(Debug)]
 struct ThreadHandle {
-    down: Sender,
-    up: Receiver,
+    to_thread: Sender,
+    from_thread: Receiver,
     sockets: mpsc::Sender<(ConnectionId, Socket)>,
     returned: mpsc::Receiver<(ConnectionId, Socket)>,
     /// Control records that wait for space in the ring. Output waits until they are sent.
     waiting_controls: VecDeque<(u8, ConnectionId)>,
     /// Number of bytes of records still to be taken in this turn.
-    budget: usize,
+    record_bytes_left: usize,
     /// Number of connections that the thread has.
     clients: usize,
     calls: Arc<Calls>,
@@ -87,18 +87,18 @@ impl Threads {
     }
 
     /// Returns whether there are threads or may be some later.
-    pub(crate) const fn are_wanted(&self) -> bool {
+    pub(crate) const fn are_enabled(&self) -> bool {
         self.threads_to_start > 0
     }
 
     /// Returns the number of running threads, and the number of their connections.
-    pub(crate) fn counts(&self) -> (usize, usize) {
+    pub(crate) fn thread_and_connection_counts(&self) -> (usize, usize) {
         let running = self.threads.iter().filter(|far| !far.has_ended);
         running.fold((0, 0), |(threads, clients), far| (threads + 1, clients + far.clients))
     }
 
     /// Returns the counts of system calls of all threads: reads, writes, waits.
-    pub(crate) fn calls(&self) -> [u64; 3] {
+    pub(crate) fn call_counts(&self) -> [u64; 3] {
         self.threads.iter().fold([0; 3], |[reads, writes, waits], far| {
             [
                 reads + far.calls.reads.load(Ordering::Relaxed),
@@ -124,33 +124,33 @@ impl Threads {
 
     /// Passes a socket to a thread, which starts reading it. If the thread has ended,
     /// [`ThreadRecord::Ended`] follows.
-    pub(crate) fn adopt(&mut self, thread: usize, id: ConnectionId, socket: Socket) {
+    pub(crate) fn hand_over_socket(&mut self, thread: usize, id: ConnectionId, socket: Socket) {
         let far = &mut self.threads[thread];
         let _ = far.sockets.send((id, socket));
         far.clients += 1;
-        far.control(down::ADOPT, id);
+        far.send_control(down::CONTROL_ADOPT, id);
     }
 
     pub(crate) fn set_reading(&mut self, thread: usize, id: ConnectionId, reads: bool) {
-        let kind = if reads { down::RESUME } else { down::HOLD };
-        self.threads[thread].control(kind, id);
+        let kind = if reads { down::CONTROL_RESUME } else { down::CONTROL_PAUSE };
+        self.threads[thread].send_control(kind, id);
     }
 
     pub(crate) fn recall_socket(&mut self, thread: usize, id: ConnectionId) {
-        self.threads[thread].control(down::RECALL, id);
+        self.threads[thread].send_control(down::CONTROL_RECALL, id);
     }
 
     /// Passes output to a connection. Returns `false` if it does not fit at present.
-    pub(crate) fn output(&mut self, thread: usize, id: ConnectionId, bytes: &[u8]) -> bool {
+    pub(crate) fn pass_output(&mut self, thread: usize, id: ConnectionId, bytes: &[u8]) -> bool {
         let far = &mut self.threads[thread];
-        far.waiting_controls.is_empty() && far.down.push(down::OUTPUT, id, 0, bytes)
+        far.waiting_controls.is_empty() && far.to_thread.push(down::CONTROL_OUTPUT, id, 0, bytes)
     }
 
     /// [io-7] Begins a turn, and returns the number of threads. In this turn, [`Self::next_record`]
     /// returns only the records that are present now.
     pub(crate) fn begin_turn(&mut self) -> usize {
         for far in &mut self.threads {
-            far.budget = far.up.bytes();
+            far.record_bytes_left = far.from_thread.bytes();
         }
         self.threads.len()
     }
@@ -158,26 +158,26 @@ impl Threads {
     /// Returns the next record of a thread. Input is copied to the start of `into`.
     pub(crate) fn next_record(&mut self, thread: usize, into: &mut [u8]) -> Option<ThreadRecord> {
         let far = &mut self.threads[thread];
-        if far.budget == 0 {
-            far.up.took();
-            if far.up.is_abandoned() && far.up.is_empty() && !far.has_ended {
+        if far.record_bytes_left == 0 {
+            far.from_thread.wake_sender_if_space();
+            if far.from_thread.is_abandoned() && far.from_thread.is_empty() && !far.has_ended {
                 (far.has_ended, far.clients) = (true, 0);
                 far.waiting_controls.clear();
                 return Some(ThreadRecord::Ended(thread));
             }
             return None;
         }
-        let record = far.up.next_record()?;
-        far.budget = far.budget.saturating_sub(HEADER_BYTES + record.length);
+        let record = far.from_thread.next_record()?;
+        far.record_bytes_left = far.record_bytes_left.saturating_sub(HEADER_BYTES + record.length);
         let count = record.length.min(into.len());
-        far.up.take_bytes(&mut into[..count]);
-        let (id, written) = (record.connection, record.number as usize);
+        far.from_thread.take_bytes(&mut into[..count]);
+        let (id, written) = (record.connection, record.written_bytes as usize);
         let why = match record.kind {
-            up::INPUT => return Some(ThreadRecord::Input { id, written, count }),
-            up::WRITTEN => return Some(ThreadRecord::Written { id, written }),
-            up::ENDED => Return::Ended,
-            up::BROKEN => Return::Broken,
-            _ => Return::Asked,
+            up::RECORD_INPUT => return Some(ThreadRecord::Input { id, written, count }),
+            up::RECORD_WRITTEN => return Some(ThreadRecord::Written { id, written }),
+            up::RECORD_ENDED => ReturnReason::Ended,
+            up::RECORD_BROKEN => ReturnReason::Broken,
+            _ => ReturnReason::Recalled,
         };
         far.clients -= 1;
         // The thread sends the socket before the record.
@@ -190,26 +190,28 @@ impl Threads {
     pub(crate) fn flush(&mut self) {
         for far in &mut self.threads {
             far.flush();
-            far.down.wake_receiver();
+            far.to_thread.wake_receiver();
         }
     }
 
     /// Returns whether a thread has sent records, or its ring has space again for waiting ones.
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         self.threads.iter().any(|far| {
             !far.has_ended
-                && (!far.up.is_empty() || far.up.is_abandoned() || far.down.has_room_again())
+                && (!far.from_thread.is_empty()
+                    || far.from_thread.is_abandoned()
+                    || far.to_thread.has_regained_space())
         })
     }
 
     /// Announces that the reactor will sleep, unless there is news.
     pub(crate) fn may_sleep(&self) -> bool {
-        self.threads.is_empty() || self.bell.may_sleep(|| self.has_news())
+        self.threads.is_empty() || self.bell.may_sleep(|| self.has_work())
     }
 
-    pub(crate) fn awake(&self) {
+    pub(crate) fn mark_awake(&self) {
         if !self.threads.is_empty() {
-            self.bell.awake();
+            self.bell.mark_awake();
         }
     }
 }
@@ -222,13 +224,13 @@ impl ThreadHandle {
         let (sockets, adopted) = mpsc::channel();
         let (give, returned) = mpsc::channel();
         let calls = Arc::new(Calls::default());
-        let ends = Ends {
-            down: received,
-            up: sender,
+        let ends = ThreadChannels {
+            from_reactor: received,
+            to_reactor: sender,
             sockets: adopted,
             returned: give,
             bell: Arc::clone(&bell),
-            reactor: Arc::clone(reactor),
+            reactor_bell: Arc::clone(reactor),
             calls: Arc::clone(&calls),
         };
         let thread = std::thread::Builder::new().name(format!("io-{number}"));
@@ -238,12 +240,12 @@ impl ThreadHandle {
             }
         })?;
         Ok(Self {
-            down,
-            up,
+            to_thread: down,
+            from_thread: up,
             sockets,
             returned,
             waiting_controls: VecDeque::new(),
-            budget: 0,
+            record_bytes_left: 0,
             clients: 0,
             calls,
             bell,
@@ -252,15 +254,15 @@ impl ThreadHandle {
         })
     }
 
-    fn control(&mut self, kind: u8, id: ConnectionId) {
-        if !self.waiting_controls.is_empty() || !self.down.push(kind, id, 0, &[]) {
+    fn send_control(&mut self, kind: u8, id: ConnectionId) {
+        if !self.waiting_controls.is_empty() || !self.to_thread.push(kind, id, 0, &[]) {
             self.waiting_controls.push_back((kind, id));
         }
     }
 
     fn flush(&mut self) {
         while let Some(&(kind, id)) = self.waiting_controls.front() {
-            if !self.down.push(kind, id, 0, &[]) {
+            if !self.to_thread.push(kind, id, 0, &[]) {
                 return;
             }
             self.waiting_controls.pop_front();
@@ -271,7 +273,15 @@ impl ThreadHandle {
 impl Drop for Threads {
     /// Ends the threads, which close their sockets.
     fn drop(&mut self) {
-        for ThreadHandle { down, up, sockets, returned, bell, thread, .. } in self.threads.drain(..)
+        for ThreadHandle {
+            to_thread: down,
+            from_thread: up,
+            sockets,
+            returned,
+            bell,
+            thread,
+            ..
+        } in self.threads.drain(..)
         {
             drop((down, up, sockets, returned));
             bell.wake().signal();
@@ -325,13 +335,13 @@ mod tests {
         threads.start().unwrap();
         let (mut client, socket) = connection();
         client.write_all(b"one").unwrap();
-        threads.adopt(0, ID, socket);
+        threads.hand_over_socket(0, ID, socket);
         let (up, input) = next(&mut threads);
         assert!(
             matches!(up, ThreadRecord::Input { id: ID, written: 0, .. }) && input == b"one",
             "{up:?}"
         );
-        assert!(threads.output(0, ID, b"answer"));
+        assert!(threads.pass_output(0, ID, b"answer"));
         threads.flush();
         let mut answer = [0; 6];
         client.read_exact(&mut answer).unwrap();
@@ -342,14 +352,15 @@ mod tests {
         threads.set_reading(0, ID, false);
         threads.recall_socket(0, ID);
         let (up, _) = next(&mut threads);
-        let ThreadRecord::Returned { id: ID, written: 0, why: Return::Asked, mut socket } = up
+        let ThreadRecord::Returned { id: ID, written: 0, why: ReturnReason::Recalled, mut socket } =
+            up
         else {
             panic!("{up:?}");
         };
         client.write_all(b"two").unwrap();
         let mut two = [0; 3];
-        assert_eq!(socket.read(&mut two), crate::tcp::socket::TransferOutcome::Some(3));
-        assert_eq!(threads.counts(), (1, 0));
+        assert_eq!(socket.read(&mut two), crate::tcp::socket::TransferOutcome::Transferred(3));
+        assert_eq!(threads.thread_and_connection_counts(), (1, 0));
     }
 
     /// [io-7] [io-12] A panicking thread is noticed after its last record.
@@ -359,19 +370,19 @@ mod tests {
         threads.start().unwrap();
         let (mut client, socket) = connection();
         client.write_all(b"last").unwrap();
-        threads.adopt(0, ID, socket);
-        while threads.threads[0].up.is_empty() {
+        threads.hand_over_socket(0, ID, socket);
+        while threads.threads[0].from_thread.is_empty() {
             threads.flush();
             std::thread::yield_now();
         }
         // A socket that is not the record's.
         threads.threads[0].sockets.send((ConnectionId(6), connection().1)).unwrap();
-        threads.threads[0].control(down::ADOPT, ConnectionId(7));
+        threads.threads[0].send_control(down::CONTROL_ADOPT, ConnectionId(7));
         threads.flush();
-        while !threads.threads[0].up.is_abandoned() {
+        while !threads.threads[0].from_thread.is_abandoned() {
             std::thread::yield_now();
         }
-        assert!(threads.has_news() && !threads.may_sleep());
+        assert!(threads.has_work() && !threads.may_sleep());
         let (up, input) = next(&mut threads);
         assert!(matches!(up, ThreadRecord::Input { .. }) && input == b"last", "{up:?}");
         let (up, _) = next(&mut threads);

@@ -7,32 +7,32 @@ const WINDOW_US: u64 = 50_000;
 /// Minimum share of a busy window, in percent, in which the reactor did not wait for events.
 const BUSY_PERCENT: u64 = 75;
 /// Number of consecutive busy windows after which connections are handed over.
-const BUSY_WINDOWS: u64 = 4;
+const BUSY_WINDOWS_MIN: u64 = 4;
 /// Number of client reads and writes in a window below which it is other work that keeps the
 /// reactor busy.
-const CALLS_MIN: u64 = 200;
+const CLIENT_CALLS_MIN: u64 = 200;
 /// Number of consecutive quiet windows after which connections are recalled.
-const QUIET_WINDOWS: u64 = 20;
+const QUIET_WINDOWS_MIN: u64 = 20;
 /// Divisor of the input per window at the handover. A window with less than the result is quiet:
 /// the reactor alone would be busy for half of it.
-const QUIET_PART: u64 = 2;
+const QUIET_INPUT_DIVISOR: u64 = 2;
 
 /// Load of the reactor in the current window and the previous ones.
 #[derive(Debug, Default)]
-pub(crate) struct Load {
-    began: Time,
+pub(crate) struct ReactorLoad {
+    window_began_at: Time,
     waited_us: u64,
     /// Counters when the window began.
-    window_start: Work,
+    window_start: ClientWork,
     /// Number of consecutive busy or quiet windows.
-    windows: u64,
+    consecutive_windows: u64,
     /// Bytes of input per window at the handover; `None` while the reactor has the connections.
-    spread_at: Option<u64>,
+    handover_input_bytes: Option<u64>,
 }
 
 /// Counters of clients since the start.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Work {
+pub(crate) struct ClientWork {
     /// Number of reads and writes by the reactor.
     pub(crate) calls: u64,
     /// Bytes of input, regardless of the thread that read them.
@@ -40,16 +40,21 @@ pub(crate) struct Work {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    Spread,
-    Gather,
+pub(crate) enum HandoverDecision {
+    HandOver,
+    Recall,
 }
 
-impl Load {
+impl ReactorLoad {
     /// Records a turn that waited for `waited_us` before `now`. Returns the change to make, if any.
-    pub(crate) fn record_turn(&mut self, now: Time, waited_us: u64, work: Work) -> Option<Change> {
+    pub(crate) fn record_turn(
+        &mut self,
+        now: Time,
+        waited_us: u64,
+        work: ClientWork,
+    ) -> Option<HandoverDecision> {
         self.waited_us += waited_us;
-        let long = now.since_us(self.began);
+        let long = now.since_us(self.window_began_at);
         if long < WINDOW_US {
             return None;
         }
@@ -57,24 +62,27 @@ impl Load {
         let per_window = |now: u64, before: u64| (now - before).saturating_mul(WINDOW_US) / long;
         let calls = per_window(work.calls, self.window_start.calls);
         let bytes = per_window(work.bytes, self.window_start.bytes);
-        (self.began, self.waited_us, self.window_start) = (now, 0, work);
-        let (counts, needed) = match self.spread_at {
-            None => (worked_us * 100 >= long * BUSY_PERCENT && calls >= CALLS_MIN, BUSY_WINDOWS),
-            Some(before) => (bytes <= before / QUIET_PART, QUIET_WINDOWS),
+        (self.window_began_at, self.waited_us, self.window_start) = (now, 0, work);
+        let (counts, needed) = match self.handover_input_bytes {
+            None => (
+                worked_us * 100 >= long * BUSY_PERCENT && calls >= CLIENT_CALLS_MIN,
+                BUSY_WINDOWS_MIN,
+            ),
+            Some(before) => (bytes <= before / QUIET_INPUT_DIVISOR, QUIET_WINDOWS_MIN),
         };
         // A window may last long if the reactor had nothing to do, or one long task.
-        let windows = if self.spread_at.is_some() { long / WINDOW_US } else { 1 };
-        self.windows = if counts { self.windows + windows } else { 0 };
-        if self.windows < needed {
+        let windows = if self.handover_input_bytes.is_some() { long / WINDOW_US } else { 1 };
+        self.consecutive_windows = if counts { self.consecutive_windows + windows } else { 0 };
+        if self.consecutive_windows < needed {
             return None;
         }
-        self.windows = 0;
-        Some(match self.spread_at.take() {
+        self.consecutive_windows = 0;
+        Some(match self.handover_input_bytes.take() {
             None => {
-                self.spread_at = Some(bytes);
-                Change::Spread
+                self.handover_input_bytes = Some(bytes);
+                HandoverDecision::HandOver
             }
-            Some(_) => Change::Gather,
+            Some(_) => HandoverDecision::Recall,
         })
     }
 }
@@ -86,9 +94,9 @@ mod tests {
     /// A reactor whose windows are all alike for a while.
     #[derive(Default)]
     struct Trial {
-        load: Load,
+        load: ReactorLoad,
         now_us: u64,
-        work: Work,
+        work: ClientWork,
     }
 
     impl Trial {
@@ -100,7 +108,7 @@ mod tests {
             waited_us: u64,
             calls: u64,
             bytes: u64,
-        ) -> Option<(u64, Change)> {
+        ) -> Option<(u64, HandoverDecision)> {
             (1..=windows).find_map(|window| {
                 self.now_us += WINDOW_US;
                 self.work.calls += calls;
@@ -117,27 +125,27 @@ mod tests {
         // A lone command in a loop: the reactor waits most of the time.
         assert_eq!(trial.run(100, WINDOW_US / 2, 1000, 50_000), None);
         // Busy with peers, or with one expensive command.
-        assert_eq!(trial.run(100, 0, CALLS_MIN - 1, 5000), None);
+        assert_eq!(trial.run(100, 0, CLIENT_CALLS_MIN - 1, 5000), None);
         // A short burst.
-        assert_eq!(trial.run(BUSY_WINDOWS - 1, 0, 4000, 200_000), None);
+        assert_eq!(trial.run(BUSY_WINDOWS_MIN - 1, 0, 4000, 200_000), None);
         assert_eq!(trial.run(1, WINDOW_US, 0, 0), None);
         let gone = trial.run(10, WINDOW_US / 5, 4000, 200_000);
-        assert_eq!(gone, Some((BUSY_WINDOWS, Change::Spread)));
+        assert_eq!(gone, Some((BUSY_WINDOWS_MIN, HandoverDecision::HandOver)));
         // The threads take the calls off the reactor, which alone is no reason to come back.
         assert_eq!(trial.run(100, WINDOW_US * 4 / 5, 0, 150_000), None);
-        assert_eq!(trial.run(QUIET_WINDOWS - 1, WINDOW_US, 0, 100_000), None);
+        assert_eq!(trial.run(QUIET_WINDOWS_MIN - 1, WINDOW_US, 0, 100_000), None);
         assert_eq!(trial.run(1, WINDOW_US, 0, 150_000), None);
         let back = trial.run(100, WINDOW_US, 0, 100_000);
-        assert_eq!(back, Some((QUIET_WINDOWS, Change::Gather)));
+        assert_eq!(back, Some((QUIET_WINDOWS_MIN, HandoverDecision::Recall)));
     }
 
     #[test]
     fn idle_time_counts_even_without_turns() {
         let mut trial = Trial::default();
-        assert!(trial.run(BUSY_WINDOWS, 0, 4000, 200_000).is_some());
-        trial.now_us += WINDOW_US * QUIET_WINDOWS;
+        assert!(trial.run(BUSY_WINDOWS_MIN, 0, 4000, 200_000).is_some());
+        trial.now_us += WINDOW_US * QUIET_WINDOWS_MIN;
         let change =
-            trial.load.record_turn(Time(trial.now_us), WINDOW_US * QUIET_WINDOWS, trial.work);
-        assert_eq!(change, Some(Change::Gather));
+            trial.load.record_turn(Time(trial.now_us), WINDOW_US * QUIET_WINDOWS_MIN, trial.work);
+        assert_eq!(change, Some(HandoverDecision::Recall));
     }
 }

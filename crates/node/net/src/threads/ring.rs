@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quorate_replica::front::ConnectionId;
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use crate::bell::{Bell, Room};
+use crate::bell::{Bell, SpaceRequest};
 
 /// Capacity of a ring in bytes.
 pub(super) const RING_BYTES: usize = 1 << 20;
@@ -18,7 +18,7 @@ pub(super) const HEADER_BYTES: usize = 17;
 pub(super) struct Record {
     pub(super) kind: u8,
     pub(super) connection: ConnectionId,
-    pub(super) number: u32,
+    pub(super) written_bytes: u32,
     /// Number of bytes that follow. They must be taken before the next record.
     pub(super) length: usize,
 }
@@ -27,13 +27,13 @@ pub(super) struct Record {
 /// there is space again.
 pub(super) fn ring(to: Arc<Bell>, from: Arc<Bell>) -> (Sender, Receiver) {
     let (producer, consumer) = RingBuffer::new(RING_BYTES);
-    let room = Arc::new(Room::default());
+    let room = Arc::new(SpaceRequest::default());
     let sender = Sender {
         producer,
         bell: to,
         space_request: Arc::clone(&room),
         stalled: false,
-        pushed: false,
+        has_unsignalled_records: false,
     };
     (sender, Receiver { consumer, bell: from, space_request: room })
 }
@@ -42,16 +42,16 @@ pub(super) fn ring(to: Arc<Bell>, from: Arc<Bell>) -> (Sender, Receiver) {
 pub(super) struct Sender {
     producer: Producer<u8>,
     bell: Arc<Bell>,
-    space_request: Arc<Room>,
+    space_request: Arc<SpaceRequest>,
     /// The last record did not fit.
     stalled: bool,
     /// Records were pushed since the bell was last rung.
-    pushed: bool,
+    has_unsignalled_records: bool,
 }
 
 impl Sender {
     /// Returns the maximum number of bytes in the next record.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn next_record_bytes_max(&self) -> usize {
         self.producer.slots().saturating_sub(HEADER_BYTES)
     }
 
@@ -72,7 +72,7 @@ impl Sender {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         header[13..].copy_from_slice(&length.to_ne_bytes());
         let Ok(mut chunk) = self.producer.write_chunk(HEADER_BYTES + bytes.len()) else {
-            self.stall();
+            self.request_space_wakeup();
             return false;
         };
         let (first, second) = chunk.as_mut_slices();
@@ -87,7 +87,7 @@ impl Sender {
             at += part.len();
         }
         chunk.commit_all();
-        (self.stalled, self.pushed) = (false, true);
+        (self.stalled, self.has_unsignalled_records) = (false, true);
         true
     }
 
@@ -97,26 +97,26 @@ impl Sender {
     }
 
     /// Requests to be woken once half of the ring is free.
-    pub(super) fn stall(&mut self) {
+    pub(super) fn request_space_wakeup(&mut self) {
         self.stalled = true;
-        self.space_request.request_ring();
+        self.space_request.request_space();
     }
 
     /// Returns whether a record waits for space and less than half of the ring is free.
     pub(super) fn is_stalled(&mut self) -> bool {
-        self.stalled &= !self.has_room_again();
+        self.stalled &= !self.has_regained_space();
         self.stalled
     }
 
     /// Wakes the receiver for the records since the last call.
     pub(super) fn wake_receiver(&mut self) {
-        if std::mem::take(&mut self.pushed) {
+        if std::mem::take(&mut self.has_unsignalled_records) {
             self.bell.wake_consumer();
         }
     }
 
     /// Returns whether a record waits for space and half of the ring is free.
-    pub(super) fn has_room_again(&self) -> bool {
+    pub(super) fn has_regained_space(&self) -> bool {
         self.stalled && self.producer.slots() >= RING_BYTES / 2
     }
 }
@@ -125,7 +125,7 @@ impl Sender {
 pub(super) struct Receiver {
     consumer: Consumer<u8>,
     bell: Arc<Bell>,
-    space_request: Arc<Room>,
+    space_request: Arc<SpaceRequest>,
 }
 
 impl Receiver {
@@ -149,7 +149,7 @@ impl Receiver {
         Some(Record {
             kind,
             connection: ConnectionId(u64::from_ne_bytes(connection)),
-            number: number(9),
+            written_bytes: number(9),
             length: number(13) as usize,
         })
     }
@@ -161,8 +161,8 @@ impl Receiver {
     }
 
     /// Wakes the sender if it waits for space and half of the ring is free.
-    pub(super) fn took(&self) {
-        if self.space_request.is_met(|| self.consumer.slots() <= RING_BYTES / 2) {
+    pub(super) fn wake_sender_if_space(&self) {
+        if self.space_request.should_ring(|| self.consumer.slots() <= RING_BYTES / 2) {
             self.bell.wake_consumer();
         }
     }
@@ -191,7 +191,8 @@ mod tests {
             let id = ConnectionId(u64::from(number) << 40);
             assert!(sender.push(3, id, number, sent));
             let record = receiver.next_record().unwrap();
-            let expected = Record { kind: 3, connection: id, number, length: sent.len() };
+            let expected =
+                Record { kind: 3, connection: id, written_bytes: number, length: sent.len() };
             assert_eq!(record, expected);
             let mut taken = vec![0; record.length];
             receiver.take_bytes(&mut taken);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::common::{DEADLINE, Event, Node, Start, lone};
-use quorate_net::{IoThreads, Limits, Spread};
+use quorate_net::{IoSpread, IoThreads, Limits};
 use quorate_replica::{front::ListenerKind, pressure::Pressure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -55,7 +55,7 @@ both! {
 }
 
 fn away_limits() -> Limits {
-    Limits { io_threads: IoThreads::Fixed(2), spread: Spread::Always, ..Limits::default() }
+    Limits { io_threads: IoThreads::Fixed(2), io_spread: IoSpread::Always, ..Limits::default() }
 }
 
 fn read(stream: &mut (impl Read + ?Sized), count: usize) -> Vec<u8> {
@@ -308,7 +308,7 @@ fn the_last_error_reaches_a_client_that_keeps_sending(limits: Limits) {
 
 /// A client that never closes its connection is disconnected after the farewell.
 fn a_farewell_ends(limits: Limits) {
-    let node = lone(Limits { farewell_ms: 20, ..limits }, &[]);
+    let node = lone(Limits { close_timeout_ms: 20, ..limits }, &[]);
     let mut client = node.client();
     client.write_all(b"bye\n").unwrap();
     node.shared.wait_until("gone", |world| {
@@ -431,7 +431,7 @@ fn a_stop_finishes_what_was_accepted(limits: Limits) {
 }
 
 fn a_stop_does_not_wait_for_ever(limits: Limits) {
-    let node = lone(Limits { stop_ms: 20, ..limits }, &[]);
+    let node = lone(Limits { stop_timeout_ms: 20, ..limits }, &[]);
     node.shared.lock().hold_slow = true;
     let mut client = node.client();
     client.write_all(b"slow\n").unwrap();
@@ -475,7 +475,7 @@ fn clients_go_to_threads_and_come_back_with_what_threads_do_not_serve() {
 /// [io-3] A busy reactor hands clients over to threads, and takes them back once it is idle.
 #[test]
 fn a_busy_reactor_gives_clients_away_and_takes_them_back() {
-    let limits = Limits { spread: Spread::ByLoad, ..away_limits() };
+    let limits = Limits { io_spread: IoSpread::ByLoad, ..away_limits() };
     let node = lone(limits, &[]);
     let mut lone = node.client();
     node.shared.lock().busy_us = 100;

@@ -14,26 +14,26 @@ use crate::common::{Bound, DEADLINE, Event, Node, Raw, Start, Task, hello};
 use quorate_core::node_id::{Member, NodeId};
 use quorate_net::{
     PeerAddress,
-    plane::{KeyFile, Wanted},
+    plane::{KeyFile, PlaneSettings},
 };
 use quorate_packets::socket::Udp;
-use quorate_replica::{Payload, status::Way};
+use quorate_replica::{Payload, status::PlaneKind};
 use quorate_wire::{DatagramChannel, Datagrams, Frame, Lane};
 
 const KEY: &str = "1 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
 const NEXT_KEY: &str = "2 f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff000102030405060708090a0b0c0d0e0f\n";
 
 /// Returns settings with a multicast group that no other test on this machine uses at present.
-fn wanted(way: Way) -> Wanted {
+fn wanted(way: PlaneKind) -> PlaneSettings {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    Wanted {
-        way,
+    PlaneSettings {
+        plane_kind: way,
         group: Some(format!("239.81.84.70:{port}").parse().unwrap()),
-        ..Wanted::default()
+        ..PlaneSettings::default()
     }
 }
 
-fn start(node: u32, plane: &Wanted) -> Start {
+fn start(node: u32, plane: &PlaneSettings) -> Start {
     Start { plane: plane.clone(), ..Start::node(node) }
 }
 
@@ -53,13 +53,13 @@ fn keys(text: &str) -> KeyFile {
 }
 
 /// Returns the transport from a node to another, and why no better one is used.
-fn way(node: &Node, to: u32) -> Option<(Way, Option<String>)> {
+fn way(node: &Node, to: u32) -> Option<(PlaneKind, Option<String>)> {
     let status = node.handle.status().unwrap();
     let peer = status.peers.into_iter().find(|peer| peer.member.node == NodeId(to))?;
-    Some((peer.plane.way, peer.plane.why))
+    Some((peer.plane.kind, peer.plane.fallback_reason))
 }
 
-fn wait_way(node: &Node, to: u32, wanted: Way) {
+fn wait_way(node: &Node, to: u32, wanted: PlaneKind) {
     let start = Instant::now();
     while way(node, to).map(|(way, _)| way) != Some(wanted) {
         assert!(start.elapsed() < DEADLINE, "never {wanted:?}: {:?}", way(node, to));
@@ -89,12 +89,12 @@ fn forwarded(node: &Node, from: u32) -> Vec<(Lane, Vec<u8>)> {
 }
 
 /// Returns multicast if the machine supports it, otherwise the next best transport.
-fn best(nodes: &[Bound]) -> Way {
-    match nodes.iter().map(|bound| bound.listeners.plane()).collect::<Vec<_>>()[..] {
-        [Way::Multicast, ..] => Way::Multicast,
+fn best(nodes: &[Bound]) -> PlaneKind {
+    match nodes.iter().map(|bound| bound.listeners.plane_kind()).collect::<Vec<_>>()[..] {
+        [PlaneKind::Multicast, ..] => PlaneKind::Multicast,
         _ => {
             eprintln!("skipped: multicast on loopback: this machine does not take it");
-            Way::Udp
+            PlaneKind::Udp
         }
     }
 }
@@ -104,9 +104,9 @@ fn has_groups_of_ipv6() -> bool {
     let local = "[::1]:0".parse().unwrap();
     let heard = Udp::bind(local, 1 << 16).and_then(|one| {
         let group: SocketAddr = format!("[ff15::5152:2]:{}", one.local().port()).parse().unwrap();
-        let interface = one.send_groups_at("lo")?;
+        let interface = one.set_group_interface("lo")?;
         let mut hears = Udp::join(group, "lo", 1 << 16)?;
-        let sent = one.send(interface.scoped(group), b"?", 1);
+        let sent = one.send(interface.with_scope_id(group), b"?", 1);
         // Loopback delivers accepted datagrams immediately.
         Ok(sent.is_ok() && hears.receive(|_, _| ()).is_ok_and(|count| count > 0))
     });
@@ -120,8 +120,8 @@ fn peers_of_ipv6_are_reached_by_datagrams_and_by_groups() {
         eprintln!("skipped: peers of IPv6: this machine has none");
         return;
     }
-    for kind in [Way::Udp, Way::Multicast] {
-        if kind == Way::Multicast && !has_groups_of_ipv6() {
+    for kind in [PlaneKind::Udp, PlaneKind::Multicast] {
+        if kind == PlaneKind::Multicast && !has_groups_of_ipv6() {
             eprintln!("skipped: groups of IPv6 on loopback: this machine does not take them");
             continue;
         }
@@ -146,16 +146,16 @@ fn frames_of_the_protocol_go_by_datagrams_and_the_rest_by_connections() {
     let whole = 16 << 20;
     let granted = Udp::bind("127.0.0.1:0".parse().unwrap(), whole).unwrap().buffered().bytes;
     for (kind, keyed, buffer) in [
-        (Way::Udp, false, whole),
-        (Way::Udp, true, whole),
-        (Way::Udp, true, 212_992),
-        (Way::Chain, true, whole),
-        (Way::Multicast, true, whole),
+        (PlaneKind::Udp, false, whole),
+        (PlaneKind::Udp, true, whole),
+        (PlaneKind::Udp, true, 212_992),
+        (PlaneKind::Chain, true, whole),
+        (PlaneKind::Multicast, true, whole),
     ] {
-        let mut wanted = Wanted { receive_bytes: Some(buffer), ..wanted(kind) };
+        let mut wanted = PlaneSettings { receive_bytes: Some(buffer), ..wanted(kind) };
         wanted.keys = keyed.then(|| keys(KEY));
         let bounds: Vec<Bound> = (1..=3).map(|node| start(node, &wanted).bind()).collect();
-        let best = if kind == Way::Multicast { best(&bounds) } else { kind };
+        let best = if kind == PlaneKind::Multicast { best(&bounds) } else { kind };
         let nodes = run_bound(bounds);
         for (at, node) in nodes.iter().enumerate() {
             for to in (1..=3).filter(|to| *to != at + 1) {
@@ -168,7 +168,7 @@ fn frames_of_the_protocol_go_by_datagrams_and_the_rest_by_connections() {
         }
         let least = 3 * sizes.len() as u64;
         // Larger than the capacity of a channel to one node, so it goes by the connection.
-        if kind == Way::Udp || buffer.min(granted) == whole {
+        if kind == PlaneKind::Udp || buffer.min(granted) == whole {
             sizes.push(9 << 20);
         }
         for size in &sizes {
@@ -198,11 +198,14 @@ fn frames_of_the_protocol_go_by_datagrams_and_the_rest_by_connections() {
 /// A peer without datagrams, or with another key, is reached by TCP, and the status shows why.
 #[test]
 fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
-    let (mut one, mut two) = (wanted(Way::Udp), wanted(Way::Udp));
+    let (mut one, mut two) = (wanted(PlaneKind::Udp), wanted(PlaneKind::Udp));
     let nodes = run(vec![start(1, &one), Start::node(2)]);
     nodes[0].shared.wait_event(&Event::Up(NodeId(2), 1));
-    assert_eq!(way(&nodes[0], 2), Some((Way::Tcp, Some("the peer takes no datagrams".to_owned()))));
-    assert_eq!(way(&nodes[1], 1), Some((Way::Tcp, None)), "no more was wanted");
+    assert_eq!(
+        way(&nodes[0], 2),
+        Some((PlaneKind::Tcp, Some("the peer takes no datagrams".to_owned())))
+    );
+    assert_eq!(way(&nodes[1], 1), Some((PlaneKind::Tcp, None)), "no more was wanted");
     send_and_wait((&nodes[0], 1), (&nodes[1], 2), b"by TCP");
     drop(nodes);
 
@@ -216,7 +219,10 @@ fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
     while nodes[1].handle.metrics().unwrap().text.contains(refused) {
         assert!(begun.elapsed() < DEADLINE, "its datagrams are not refused");
     }
-    assert_eq!(way(&nodes[0], 2), Some((Way::Tcp, Some("datagrams do not come back".to_owned()))));
+    assert_eq!(
+        way(&nodes[0], 2),
+        Some((PlaneKind::Tcp, Some("datagrams do not come back".to_owned())))
+    );
     send_and_wait((&nodes[0], 1), (&nodes[1], 2), b"by TCP");
     drop(nodes);
 
@@ -225,15 +231,15 @@ fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
     let nodes = run(vec![start(1, &one), start(2, &two)]);
     nodes[1].shared.wait_event(&Event::Up(NodeId(1), 1));
     send_and_wait((&nodes[1], 2), (&nodes[0], 1), b"by TCP");
-    assert_eq!(way(&nodes[0], 2).unwrap().0, Way::Tcp);
+    assert_eq!(way(&nodes[0], 2).unwrap().0, PlaneKind::Tcp);
 }
 
 /// [pkt-1] A restarted process is introduced anew, and the channels of its former process are void.
 #[test]
 fn a_peer_that_starts_again_is_reached_again() {
-    let wanted = wanted(Way::Udp);
+    let wanted = wanted(PlaneKind::Udp);
     let mut nodes = run(vec![start(1, &wanted), start(2, &wanted)]);
-    wait_way(&nodes[0], 2, Way::Udp);
+    wait_way(&nodes[0], 2, PlaneKind::Udp);
     let peers: Vec<PeerAddress> = nodes
         .iter()
         .zip(1..)
@@ -245,8 +251,8 @@ fn a_peer_that_starts_again_is_reached_again() {
     let again = Start { boot: 2, peer: address, ..start(2, &wanted) };
     let again = again.bind().run(&peers);
     nodes[0].shared.wait_event(&Event::Up(NodeId(2), 2));
-    wait_way(&nodes[0], 2, Way::Udp);
-    wait_way(&again, 1, Way::Udp);
+    wait_way(&nodes[0], 2, PlaneKind::Udp);
+    wait_way(&again, 1, PlaneKind::Udp);
     let before = nodes[0].handle.metrics().unwrap().stats.frames_out_datagrams;
     send_and_wait((&nodes[0], 1), (&again, 2), b"again");
     let after = nodes[0].handle.metrics().unwrap().stats.frames_out_datagrams;
@@ -256,20 +262,20 @@ fn a_peer_that_starts_again_is_reached_again() {
 /// [pkt-3] A second key is accepted at once, and used for sending once every peer has it.
 #[test]
 fn keys_are_exchanged_while_nodes_run() {
-    let mut wanted = wanted(Way::Udp);
+    let mut wanted = wanted(PlaneKind::Udp);
     wanted.keys = Some(keys(KEY));
     let nodes = run((1..=3).map(|node| start(node, &wanted)).collect());
     for (from, to) in [(0, 2), (0, 3), (1, 1), (1, 3), (2, 1), (2, 2)] {
-        wait_way(&nodes[from], to, Way::Udp);
+        wait_way(&nodes[from], to, PlaneKind::Udp);
     }
     let both = keys(&format!("{KEY}{NEXT_KEY}"));
     let newer = keys(NEXT_KEY);
     for node in &nodes {
-        node.handle.rekey(both.clone());
+        node.handle.announce_keys(both.clone());
     }
     // The older key is removed; datagrams of a node that still used it would be refused.
     for node in &nodes {
-        node.handle.rekey(newer.clone());
+        node.handle.announce_keys(newer.clone());
     }
     // A broken connection loses frames, so this repeats until enough have arrived.
     for (from, to) in [(0, 2), (1, 3), (2, 1)] {
@@ -282,17 +288,17 @@ fn keys_are_exchanged_while_nodes_run() {
         }
     }
     for (from, to) in [(0, 2), (0, 3), (1, 1), (1, 3), (2, 1), (2, 2)] {
-        wait_way(&nodes[from], to, Way::Udp);
+        wait_way(&nodes[from], to, PlaneKind::Udp);
     }
 }
 
 /// G26: datagrams from a stranger change nothing, are never taken for a member's, and are counted.
 #[test]
 fn what_strangers_send_is_dropped_and_counted() {
-    for kind in [Way::Udp, Way::Chain, Way::Multicast] {
+    for kind in [PlaneKind::Udp, PlaneKind::Chain, PlaneKind::Multicast] {
         let wanted = wanted(kind);
         let bounds = vec![start(1, &wanted).bind(), start(2, &wanted).bind()];
-        let best = if kind == Way::Multicast { best(&bounds) } else { kind };
+        let best = if kind == PlaneKind::Multicast { best(&bounds) } else { kind };
         let nodes = run_bound(bounds);
         wait_way(&nodes[0], 2, best);
         let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -340,7 +346,7 @@ fn what_strangers_send_is_dropped_and_counted() {
 /// A peer's introduction of its datagrams may be nonsense, and is validated like the peer's frames.
 #[test]
 fn what_a_peer_says_of_its_datagrams_may_be_nonsense() {
-    let wanted = wanted(Way::Udp);
+    let wanted = wanted(PlaneKind::Udp);
     let bound = start(1, &wanted).bind();
     let absent = PeerAddress { node: NodeId(2), address: "127.0.0.1:1".to_owned() };
     let peers = [bound.peer_address(), absent];
@@ -351,7 +357,7 @@ fn what_a_peer_says_of_its_datagrams_may_be_nonsense() {
             boot: hello(2).boot + u32::from(channel == 3),
             address,
             key: 0,
-            channels: vec![DatagramChannel { channel, to_one: true, next }; 16],
+            channels: vec![DatagramChannel { channel, is_unicast: true, next }; 16],
         })
     };
     for frame in [
@@ -369,7 +375,7 @@ fn what_a_peer_says_of_its_datagrams_may_be_nonsense() {
         &Frame::Forward { value: crate::common::batch(b"still here"), bytes: b"still here" },
     );
     node.shared.wait_event(&Event::Forwarded(NodeId(2), Lane::Control, b"still here".to_vec()));
-    assert_eq!(way(&node, 2).unwrap().0, Way::Tcp);
+    assert_eq!(way(&node, 2).unwrap().0, PlaneKind::Tcp);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use quorate_core::{
 };
 use quorate_net::{GroupError, Limits, SnapshotError, TransferError, Unanswered};
 use quorate_replica::{
-    Probed,
-    group::asking::{Answer, Ask, Refused},
+    ProbeOutcome,
+    group::asking::{GroupAnswer, GroupRefusal, GroupRequest},
     status::Snapshot,
 };
 
@@ -58,7 +58,7 @@ fn all_who_ask_for_a_snapshot_hear_its_end() {
     };
     let asked = [ask(None), ask(Some(7))];
     node.shared.wait_until("the orders", |world| world.snapshots.len() == 2);
-    let taken = Snapshot { at: Slot(9), bytes: 100 };
+    let taken = Snapshot { slot: Slot(9), bytes: 100 };
     node.shared.change(|world| world.tasks.push_back(Task::EndSnapshot(Ok(taken))));
     for thread in asked {
         assert_eq!(thread.join().unwrap(), Ok(taken));
@@ -73,33 +73,33 @@ fn all_who_ask_for_a_snapshot_hear_its_end() {
 /// Each caller gets the outcome of its own request. Outcomes without a waiting caller are skipped.
 #[test]
 fn everybody_who_asks_the_group_hears_what_came_of_it() {
-    let limits = Limits { commands_max: 2, ..Limits::default() };
+    let limits = Limits { waiting_requests_max: 2, ..Limits::default() };
     let node = lone(limits, &[]);
-    let ask = |ask: Ask, dry_run| {
+    let ask = |ask: GroupRequest, dry_run| {
         let handle = node.handle.clone();
-        std::thread::spawn(move || handle.group(ask, dry_run))
+        std::thread::spawn(move || handle.ask_group(ask, dry_run))
     };
-    let first = ask(Ask::Cancel, false);
+    let first = ask(GroupRequest::Cancel, false);
     node.shared.wait_until("the first order", |world| world.operator_requests.len() == 1);
-    let second = ask(Ask::Promote(NodeId(4)), true);
+    let second = ask(GroupRequest::Promote(NodeId(4)), true);
     node.shared.wait_until("the second order", |world| world.operator_requests.len() == 2);
     let busy = Err(GroupError::Unanswered(Unanswered::Busy));
-    assert_eq!(node.handle.group(Ask::Cancel, false), busy);
+    assert_eq!(node.handle.ask_group(GroupRequest::Cancel, false), busy);
     let numbers: Vec<u64> = {
         let world = node.shared.lock();
         let asks = world.operator_requests.iter().map(|(_, ask, dry)| (ask.clone(), *dry));
-        let expected = [(Ask::Cancel, false), (Ask::Promote(NodeId(4)), true)];
+        let expected = [(GroupRequest::Cancel, false), (GroupRequest::Promote(NodeId(4)), true)];
         assert!(asks.eq(expected), "the third is not ordered");
         world.operator_requests.iter().map(|(asked, ..)| *asked).collect()
     };
     assert_ne!(numbers[0], numbers[1]);
-    let refused = || Refused::new("not_leader", "node 2 leads", "ask it");
+    let refused = || GroupRefusal::new("not_leader", "node 2 leads", "ask it");
     node.shared.change(|world| {
         let ends = [
             (numbers[1], Err(refused())),
-            (777, Ok(Answer::Already)),
-            (numbers[0], Ok(Answer::Done)),
-            (numbers[0], Ok(Answer::Already)),
+            (777, Ok(GroupAnswer::AlreadyDone)),
+            (numbers[0], Ok(GroupAnswer::Done)),
+            (numbers[0], Ok(GroupAnswer::AlreadyDone)),
         ];
         for (asked, end) in ends {
             world.tasks.push_back(Task::EndGroup(asked, end));
@@ -107,18 +107,18 @@ fn everybody_who_asks_the_group_hears_what_came_of_it() {
     });
     let refused = Err(GroupError::Refused(refused()));
     assert_eq!(second.join().unwrap(), refused);
-    assert_eq!(first.join().unwrap(), Ok(Answer::Done));
+    assert_eq!(first.join().unwrap(), Ok(GroupAnswer::Done));
     // There is capacity again, and no request number is reused.
-    let third = ask(Ask::Cancel, false);
+    let third = ask(GroupRequest::Cancel, false);
     node.shared.wait_until("the third order", |world| world.operator_requests.len() == 3);
     let number = node.shared.lock().operator_requests[2].0;
     assert!(!numbers.contains(&number));
     node.shared.change(|world| {
-        let end = Task::EndGroup(number, Ok(Answer::Node(NodeId(5))));
+        let end = Task::EndGroup(number, Ok(GroupAnswer::Node(NodeId(5))));
         world.tasks.push_back(end);
     });
-    assert_eq!(third.join().unwrap(), Ok(Answer::Node(NodeId(5))));
-    assert_eq!(node.handle.members().unwrap().removed, [NodeId(9)]);
+    assert_eq!(third.join().unwrap(), Ok(GroupAnswer::Node(NodeId(5))));
+    assert_eq!(node.handle.members().unwrap().removed_nodes, [NodeId(9)]);
 }
 
 #[test]
@@ -130,9 +130,9 @@ fn probes_share_an_attempt_and_all_hear_its_end() {
     };
     let asking = [ask(), ask(), ask()];
     node.shared.wait_until("the probes", |world| world.probes == 3);
-    node.shared.change(|world| world.tasks.push_back(Task::EndProbe(Probed::Unconfirmed)));
+    node.shared.change(|world| world.tasks.push_back(Task::EndProbe(ProbeOutcome::Unconfirmed)));
     for asked in asking {
-        assert_eq!(asked.join().unwrap(), Ok(Probed::Unconfirmed));
+        assert_eq!(asked.join().unwrap(), Ok(ProbeOutcome::Unconfirmed));
     }
 }
 
@@ -153,6 +153,6 @@ fn who_waits_when_the_reactor_ends_hears_it_at_once() {
 
 #[test]
 fn too_many_questions_are_refused_and_not_queued() {
-    let node = lone(Limits { commands_max: 0, ..Limits::default() }, &[]);
+    let node = lone(Limits { waiting_requests_max: 0, ..Limits::default() }, &[]);
     assert_eq!(node.handle.status(), Err(Unanswered::Busy));
 }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::common::{CLUSTER, Raw, hello, lone};
 use quorate_core::{node_id::NodeId, record::Class};
-use quorate_net::{Founded, JoinError, Limits, Refused, join};
+use quorate_net::{Founded, JoinError, JoinRefusal, Limits, request_founding};
 use quorate_wire::{Join, RefusalCode};
 
 fn founded() -> Founded {
@@ -30,7 +30,7 @@ const REQUEST: Join = Join { node: NodeId(2), nonce: 77, list_hash: 99 };
 fn a_new_node_learns_what_was_founded() {
     let node = lone(Limits::default(), &[2]);
     node.shared.lock().admit = Some(Ok(founded()));
-    let answer = join(&node.peer, REQUEST, None, &|| false, &mut |_| {});
+    let answer = request_founding(&node.peer, REQUEST, None, &|| false, &mut |_| {});
     assert_eq!(answer, Ok(founded()));
     // Joining does not connect the node; it connects later, with a hello.
     assert!(node.shared.lock().events.is_empty());
@@ -41,9 +41,9 @@ fn a_new_node_learns_what_was_founded() {
 fn a_refusal_is_final_and_tells_why() {
     let node = lone(Limits::default(), &[2]);
     let reason = "the lists of nodes differ".to_owned();
-    let refused = Refused { code: RefusalCode::ListDiffers, reason: reason.clone() };
+    let refused = JoinRefusal { code: RefusalCode::ListDiffers, reason: reason.clone() };
     node.shared.lock().admit = Some(Err(refused));
-    let answer = join(&node.peer, REQUEST, None, &|| false, &mut |_| {});
+    let answer = request_founding(&node.peer, REQUEST, None, &|| false, &mut |_| {});
     assert_eq!(answer, Err(JoinError::Refused(RefusalCode::ListDiffers, reason)));
 }
 
@@ -59,7 +59,8 @@ fn a_founder_that_is_not_ready_is_asked_again_and_each_reason_is_told_once() {
         }
         false
     };
-    let answer = join(&node.peer, REQUEST, None, &stop, &mut |text| heard.push(text.to_owned()));
+    let answer =
+        request_founding(&node.peer, REQUEST, None, &stop, &mut |text| heard.push(text.to_owned()));
     assert_eq!(answer, Ok(founded()));
     assert_eq!(heard, [format!("waiting for the founder at {}: not yet founded", node.peer)]);
 }
@@ -70,7 +71,7 @@ fn who_waits_for_a_founder_that_is_not_there_can_stop() {
     let asked = Cell::new(0);
     let mut heard = 0;
     let stop = || asked.replace(asked.get() + 1) >= 3;
-    let answer = join(&no_founder, REQUEST, None, &stop, &mut |_| heard += 1);
+    let answer = request_founding(&no_founder, REQUEST, None, &stop, &mut |_| heard += 1);
     assert_eq!((answer, heard), (Err(JoinError::Stopped), 1));
 }
 
@@ -87,7 +88,7 @@ fn a_founder_that_talks_nonsense_is_a_reason_and_no_crash() {
     });
     let mut heard = Vec::new();
     let over = Cell::new(false);
-    let answer = join(&address, REQUEST, None, &|| over.get(), &mut |text| {
+    let answer = request_founding(&address, REQUEST, None, &|| over.get(), &mut |text| {
         heard.push(text.rsplit(": ").next().unwrap().to_owned());
         over.set(heard.len() == 3);
     });

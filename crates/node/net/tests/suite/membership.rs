@@ -13,7 +13,7 @@ use quorate_wire::{Frame, Hello, Lane, RefusalCode};
 fn table(nodes: &[PeerAddress], removed: &[u32]) -> PeerTable {
     PeerTable {
         peers: nodes.iter().map(|peer| (peer.node, peer.address.clone())).collect(),
-        removed: removed.iter().copied().map(NodeId).collect(),
+        removed_nodes: removed.iter().copied().map(NodeId).collect(),
     }
 }
 
@@ -31,7 +31,7 @@ fn speak(node: &Node, raw: &mut Raw, from: u32, id: u64) {
 }
 
 fn hasty() -> Limits {
-    Limits { parting_ms: 50, knock_ms: 20, ..Limits::default() }
+    Limits { removed_grace_ms: 50, reminder_interval_ms: 20, ..Limits::default() }
 }
 
 fn wait_notice(node: &Node, what: &str) {
@@ -95,7 +95,7 @@ fn a_node_that_moved_is_found_at_its_new_address() {
 fn a_dial_that_leads_nowhere_ends_when_the_node_has_moved() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (one, two) = (Start::node(1).bind(), Start::node(2));
-    let patient = Limits { handshake_ms: 60_000, ..Limits::default() };
+    let patient = Limits { handshake_timeout_ms: 60_000, ..Limits::default() };
     let two = Start { limits: patient, ..two };
     let two = two.bind();
     let mut all = vec![one.peer_address(), two.peer_address()];
@@ -126,7 +126,7 @@ fn a_removed_node_is_refused_and_told_whichever_side_dials() {
 /// A peer that is removed while connected may learn decisions before it is disconnected.
 #[test]
 fn a_peer_that_is_removed_while_it_is_connected_is_told() {
-    let limits = Limits { parting_ms: 1_000, ..hasty() };
+    let limits = Limits { removed_grace_ms: 1_000, ..hasty() };
     let node = lone(limits, &[2, 3]);
     let mut bulk = Raw::connect_as(&node, Hello { lane: Lane::Bulk, ..hello(2) });
     let mut raw = Raw::connect_as(&node, hello(2));
@@ -189,7 +189,7 @@ fn most_peers_must_say_that_a_node_was_removed() {
     let say = |from: u32| {
         let mut raw = Raw::connect_as(&node, hello(from));
         speak(&node, &mut raw, from, 1);
-        let refused = Frame::Refused(RefusalCode::Removed, "node 1 was removed");
+        let refused = Frame::Refused(RefusalCode::NodeRemoved, "node 1 was removed");
         raw.send(Member::first(from), &refused);
         node.shared.wait_event(&Event::Down(NodeId(from)));
     };
@@ -204,7 +204,7 @@ fn most_peers_must_say_that_a_node_was_removed() {
 /// silent ones are disconnected first, and none of them displaces a node in the table.
 #[test]
 fn a_flood_of_unknown_nodes_is_bounded() {
-    let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
+    let limits = Limits { handshake_timeout_ms: 60_000, ..Limits::default() };
     let node = lone(limits, &[2]);
     let mut known = Raw::connect_as(&node, hello(2));
     speak(&node, &mut known, 2, 1);
@@ -235,7 +235,7 @@ fn a_flood_of_unknown_nodes_is_bounded() {
 /// An unknown node is refused when every entry is used by a node that sends messages.
 #[test]
 fn where_no_place_is_left_an_unknown_node_is_refused() {
-    let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
+    let limits = Limits { handshake_timeout_ms: 60_000, ..Limits::default() };
     let node = lone(limits, &[2]);
     let count = u32::try_from(NODES_MAX).unwrap() - 2;
     let mut guests: Vec<_> = (0..count).map(|n| Raw::connect_as(&node, hello(1000 + n))).collect();
@@ -256,7 +256,7 @@ fn where_no_place_is_left_an_unknown_node_is_refused() {
 /// The rules are the same as for every peer.
 #[test]
 fn an_unknown_node_that_is_connected_is_not_pushed_out_by_a_hello_in_its_name() {
-    let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
+    let limits = Limits { handshake_timeout_ms: 60_000, ..Limits::default() };
     let node = lone(limits, &[2]);
     let mut real = Raw::connect_as(&node, hello(9));
     speak(&node, &mut real, 9, 1);

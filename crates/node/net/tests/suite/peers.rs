@@ -86,7 +86,7 @@ fn sends_leave_before_submit() {
     node.shared.wait_event(&Event::Up(NodeId(2), 1));
     let mut stream = raw.stream.try_clone().unwrap();
     let (seen, result) = mpsc::channel();
-    // If the message were sent after `submit`, this read would never return.
+    // If the message were sent after `submit_records`, this read would never return.
     let look = Box::new(move || {
         let mut header = [0; 160];
         seen.send(stream.read_exact(&mut header).map(|()| header[5])).unwrap();
@@ -206,7 +206,7 @@ fn a_peer_of_our_own_cluster_is_never_called_foreign() {
 
 #[test]
 fn a_second_connection_of_a_peer_replaces_the_first() {
-    let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
+    let limits = Limits { handshake_timeout_ms: 60_000, ..Limits::default() };
     let node = lone(limits, &[2]);
     let mut first = Raw::connect_as(&node, hello(2));
     let mut bulk = Raw::connect_as(&node, Hello { lane: Lane::Bulk, ..hello(2) });
@@ -303,15 +303,15 @@ fn what_goes_to_several_reaches_all_that_have_room() {
     drop(world);
     let stats = node.handle.metrics().unwrap().stats;
     assert_eq!((stats.drops_full, stats.drops_unconnected), (20, frames));
-    assert!(payload.holders() > 1, "some wait for the one that does not read");
+    assert!(payload.reference_count() > 1, "some wait for the one that does not read");
     drop(stuck);
     node.shared.wait_event(&Event::Down(NodeId(3)));
-    assert_eq!(payload.holders(), 1);
+    assert_eq!(payload.reference_count(), 1);
 }
 
 #[test]
 fn hostile_bytes_close_their_connection_and_nothing_else() {
-    let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
+    let limits = Limits { handshake_timeout_ms: 60_000, ..Limits::default() };
     let node = lone(limits, &[2, 3]);
     let mut good = Raw::connect_as(&node, hello(2));
     let mut header = Vec::new();
@@ -359,7 +359,7 @@ fn hostile_bytes_close_their_connection_and_nothing_else() {
 
 #[test]
 fn connections_that_never_say_hello_are_closed_and_lock_nobody_out() {
-    let limits = Limits { handshake_ms: 60_000, strangers_max: 8, ..Limits::default() };
+    let limits = Limits { handshake_timeout_ms: 60_000, strangers_max: 8, ..Limits::default() };
     let node = lone(limits, &[2]);
     let silent: Vec<TcpStream> =
         (0..50).map(|_| patient(TcpStream::connect(&node.peer).unwrap())).collect();
@@ -371,7 +371,7 @@ fn connections_that_never_say_hello_are_closed_and_lock_nobody_out() {
     drop(silent);
     node.stop();
 
-    let node = lone(Limits { handshake_ms: 20, ..Limits::default() }, &[2]);
+    let node = lone(Limits { handshake_timeout_ms: 20, ..Limits::default() }, &[2]);
     let mut silent = patient(TcpStream::connect(&node.peer).unwrap());
     let mut half = Vec::new();
     encode(Member::first(2), &Frame::Hello(hello(2)), &mut half).unwrap();
@@ -385,8 +385,10 @@ fn connections_that_never_say_hello_are_closed_and_lock_nobody_out() {
 #[test]
 fn a_dial_that_is_never_answered_is_given_up_and_tried_again() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let bound =
-        Start { limits: Limits { handshake_ms: 20, ..Limits::default() }, ..Start::node(2) };
+    let bound = Start {
+        limits: Limits { handshake_timeout_ms: 20, ..Limits::default() },
+        ..Start::node(2)
+    };
     let bound = bound.bind();
     let address = silent.local_addr().unwrap().to_string();
     let peers = [PeerAddress { node: NodeId(1), address }, bound.peer_address()];

@@ -11,7 +11,10 @@ use quorate_core::{
     node_id::{Member, NodeId},
     witness::Memory,
 };
-use quorate_net::{JoinError, Limits, Listeners, join, members_among, request_memories, waits_at};
+use quorate_net::{
+    JoinError, Limits, Listeners, check_waiting_at, find_cluster_members, request_founding,
+    request_memories,
+};
 use quorate_tls::Protection;
 use quorate_wire::{Frame, Hello, Join, NO_CLUSTER, encode};
 
@@ -63,7 +66,7 @@ fn a_join_is_answered_and_waits() {
     let request = Join { node: NodeId(2), nonce: 1, list_hash: 2 };
     let mut heard = Vec::new();
     let over = std::cell::Cell::new(false);
-    let answer = join(&address, request, None, &|| over.get(), &mut |text| {
+    let answer = request_founding(&address, request, None, &|| over.get(), &mut |text| {
         heard.push(text.rsplit(": ").next().unwrap().to_owned());
         starting.belongs_to(CLUSTER);
         over.set(heard.len() == 2);
@@ -142,7 +145,7 @@ fn a_founder_finds_those_that_belong_to_a_cluster() {
         listed(2, &recovering),
         listed(1, &running.peer),
     ];
-    let members = members_among(&nodes, NodeId(4), None, DEADLINE);
+    let members = find_cluster_members(&nodes, NodeId(4), None, DEADLINE);
     assert_eq!(members, [NodeId(1), NodeId(2)]);
     assert!(running.shared.lock().events.is_empty(), "nothing changed");
 }
@@ -153,7 +156,7 @@ fn a_founder_does_not_wait_for_who_does_not_answer() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let nodes = [listed(2, &address)];
-    let members = members_among(&nodes, NodeId(1), None, Duration::from_millis(50));
+    let members = find_cluster_members(&nodes, NodeId(1), None, Duration::from_millis(50));
     assert_eq!(members, []);
     let strange = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = strange.local_addr().unwrap().to_string();
@@ -162,7 +165,7 @@ fn a_founder_does_not_wait_for_who_does_not_answer() {
         let _ = stream.read(&mut [0; 500]);
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
     });
-    let members = members_among(&[listed(2, &address)], NodeId(1), None, DEADLINE);
+    let members = find_cluster_members(&[listed(2, &address)], NodeId(1), None, DEADLINE);
     assert_eq!(members, []);
     server.join().unwrap();
 }
@@ -196,16 +199,16 @@ fn a_folder_that_waits_for_an_id_is_found_where_it_says() {
     let starting = listeners.answer_while_starting(None, None).unwrap();
     let none = "NotFounded: a new node starts, and has no cluster yet";
     assert_eq!(answer(&address, &hello(2)), none);
-    starting.waits_with(77);
-    assert_eq!(waits_at(&address, 77, None), Ok(()));
-    let other = waits_at(&address, 78, None).unwrap_err();
+    starting.set_join_nonce(77);
+    assert_eq!(check_waiting_at(&address, 77, None), Ok(()));
+    let other = check_waiting_at(&address, 78, None).unwrap_err();
     assert_eq!(other, "another node listens there: another folder waits for an id here");
-    starting.is(NodeId(4));
+    starting.set_node(NodeId(4));
     starting.belongs_to(CLUSTER);
-    let late = waits_at(&address, 77, None).unwrap_err();
+    let late = check_waiting_at(&address, 77, None).unwrap_err();
     assert_eq!(late, "another node listens there: node 4 is starting");
     drop((starting, listeners));
-    let gone = waits_at(&address, 77, None).unwrap_err();
+    let gone = check_waiting_at(&address, 77, None).unwrap_err();
     assert!(gone.contains("refused"), "{gone}");
 }
 
@@ -214,11 +217,11 @@ fn a_folder_that_waits_for_an_id_is_found_where_it_says() {
 #[test]
 fn a_node_that_runs_is_no_folder_that_waits() {
     let node = lone(Limits::default(), &[2]);
-    let refused = quorate_net::Refused {
+    let refused = quorate_net::JoinRefusal {
         code: quorate_wire::RefusalCode::UnknownNode,
         reason: "node 0 is not a member of this cluster".to_owned(),
     };
     node.shared.lock().admit = Some(Err(refused));
-    let running = waits_at(&node.peer, 77, None).unwrap_err();
+    let running = check_waiting_at(&node.peer, 77, None).unwrap_err();
     assert!(running.contains("another node listens there"), "{running}");
 }

@@ -15,11 +15,11 @@ use quorate_wire::{Frame, Hello, Lane};
 
 /// Returns limits under which no handshake times out.
 fn patient() -> Limits {
-    Limits { handshake_ms: 60_000, ..Limits::default() }
+    Limits { handshake_timeout_ms: 60_000, ..Limits::default() }
 }
 
 fn hasty() -> Limits {
-    Limits { handshake_ms: 50, ..Limits::default() }
+    Limits { handshake_timeout_ms: 50, ..Limits::default() }
 }
 
 fn later(boot: u32) -> Hello<'static> {

@@ -5,9 +5,9 @@ use std::{
     net::TcpStream,
 };
 
-use quorate_net::{IoThreads, Limits, Spread};
+use quorate_net::{IoSpread, IoThreads, Limits};
 use quorate_tls::{
-    ClientFiles, ClientTrust, Files, Protection, Trust, authority,
+    ClientFiles, ClientTrust, NodeFiles, NodeTrust, Protection, authority,
     session::{ReadOutcome, Session},
 };
 
@@ -21,11 +21,11 @@ struct TlsClient {
 impl TlsClient {
     fn connect(node: &Node, trust: &ClientTrust) -> Self {
         let socket = patient(TcpStream::connect(&node.client).unwrap());
-        let mut client = Self { socket, session: trust.session("127.0.0.1").unwrap() };
+        let mut client = Self { socket, session: trust.session_to_host("127.0.0.1").unwrap() };
         while !client.session.is_established() {
             client.session.flush(&mut client.socket).unwrap();
             client.receive();
-            let _ = client.session.take(&mut []);
+            let _ = client.session.read_plaintext(&mut []);
         }
         client
     }
@@ -35,7 +35,7 @@ impl TlsClient {
         let mut rest = bytes;
         while !rest.is_empty() {
             let mut sealed = Vec::new();
-            let count = self.session.seal(rest);
+            let count = self.session.encrypt(rest);
             rest = &rest[count..];
             if rest.is_empty() && is_last {
                 self.session.finish();
@@ -57,8 +57,8 @@ impl TlsClient {
         let mut all = Vec::new();
         let mut into = [0; 16 << 10];
         while all.len() < count {
-            match self.session.take(&mut into) {
-                ReadOutcome::Some(taken) => all.extend_from_slice(&into[..taken]),
+            match self.session.read_plaintext(&mut into) {
+                ReadOutcome::Bytes(taken) => all.extend_from_slice(&into[..taken]),
                 ReadOutcome::NeedsMore => self.receive(),
                 other => panic!("{other:?} after {} bytes", all.len()),
             }
@@ -69,10 +69,12 @@ impl TlsClient {
 
 fn run(limits: Limits) {
     let folder = tempfile::tempdir().unwrap();
-    authority::init(folder.path(), "a-cluster", 30, false).unwrap();
-    let node = authority::node(folder.path(), 1, &["127.0.0.1".to_owned()], 30, false).unwrap();
-    let ann = authority::client(folder.path(), "ann", 30, false).unwrap();
-    let trust = Trust::load(Files::in_folder(&node)).unwrap();
+    authority::create_authorities(folder.path(), "a-cluster", 30, false).unwrap();
+    let node =
+        authority::issue_node_certificates(folder.path(), 1, &["127.0.0.1".to_owned()], 30, false)
+            .unwrap();
+    let ann = authority::issue_client_certificate(folder.path(), "ann", 30, false).unwrap();
+    let trust = NodeTrust::load(NodeFiles::in_folder(&node)).unwrap();
     let ann = ClientTrust::load(&ClientFiles::in_folder(&ann)).unwrap();
     let threads = usize::from(limits.io_threads != IoThreads::Fixed(0));
     let protection = Protection::Tls(trust);
@@ -94,7 +96,7 @@ fn run(limits: Limits) {
         let mut sealed = Vec::new();
         let mut rest = lines.as_bytes();
         while !rest.is_empty() {
-            let count = client.session.seal(rest);
+            let count = client.session.encrypt(rest);
             rest = &rest[count..];
             client.session.flush(&mut sealed).unwrap();
         }
@@ -122,5 +124,9 @@ fn tls_clients_are_served_by_the_reactor() {
 /// [io-8] [io-9] Threads serve TLS clients.
 #[test]
 fn tls_clients_are_served_by_threads() {
-    run(Limits { io_threads: IoThreads::Fixed(2), spread: Spread::Always, ..Limits::default() });
+    run(Limits {
+        io_threads: IoThreads::Fixed(2),
+        io_spread: IoSpread::Always,
+        ..Limits::default()
+    });
 }

@@ -13,57 +13,57 @@ use quorate_log::disk::{DiskError, SmallFiles, sealed};
 use quorate_replica::group::{ADDRESS_BYTES_MAX, NODES_MAX, asking::PeerTable};
 
 /// Name of the address book's file.
-pub(crate) const FILE: &str = "peers";
+pub(crate) const ADDRESS_BOOK_FILE: &str = "peers";
 const FIRST_LINE: &str = "quorate peers 1";
 
 /// Addresses of all nodes with an id, as of a slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressBook {
     /// Slot of the table. The node that wrote the book had applied all slots below it.
-    pub at: Slot,
+    pub as_of_slot: Slot,
     /// All nodes that have an id and a known address.
     pub peers: BTreeMap<NodeId, String>,
     /// Nodes that were removed from the group ([member-1]).
-    pub removed: BTreeSet<NodeId>,
+    pub removed_nodes: BTreeSet<NodeId>,
 }
 
 impl AddressBook {
     /// Returns a node's initial book: the founding members.
-    pub fn founded(members: &BTreeMap<NodeId, String>) -> Self {
+    pub fn from_founding(members: &BTreeMap<NodeId, String>) -> Self {
         Self { peers: members.clone(), ..Self::default() }
     }
 
     /// Returns the book updated from the log's table at `at`, with addresses that the table lacks.
     #[must_use]
-    pub fn followed_by(&self, table: &PeerTable, at: Slot) -> Self {
+    pub fn updated_from(&self, table: &PeerTable, at: Slot) -> Self {
         let peer = |(node, address): &(NodeId, String)| {
             let known = self.peers.get(node).filter(|_| address.is_empty());
             let address = known.unwrap_or(address).clone();
             (!address.is_empty()).then_some((*node, address))
         };
         Self {
-            at,
+            as_of_slot: at,
             peers: table.peers.iter().filter_map(peer).collect(),
-            removed: table.removed.iter().copied().collect(),
+            removed_nodes: table.removed_nodes.iter().copied().collect(),
         }
     }
 
     /// Returns the addresses as the peer table that the network uses.
-    pub fn table(&self) -> PeerTable {
+    pub fn peer_table(&self) -> PeerTable {
         let peers = self.peers.iter();
         PeerTable {
             peers: peers.map(|(node, address)| (*node, address.clone())).collect(),
-            removed: self.removed.iter().copied().collect(),
+            removed_nodes: self.removed_nodes.iter().copied().collect(),
         }
     }
 
     /// Returns whether both books have the same contents, regardless of the slot.
     pub fn has_same_contents(&self, other: &Self) -> bool {
-        (&self.peers, &self.removed) == (&other.peers, &other.removed)
+        (&self.peers, &self.removed_nodes) == (&other.peers, &other.removed_nodes)
     }
 
     /// Rejects contents that exceed a limit or could not be read back from lines of text.
-    pub fn check(&self) -> Result<(), &'static str> {
+    pub fn check_limits(&self) -> Result<(), &'static str> {
         if self.peers.len() > NODES_MAX {
             return Err("too many nodes");
         }
@@ -79,25 +79,25 @@ impl AddressBook {
 
     /// Writes the book's file durably, replacing it as a whole.
     pub(super) fn write(&self, files: &mut impl SmallFiles) -> Result<(), DiskError> {
-        let mut text = format!("{FIRST_LINE}\nat {}\n", self.at.0);
+        let mut text = format!("{FIRST_LINE}\nat {}\n", self.as_of_slot.0);
         for (node, address) in &self.peers {
             let _ = writeln!(text, "peer {node} {address}");
         }
-        for node in &self.removed {
+        for node in &self.removed_nodes {
             let _ = writeln!(text, "removed {node}");
         }
-        files.replace(FILE, sealed::seal(&text).as_bytes())
+        files.replace(ADDRESS_BOOK_FILE, sealed::append_checksum_line(&text).as_bytes())
     }
 
     /// Reads the file; `None` if it does not exist.
     pub(super) fn read(files: &impl SmallFiles) -> Result<Option<Self>, Unreadable> {
-        let bytes = files.read(FILE).map_err(Unreadable::Disk)?;
+        let bytes = files.read(ADDRESS_BOOK_FILE).map_err(Unreadable::ReadFailed)?;
         let Some(bytes) = bytes else {
             return Ok(None);
         };
         let text = String::from_utf8(bytes);
-        let text = text.map_err(|_| Unreadable::Text("not a text".to_owned()))?;
-        decode(&text).map(Some).map_err(Unreadable::Text)
+        let text = text.map_err(|_| Unreadable::Malformed("not a text".to_owned()))?;
+        decode(&text).map(Some).map_err(Unreadable::Malformed)
     }
 }
 
@@ -105,9 +105,9 @@ impl AddressBook {
 #[derive(Debug)]
 pub(super) enum Unreadable {
     /// The disk failed to read the file.
-    Disk(DiskError),
+    ReadFailed(DiskError),
     /// The file's text is malformed, as described.
-    Text(String),
+    Malformed(String),
 }
 
 fn decode(text: &str) -> Result<AddressBook, String> {
@@ -123,18 +123,18 @@ fn decode(text: &str) -> Result<AddressBook, String> {
         match words[..] {
             ["at", slot] => {
                 let slot = slot.parse().map_err(|_| format!("not a slot: {slot}"))?;
-                book.at = Slot(slot);
+                book.as_of_slot = Slot(slot);
             }
             ["peer", id, address] => {
                 book.peers.insert(node(id)?, address.to_owned());
             }
             ["removed", id] => {
-                book.removed.insert(node(id)?);
+                book.removed_nodes.insert(node(id)?);
             }
             _ => return Err(format!("unknown line: {line}")),
         }
     }
-    book.check()?;
+    book.check_limits()?;
     Ok(book)
 }
 
@@ -147,9 +147,9 @@ mod tests {
     fn book() -> AddressBook {
         let peer = |node: u32| (NodeId(node), format!("10.0.0.{node}:7451"));
         AddressBook {
-            at: Slot(77),
+            as_of_slot: Slot(77),
             peers: [1, 4, 9].map(peer).into(),
-            removed: [2, 3].map(NodeId).into(),
+            removed_nodes: [2, 3].map(NodeId).into(),
         }
     }
 
@@ -159,16 +159,16 @@ mod tests {
         assert!(matches!(AddressBook::read(&disk), Ok(None)));
         book().write(&mut disk).unwrap();
         assert_eq!(AddressBook::read(&disk).unwrap(), Some(book()));
-        let bytes = disk.read(FILE).unwrap().unwrap();
+        let bytes = disk.read(ADDRESS_BOOK_FILE).unwrap().unwrap();
         for cut in 0..bytes.len() {
-            disk.replace(FILE, &bytes[..cut]).unwrap();
+            disk.replace(ADDRESS_BOOK_FILE, &bytes[..cut]).unwrap();
             let read = AddressBook::read(&disk);
-            assert!(matches!(read, Err(Unreadable::Text(_))), "cut at {cut}");
+            assert!(matches!(read, Err(Unreadable::Malformed(_))), "cut at {cut}");
         }
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
-            disk.replace(FILE, &damaged).unwrap();
+            disk.replace(ADDRESS_BOOK_FILE, &damaged).unwrap();
             assert!(AddressBook::read(&disk).is_err(), "flipped at {at}");
         }
     }
@@ -181,29 +181,29 @@ mod tests {
                 (NodeId(4), "moved:1".to_owned()),
                 (NodeId(10), String::new()),
             ],
-            removed: vec![NodeId(2), NodeId(3), NodeId(9)],
+            removed_nodes: vec![NodeId(2), NodeId(3), NodeId(9)],
         };
-        let next = book().followed_by(&table, Slot(80));
+        let next = book().updated_from(&table, Slot(80));
         let expected = AddressBook {
-            at: Slot(80),
+            as_of_slot: Slot(80),
             peers: [(NodeId(1), "10.0.0.1:7451".to_owned()), (NodeId(4), "moved:1".to_owned())]
                 .into(),
-            removed: [2, 3, 9].map(NodeId).into(),
+            removed_nodes: [2, 3, 9].map(NodeId).into(),
         };
         assert_eq!(next, expected);
         assert!(!next.has_same_contents(&book()));
-        assert!(next.has_same_contents(&next.followed_by(&next.table(), Slot(99))));
+        assert!(next.has_same_contents(&next.updated_from(&next.peer_table(), Slot(99))));
     }
 
     #[test]
     fn invalid_address_books_are_refused() {
         let mut many = book();
         many.peers = (0..=NODES_MAX as u32).map(|node| (NodeId(node), "a:1".to_owned())).collect();
-        assert_eq!(many.check(), Err("too many nodes"));
+        assert_eq!(many.check_limits(), Err("too many nodes"));
         for address in ["", "a b:1", "a\nb:1"] {
             let mut odd = book();
             odd.peers.insert(NodeId(1), address.to_owned());
-            assert_eq!(odd.check(), Err("an address is not one word"));
+            assert_eq!(odd.check_limits(), Err("an address is not one word"));
         }
     }
 }

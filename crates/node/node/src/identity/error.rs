@@ -17,19 +17,19 @@ pub enum IdentityError {
     /// The folder is in use by another process.
     InUse { folder: PathBuf },
     /// The folder contains the file or folder `found`, which does not belong to a node.
-    Foreign { folder: PathBuf, found: String },
+    Foreign { folder: PathBuf, found_entry: String },
     /// The folder contains no identity.
     Missing { folder: PathBuf },
     /// The folder already contains an identity.
-    Exists { folder: PathBuf },
+    AlreadyExists { folder: PathBuf },
     /// A file of the identity is damaged.
     Damaged { file: PathBuf, reason: String },
     /// The file was written by a newer release.
-    Newer { file: PathBuf },
+    NewerRelease { file: PathBuf },
     /// [level-8] The contents of the folder need a newer release.
-    Level { file: PathBuf, level: Level, supports: Level },
+    LevelUnsupported { file: PathBuf, level: Level, supported_level: Level },
     /// The folder has another value of `what`, a setting on the command line.
-    Mismatch { what: &'static str, stored: String, asked: String },
+    Mismatch { setting: &'static str, stored: String, configured: String },
     /// [era-11] The node id was admitted with another nonce. The folder that used it was lost or
     /// replaced, so votes may be forgotten.
     AlreadyAdmitted { node: NodeId },
@@ -38,7 +38,7 @@ pub enum IdentityError {
     /// The founder has already admitted the maximum number of nodes.
     TooManyNodes,
     /// A counter, named by the text, is exhausted.
-    Exhausted(&'static str),
+    CounterExhausted(&'static str),
 }
 
 impl IdentityError {
@@ -56,17 +56,17 @@ impl IdentityError {
             Self::InUse { .. } => "stop the other process, or use another --data folder".into(),
             Self::Foreign { .. } => "use an empty folder, or one created by quorate".into(),
             Self::Missing { .. } => "start a new node with --node and --cluster".into(),
-            Self::Exists { .. } => "start without --cluster, or use an empty folder".into(),
+            Self::AlreadyExists { .. } => "start without --cluster, or use an empty folder".into(),
             Self::Damaged { .. } => {
                 "keep the folder, and let the other nodes continue without this one: an older copy \
                  of the file would use numbers again that were used already"
                     .into()
             }
-            Self::Newer { .. } => "start the newer version of the program".into(),
-            Self::Level { .. } => "install the release that the other nodes of the cluster run: a cluster never goes \
+            Self::NewerRelease { .. } => "start the newer version of the program".into(),
+            Self::LevelUnsupported { .. } => "install the release that the other nodes of the cluster run: a cluster never goes \
                                    back to a lower level, and nothing in the folder was changed"
                 .into(),
-            Self::Mismatch { what, stored, .. } => {
+            Self::Mismatch { setting: what, stored, .. } => {
                 format!("leave --{what} out or set it to {stored}, or use another --data folder")
             }
             Self::AlreadyAdmitted { node } => {
@@ -76,7 +76,7 @@ impl IdentityError {
                                      with an empty folder, under a new id (quorate start --data DIR --join ADMIN)"
                 .into(),
             Self::TooManyNodes => "remove nodes, or found a new cluster".into(),
-            Self::Exhausted(_) => "replace the node under a new id".into(),
+            Self::CounterExhausted(_) => "replace the node under a new id".into(),
         }
     }
 }
@@ -88,25 +88,25 @@ impl fmt::Display for IdentityError {
             Self::InUse { folder } => {
                 write!(f, "{}: another process is using this folder", folder.display())
             }
-            Self::Foreign { folder, found } => {
+            Self::Foreign { folder, found_entry: found } => {
                 write!(f, "{}: not a quorate data folder: {found}", folder.display())
             }
             Self::Missing { folder } => {
                 write!(f, "{}: this folder has no node yet", folder.display())
             }
-            Self::Exists { folder } => {
+            Self::AlreadyExists { folder } => {
                 write!(f, "{}: this folder already has a node", folder.display())
             }
             Self::Damaged { file, reason } => write!(f, "{}: {reason}", file.display()),
-            Self::Newer { file } => {
+            Self::NewerRelease { file } => {
                 write!(f, "{}: written by a newer version of the program", file.display())
             }
-            Self::Level { file, level, supports } => write!(
+            Self::LevelUnsupported { file, level, supported_level: supports } => write!(
                 f,
                 "{}: this folder needs level {level}, and this release supports {supports} at most",
                 file.display()
             ),
-            Self::Mismatch { what, stored, asked } => {
+            Self::Mismatch { setting: what, stored, configured: asked } => {
                 write!(f, "this folder has {what} {stored}, not {asked}")
             }
             Self::AlreadyAdmitted { node } => {
@@ -116,7 +116,7 @@ impl fmt::Display for IdentityError {
                 write!(f, "node {node} of {} was removed from its cluster", folder.display())
             }
             Self::TooManyNodes => write!(f, "more than {NODES_MAX} nodes"),
-            Self::Exhausted(what) => write!(f, "the {what} counter is used up"),
+            Self::CounterExhausted(what) => write!(f, "the {what} counter is used up"),
         }
     }
 }

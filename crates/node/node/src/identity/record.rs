@@ -9,10 +9,10 @@ use quorate_core::{
     record::Class,
 };
 use quorate_log::disk::sealed;
-use quorate_replica::group::As;
+use quorate_replica::group::MemberRole;
 
 use super::error::NODES_MAX;
-use crate::terms::Terms;
+use crate::terms::FoundingTerms;
 
 /// First line of an identity at level 8. Such an identity has no line with the level.
 const FIRST_LINE: &str = "quorate identity 1";
@@ -34,27 +34,27 @@ pub struct Founding {
     /// Random number of this folder, so that the founder detects another one with the same node id.
     pub join_nonce: u64,
     /// Auxiliaries and quorum rule at the founding.
-    pub terms: Terms,
+    pub terms: FoundingTerms,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct IdentityState {
     pub(super) founding: Founding,
     pub(super) boot: u32,
     pub(super) incarnation: Incarnation,
-    pub(super) clean: bool,
+    pub(super) is_clean_stop: bool,
     /// Maximum length in microseconds of any lease that a process of this node may have granted.
-    pub(super) leased_us: u64,
-    pub(super) admitted: BTreeMap<NodeId, u64>,
+    pub(super) lease_us_max: u64,
+    pub(super) admitted_nodes: BTreeMap<NodeId, u64>,
     /// Role that the joining node is to take; `None` once it has been taken.
-    pub(super) joins: Option<As>,
-    pub(super) removed: bool,
+    pub(super) joining_role: Option<MemberRole>,
+    pub(super) is_removed: bool,
     /// Level that the contents of the folder need ([level-8]).
     pub(super) level: Level,
 }
 
 /// Rejects contents that could not be read back from lines of text.
-pub(super) fn check(founding: &Founding) -> Result<(), &'static str> {
+pub(super) fn check_founding(founding: &Founding) -> Result<(), &'static str> {
     let plain = |text: &str| {
         !text.is_empty() && text.len() <= 256 && !text.chars().any(|c| c.is_whitespace())
     };
@@ -73,7 +73,7 @@ pub(super) fn check(founding: &Founding) -> Result<(), &'static str> {
     Ok(())
 }
 
-pub(super) fn encode(state: &State) -> String {
+pub(super) fn encode(state: &IdentityState) -> String {
     let mut text = String::new();
     let founding = &state.founding;
     let mut line = |line: fmt::Arguments<'_>| {
@@ -93,10 +93,10 @@ pub(super) fn encode(state: &State) -> String {
     line(format_args!("store {}", founding.store));
     line(format_args!("boot {}", state.boot));
     line(format_args!("incarnation {}", state.incarnation.0));
-    line(format_args!("clean {}", u8::from(state.clean)));
+    line(format_args!("clean {}", u8::from(state.is_clean_stop)));
     line(format_args!("nonce {:016x}", founding.join_nonce));
-    if state.leased_us > 0 {
-        line(format_args!("leased {}", state.leased_us));
+    if state.lease_us_max > 0 {
+        line(format_args!("leased {}", state.lease_us_max));
     }
     for (node, address) in &founding.members {
         line(format_args!("member {node} {address}"));
@@ -104,104 +104,107 @@ pub(super) fn encode(state: &State) -> String {
     for node in &founding.terms.auxiliaries {
         line(format_args!("auxiliary {node}"));
     }
-    if founding.terms.rule != QuorumRule::Majority {
-        line(format_args!("quorum {}", founding.terms.rule));
+    if founding.terms.quorum_rule != QuorumRule::Majority {
+        line(format_args!("quorum {}", founding.terms.quorum_rule));
     }
-    for (node, nonce) in &state.admitted {
+    for (node, nonce) in &state.admitted_nodes {
         line(format_args!("admitted {node} {nonce:016x}"));
     }
-    if let Some(role) = state.joins {
+    if let Some(role) = state.joining_role {
         line(format_args!("joins {}", role.name()));
     }
-    if state.removed {
+    if state.is_removed {
         line(format_args!("removed"));
     }
     text
 }
 
-pub(super) fn decode(text: &str) -> Result<State, String> {
+pub(super) fn decode(text: &str) -> Result<IdentityState, String> {
     let mut lines = sealed::open(text)?.lines();
     let first = lines.next();
-    let mut fields = Lines { lines };
+    let mut fields = LineParser { lines };
     let level = match first {
         Some(FIRST_LINE) => Level::BASE,
-        Some(FIRST_LINE_WITH_LEVEL) => Level(number(fields.word("level")?.parse())?),
+        Some(FIRST_LINE_WITH_LEVEL) => Level(parse_number(fields.next_word("level")?.parse())?),
         _ => return Err("the first line is unknown".into()),
     };
     let founding = Founding {
-        cluster: fields.hex("cluster").and_then(|hex| number(u128::from_str_radix(hex, 16)))?,
-        node: NodeId(number(fields.word("node")?.parse())?),
-        class: match fields.word("durability")? {
+        cluster: fields
+            .next_hex("cluster")
+            .and_then(|hex| parse_number(u128::from_str_radix(hex, 16)))?,
+        node: NodeId(parse_number(fields.next_word("node")?.parse())?),
+        class: match fields.next_word("durability")? {
             "volatile" => Class::Volatile,
             "durable" => Class::Durable,
             _ => return Err("unknown durability class".into()),
         },
-        store: fields.word("store")?.to_owned(),
+        store: fields.next_word("store")?.to_owned(),
         members: BTreeMap::new(),
         join_nonce: 0,
-        terms: Terms::default(),
+        terms: FoundingTerms::default(),
     };
-    let mut state = State {
+    let mut state = IdentityState {
         founding,
-        boot: number(fields.word("boot")?.parse())?,
-        incarnation: Incarnation(number(fields.word("incarnation")?.parse())?),
-        clean: fields.word("clean")? == "1",
-        leased_us: 0,
-        admitted: BTreeMap::new(),
-        joins: None,
-        removed: false,
+        boot: parse_number(fields.next_word("boot")?.parse())?,
+        incarnation: Incarnation(parse_number(fields.next_word("incarnation")?.parse())?),
+        is_clean_stop: fields.next_word("clean")? == "1",
+        lease_us_max: 0,
+        admitted_nodes: BTreeMap::new(),
+        joining_role: None,
+        is_removed: false,
         level,
     };
     state.founding.join_nonce =
-        fields.hex("nonce").and_then(|hex| number(u64::from_str_radix(hex, 16)))?;
+        fields.next_hex("nonce").and_then(|hex| parse_number(u64::from_str_radix(hex, 16)))?;
     for line in fields.lines {
         let words: Vec<_> = line.split(' ').collect();
         match words[..] {
             ["member", node, address] => {
-                let node = NodeId(number(node.parse())?);
+                let node = NodeId(parse_number(node.parse())?);
                 state.founding.members.insert(node, address.to_owned());
             }
-            ["leased", us] => state.leased_us = number(us.parse())?,
+            ["leased", us] => state.lease_us_max = parse_number(us.parse())?,
             ["auxiliary", node] => {
-                let node = NodeId(number(node.parse())?);
+                let node = NodeId(parse_number(node.parse())?);
                 state.founding.terms.auxiliaries.insert(node);
             }
             ["quorum", rule] => {
                 let rule = QuorumRule::parse(rule).ok_or("unknown quorum rule")?;
-                state.founding.terms.rule = rule;
+                state.founding.terms.quorum_rule = rule;
             }
             ["admitted", node, nonce] => {
-                let nonce = number(u64::from_str_radix(nonce, 16))?;
-                state.admitted.insert(NodeId(number(node.parse())?), nonce);
+                let nonce = parse_number(u64::from_str_radix(nonce, 16))?;
+                state.admitted_nodes.insert(NodeId(parse_number(node.parse())?), nonce);
             }
             ["joins", role] => {
-                let role = As::named(role).ok_or_else(|| format!("unknown role: {role}"))?;
-                state.joins = Some(role);
+                let role =
+                    MemberRole::from_name(role).ok_or_else(|| format!("unknown role: {role}"))?;
+                state.joining_role = Some(role);
             }
-            ["removed"] => state.removed = true,
+            ["removed"] => state.is_removed = true,
             _ => return Err(format!("unknown line: {line}")),
         }
     }
     Ok(state)
 }
 
-fn number<T>(parsed: Result<T, std::num::ParseIntError>) -> Result<T, String> {
+fn parse_number<T>(parsed: Result<T, std::num::ParseIntError>) -> Result<T, String> {
     parsed.map_err(|error| error.to_string())
 }
 
 /// Parser for the file's lines. Their order is fixed.
-struct Lines<'a> {
+struct LineParser<'a> {
     lines: std::str::Lines<'a>,
 }
 
-impl<'a> Lines<'a> {
-    fn word(&mut self, name: &str) -> Result<&'a str, String> {
+impl<'a> LineParser<'a> {
+    fn next_word(&mut self, name: &str) -> Result<&'a str, String> {
         let line = self.lines.next().unwrap_or_default();
         let rest = line.strip_prefix(name).and_then(|rest| rest.strip_prefix(' '));
         rest.ok_or_else(|| format!("{name} is missing"))
     }
 
-    fn hex(&mut self, name: &str) -> Result<&'a str, String> {
-        self.word(name)
+    fn next_hex(&mut self, name: &str) -> Result<&'a str, String> {
+        self.next_word(name)
     }
 }

@@ -18,7 +18,7 @@ impl AnswerClass {
     pub const ALL: [Self; 3] = [Self::Group, Self::Durable, Self::Volatile];
 
     /// Returns the word by which a client selects this class.
-    pub const fn word(self) -> &'static [u8] {
+    pub const fn as_word(self) -> &'static [u8] {
         match self {
             Self::Group => b"CLASS group\r\n",
             Self::Durable => b"CLASS durable\r\n",
@@ -37,16 +37,16 @@ impl AnswerClass {
 }
 
 /// Returns whether the input starts with a complete or incomplete word.
-pub(super) fn begins(input: &[u8]) -> bool {
-    let mut words = AnswerClass::ALL.iter().map(|asked| asked.word());
+pub(super) fn begins_with_word(input: &[u8]) -> bool {
+    let mut words = AnswerClass::ALL.iter().map(|asked| asked.as_word());
     words.any(|word| input.starts_with(word) || word.starts_with(input))
 }
 
 /// Parses a complete word. Returns the class that it selects and its length.
 pub(super) fn parse_word(input: &[u8]) -> Option<(AnswerClass, usize)> {
     let mut all = AnswerClass::ALL.into_iter();
-    let asked = all.find(|asked| input.starts_with(asked.word()))?;
-    Some((asked, asked.word().len()))
+    let asked = all.find(|asked| input.starts_with(asked.as_word()))?;
+    Some((asked, asked.as_word().len()))
 }
 
 #[cfg(test)]
@@ -56,17 +56,17 @@ mod tests {
     #[test]
     fn class_words_are_parsed_only_when_complete() {
         for asked in AnswerClass::ALL {
-            let word = asked.word();
+            let word = asked.as_word();
             for cut in 0..word.len() {
-                assert!(begins(&word[..cut]));
+                assert!(begins_with_word(&word[..cut]));
                 assert_eq!(parse_word(&word[..cut]), None);
             }
             let more = [word, b"more"].concat();
-            assert!(begins(&more));
+            assert!(begins_with_word(&more));
             assert_eq!(parse_word(&more), Some((asked, word.len())));
         }
         for other in [&b"CLASS x"[..], b"INFO\r\n", b"\xff", b"CLASS durable\rx"] {
-            assert!(!begins(other));
+            assert!(!begins_with_word(other));
         }
     }
 }

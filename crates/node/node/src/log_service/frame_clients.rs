@@ -1,9 +1,9 @@
 //! Requests from device clients, sent in place of a command's length ([offload-22]).
 
 use quorate_replica::{front::Failure, front::Requests};
-use quorate_wire::frame_clients::{Found, Request};
+use quorate_wire::frame_clients::{DecodedRequest, Request};
 
-use super::{Ended, REPLY_BYTES};
+use super::{CommandOutcome, REPLY_BYTES};
 
 /// Result of answering the request at the start of the input.
 pub(super) enum ParsedRequest {
@@ -12,7 +12,7 @@ pub(super) enum ParsedRequest {
     /// The input is not a request.
     Malformed,
     /// The request was answered. The number is its length in bytes.
-    Whole(Ended, usize),
+    Answered(CommandOutcome, usize),
 }
 
 /// Answers the request at the start of the input, if the client is permitted to make it.
@@ -22,28 +22,30 @@ pub(super) fn answer_request(
     may: bool,
     requests: &mut dyn Requests,
 ) -> ParsedRequest {
-    let (request, length) = match Request::find(input, bytes_max) {
-        Found::Incomplete => return ParsedRequest::Incomplete,
-        Found::Malformed => return ParsedRequest::Malformed,
-        Found::Request(request, length) => (request, length),
+    let (request, length) = match Request::decode(input, bytes_max) {
+        DecodedRequest::Incomplete => return ParsedRequest::Incomplete,
+        DecodedRequest::Malformed => return ParsedRequest::Malformed,
+        DecodedRequest::Request(request, length) => (request, length),
     };
     let clients = requests.frame_clients().filter(|_| may);
     let done = clients.ok_or(Failure::Unavailable).and_then(|clients| {
         Ok(match request {
-            Request::Lend => {
+            Request::LendName => {
                 let name: [u8; REPLY_BYTES] = clients.assign_name()?.bytes();
-                Ended::Done(name)
+                CommandOutcome::Done(name)
             }
-            Request::Stand(name) => Ended::Stands(Box::new(clients.stand(name).bytes())),
+            Request::QueryPosition(name) => {
+                CommandOutcome::LogState(Box::new(clients.node_position(name).bytes()))
+            }
             Request::Register(name) => {
-                clients.register(name)?;
-                Ended::Taken
+                clients.register_session(name)?;
+                CommandOutcome::Accepted
             }
-            Request::Offer { name, counter, bytes } => {
-                clients.offer(name, counter, bytes)?;
-                Ended::Taken
+            Request::OfferBatch { name, batch_number: counter, bytes } => {
+                clients.propose_batch(name, counter, bytes)?;
+                CommandOutcome::Accepted
             }
         })
     });
-    ParsedRequest::Whole(done.unwrap_or_else(Ended::Failed), length)
+    ParsedRequest::Answered(done.unwrap_or_else(CommandOutcome::Failed), length)
 }

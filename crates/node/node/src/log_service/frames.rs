@@ -13,7 +13,7 @@ pub const LENGTH_BYTES: usize = 4;
 /// Status of a command, sent as the first byte of its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Status {
+pub enum CommandStatus {
     /// Executed. The service's reply follows.
     Done = 0,
     /// Not executed, because the queues are full.
@@ -35,9 +35,9 @@ pub enum Status {
     InMemory = 8,
 }
 
-impl Status {
+impl CommandStatus {
     /// Maps a replica's failure to a status. This protocol does not use sessions.
-    pub const fn of(failure: Failure) -> Self {
+    pub const fn from_failure(failure: Failure) -> Self {
         match failure {
             Failure::Busy => Self::Busy,
             Failure::NoQuorum | Failure::Unavailable | Failure::DiskFull(_) | Failure::Diverged => {
@@ -99,19 +99,19 @@ pub fn parse_frame(input: &[u8], bytes_max: usize) -> ParsedFrame<'_> {
 }
 
 /// Appends the frame of a command.
-pub fn command(command: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(&length(command.len()));
+pub fn append_command(command: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&encode_length(command.len()));
     out.extend_from_slice(command);
 }
 
 /// Appends the frame of a reply.
-pub fn reply(status: Status, reply: &[u8], out: &mut Vec<u8>) {
-    let [a, b, c, d] = length(reply.len() + 1);
+pub fn append_reply(status: CommandStatus, reply: &[u8], out: &mut Vec<u8>) {
+    let [a, b, c, d] = encode_length(reply.len() + 1);
     out.extend_from_slice(&[a, b, c, d, status as u8]);
     out.extend_from_slice(reply);
 }
 
-fn length(bytes: usize) -> [u8; LENGTH_BYTES] {
+fn encode_length(bytes: usize) -> [u8; LENGTH_BYTES] {
     let bytes = u32::try_from(bytes).expect("commands and replies are bounded far below 4 GiB");
     bytes.to_le_bytes()
 }
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn frame_is_parsed_only_when_complete() {
         let mut bytes = Vec::new();
-        command(b"abc", &mut bytes);
+        append_command(b"abc", &mut bytes);
         assert_eq!(bytes, [3, 0, 0, 0, b'a', b'b', b'c']);
         for cut in 0..bytes.len() {
             assert_eq!(parse_frame(&bytes[..cut], 3), ParsedFrame::Incomplete);

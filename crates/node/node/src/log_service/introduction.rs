@@ -19,9 +19,9 @@ impl fmt::Display for Malformed {
 }
 
 /// Request for an introduction, the same in both protocols.
-pub const QUESTION: &[u8] = b"INFO\r\n";
+pub const INTRODUCTION_REQUEST: &[u8] = b"INFO\r\n";
 /// Maximum size in bytes of an answer. For a longer answer, only the protocol is determined.
-pub const BYTES_MAX: usize = 1 << 20;
+pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of bytes in a line of an answer.
 const LINE_BYTES_MAX: usize = 4096;
 /// Maximum length in bytes of a word that is shown to people.
@@ -31,7 +31,7 @@ const FRAME_BYTES_MAX: usize = 0xffff;
 
 /// Protocol that a node speaks to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speaks {
+pub enum ClientProtocol {
     /// The log service's frames.
     Frames,
     /// The Redis protocol.
@@ -41,7 +41,7 @@ pub enum Speaks {
 /// Parsed introduction of a node. Fields that the node did not report are `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduction {
-    pub speaks: Speaks,
+    pub protocol: ClientProtocol,
     /// Durability class: `durable` or `volatile`.
     pub durability: Option<String>,
     pub store: Option<String>,
@@ -49,11 +49,11 @@ pub struct Introduction {
 }
 
 impl Introduction {
-    const fn unknown(speaks: Speaks) -> Self {
-        Self { speaks, durability: None, store: None, version: None }
+    const fn with_protocol(speaks: ClientProtocol) -> Self {
+        Self { protocol: speaks, durability: None, store: None, version: None }
     }
 
-    fn parse(speaks: Speaks, text: &[u8]) -> Self {
+    fn parse(speaks: ClientProtocol, text: &[u8]) -> Self {
         let text = String::from_utf8_lossy(text);
         let field = |name: &str| {
             let mut fields = text.lines().filter_map(|line| line.split_once(':'));
@@ -61,7 +61,7 @@ impl Introduction {
             is_word(value).then(|| value.to_owned())
         };
         Self {
-            speaks,
+            protocol: speaks,
             durability: field("quorate_durability")
                 .filter(|class| ["durable", "volatile"].contains(&class.as_str())),
             store: field("quorate_store"),
@@ -89,29 +89,31 @@ pub fn read(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
         return Ok(None);
     };
     match head {
-        [_, _, 0, 0] => framed(input),
-        [b'$' | b'=' | b'+' | b'-', ..] => resp(input),
+        [_, _, 0, 0] => parse_framed(input),
+        [b'$' | b'=' | b'+' | b'-', ..] => parse_resp(input),
         // A TLS alert: the request was not a TLS hello.
         [0x15, 3, ..] => Err(Malformed("TLS, which this was not asked to speak")),
         _ => Err(Malformed("neither the Redis protocol nor the frames of the log service")),
     }
 }
 
-fn framed(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
+fn parse_framed(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
     match frames::parse_frame(input, FRAME_BYTES_MAX) {
         ParsedFrame::Incomplete => Ok(None),
         ParsedFrame::TooLong => Err(Malformed("a very long frame")),
         ParsedFrame::Frame(&[]) => Err(Malformed("a frame without a status")),
-        ParsedFrame::Frame(&[status, ref text @ ..]) if status == frames::Status::Done as u8 => {
-            Ok(Some(Introduction::parse(Speaks::Frames, text)))
+        ParsedFrame::Frame(&[status, ref text @ ..])
+            if status == frames::CommandStatus::Done as u8 =>
+        {
+            Ok(Some(Introduction::parse(ClientProtocol::Frames, text)))
         }
         // The node does not know the request.
-        ParsedFrame::Frame(_) => Ok(Some(Introduction::unknown(Speaks::Frames))),
+        ParsedFrame::Frame(_) => Ok(Some(Introduction::with_protocol(ClientProtocol::Frames))),
     }
 }
 
-fn resp(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
-    let unknown = Introduction::unknown(Speaks::Resp);
+fn parse_resp(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
+    let unknown = Introduction::with_protocol(ClientProtocol::Resp);
     let head = &input[..input.len().min(LINE_BYTES_MAX)];
     let Some(end) = head.iter().position(|byte| *byte == b'\n') else {
         let long = input.len() >= LINE_BYTES_MAX;
@@ -125,21 +127,21 @@ fn resp(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
         return Ok(Some(unknown));
     }
     let length = str::from_utf8(line).ok().and_then(|text| text.parse().ok());
-    let Some(length) = length.filter(|length: &usize| *length <= BYTES_MAX) else {
+    let Some(length) = length.filter(|length: &usize| *length <= ANSWER_BYTES_MAX) else {
         return Ok(Some(unknown));
     };
     let text = input[end + 1..].get(..length);
-    Ok(text.map(|text| Introduction::parse(Speaks::Resp, text)))
+    Ok(text.map(|text| Introduction::parse(ClientProtocol::Resp, text)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log_service::frames::Status;
+    use crate::log_service::frames::CommandStatus;
 
-    fn known(speaks: Speaks, durability: &str, store: &str) -> Introduction {
+    fn known(speaks: ClientProtocol, durability: &str, store: &str) -> Introduction {
         Introduction {
-            speaks,
+            protocol: speaks,
             durability: Some(durability.to_owned()),
             store: Some(store.to_owned()),
             version: Some("0.1.0".to_owned()),
@@ -150,12 +152,14 @@ mod tests {
     fn introduction_is_parsed_only_when_complete() {
         let text = text("0.1.0", "none", "volatile");
         let mut frame = Vec::new();
-        frames::reply(Status::Done, text.as_bytes(), &mut frame);
+        frames::append_reply(CommandStatus::Done, text.as_bytes(), &mut frame);
         let bulk = format!("${}\r\n{text}\r\n", text.len()).into_bytes();
         let verbatim = format!("={}\r\ntxt:\r\n{text}\r\n", text.len() + 6).into_bytes();
-        for (speaks, bytes) in
-            [(Speaks::Frames, frame), (Speaks::Resp, bulk), (Speaks::Resp, verbatim)]
-        {
+        for (speaks, bytes) in [
+            (ClientProtocol::Frames, frame),
+            (ClientProtocol::Resp, bulk),
+            (ClientProtocol::Resp, verbatim),
+        ] {
             let whole = known(speaks, "volatile", "none");
             assert_eq!(read(&bytes), Ok(Some(whole.clone())));
             for cut in 0..bytes.len() {
@@ -168,18 +172,18 @@ mod tests {
     #[test]
     fn server_without_introduction_is_known_by_its_protocol() {
         for (bytes, speaks) in [
-            (&[1, 0, 0, 0, Status::TooBig as u8][..], Speaks::Frames),
-            (b"-NOAUTH Authentication required.\r\n", Speaks::Resp),
-            (b"$-1\r\n", Speaks::Resp),
-            (b"$18446744073709551615\r\n", Speaks::Resp),
-            (b"$99999999999999999999999\r\n", Speaks::Resp),
-            (b"$18\r\nredis_version:7.0\r\n", Speaks::Resp),
+            (&[1, 0, 0, 0, CommandStatus::TooBig as u8][..], ClientProtocol::Frames),
+            (b"-NOAUTH Authentication required.\r\n", ClientProtocol::Resp),
+            (b"$-1\r\n", ClientProtocol::Resp),
+            (b"$18446744073709551615\r\n", ClientProtocol::Resp),
+            (b"$99999999999999999999999\r\n", ClientProtocol::Resp),
+            (b"$18\r\nredis_version:7.0\r\n", ClientProtocol::Resp),
         ] {
-            let unknown = Introduction::unknown(speaks);
+            let unknown = Introduction::with_protocol(speaks);
             assert_eq!(read(bytes), Ok(Some(unknown)), "{bytes:?}");
         }
         let endless = vec![b'-'; LINE_BYTES_MAX];
-        assert_eq!(read(&endless), Ok(Some(Introduction::unknown(Speaks::Resp))));
+        assert_eq!(read(&endless), Ok(Some(Introduction::with_protocol(ClientProtocol::Resp))));
     }
 
     #[test]
@@ -200,8 +204,12 @@ mod tests {
             ("1<script>", "\u{fffd}", "Durable"),
         ] {
             let mut frame = Vec::new();
-            frames::reply(Status::Done, text(version, store, class).as_bytes(), &mut frame);
-            let unknown = Introduction::unknown(Speaks::Frames);
+            frames::append_reply(
+                CommandStatus::Done,
+                text(version, store, class).as_bytes(),
+                &mut frame,
+            );
+            let unknown = Introduction::with_protocol(ClientProtocol::Frames);
             assert_eq!(read(&frame), Ok(Some(unknown)));
         }
     }

@@ -15,18 +15,18 @@ use rustix::{
 };
 
 use crate::{
-    folder::{LockedFolder, failed},
+    folder::{LockedFolder, io_failure},
     home::Home as _,
     identity::IdentityError,
 };
 
 /// Maximum duration of one wait for the disk.
-const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+const DISK_WAIT_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Number of consecutive waits after which a disk without free space counts as full.
-const WAITS_MAX: u32 = 60;
+const IDLE_WAITS_MAX: u32 = 60;
 
 /// The store of byte streams while it is being filled.
-pub(super) struct Streams {
+pub(super) struct RestoredStreams {
     disk: FileDisk,
     store: Store,
     /// Number of consecutive waits without progress while the disk lacks space.
@@ -34,13 +34,13 @@ pub(super) struct Streams {
     folder: PathBuf,
 }
 
-impl Streams {
+impl RestoredStreams {
     /// Creates the store in a folder that does not have one.
     pub(super) fn open(home: &mut LockedFolder) -> Result<Self, IdentityError> {
         let folder = home.path().join(Family::Stream.folder());
         let mut disk = home.open_disk(&mut |_| {})?;
-        let store = Store::open(&mut disk, StoreLimits::USUAL, Layout::USUAL);
-        let store = store.map_err(|error| failed("use", &folder, &io::Error::other(error)))?;
+        let store = Store::open(&mut disk, StoreLimits::DEFAULT, Layout::DEFAULT);
+        let store = store.map_err(|error| io_failure("use", &folder, &io::Error::other(error)))?;
         Ok(Self { disk, store, idle_waits: 0, folder })
     }
 
@@ -55,12 +55,12 @@ impl Streams {
             self.wait_for_disk()?;
         }
         self.store.put_bytes(stream, position, bytes, &mut self.disk);
-        self.go_on()?;
+        self.advance_store()?;
         Ok(())
     }
 
     /// Makes everything durable. The store then has the state after all slots below `at`.
-    pub(super) fn finish(mut self, at: Slot) -> Result<(), IdentityError> {
+    pub(super) fn make_durable(mut self, at: Slot) -> Result<(), IdentityError> {
         while !self.store.start_checkpoint(at, &mut self.disk) {
             self.wait_for_disk()?;
         }
@@ -71,38 +71,38 @@ impl Streams {
     }
 
     fn wait_for_disk(&mut self) -> Result<(), IdentityError> {
-        if self.go_on()? && self.store.short().is_none() {
+        if self.advance_store()? && self.store.shortage().is_none() {
             return Ok(());
         }
         // An access that lacks space is retried and fails at once; only waiting can help.
-        let is_short = self.store.short().is_some();
+        let is_short = self.store.shortage().is_some();
         self.idle_waits += u32::from(is_short);
         let descriptor = self.disk.wait_fd().filter(|_| !is_short);
         let polled = descriptor.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
         let mut polled: Vec<PollFd<'_>> = polled.into_iter().collect();
-        match poll(&mut polled, Some(&WAIT)) {
+        match poll(&mut polled, Some(&DISK_WAIT_MAX)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(failed("wait for", &self.folder, &error.into())),
+            Err(error) => Err(io_failure("wait for", &self.folder, &error.into())),
         }
     }
 
     /// Runs the store's next steps. Returns whether the disk made progress.
-    fn go_on(&mut self) -> Result<bool, IdentityError> {
+    fn advance_store(&mut self) -> Result<bool, IdentityError> {
         let mut more = false;
         while let Some(completed) = self.disk.poll() {
-            if Store::concerns(&completed) {
+            if Store::is_store_completion(&completed) {
                 self.store.on_completed(completed, &mut self.disk);
             }
             more = true;
         }
         self.store.advance(&mut self.disk);
         let failed =
-            |why: &str| failed("write to", &self.folder, &io::Error::other(why.to_owned()));
+            |why: &str| io_failure("write to", &self.folder, &io::Error::other(why.to_owned()));
         if let Some(why) = self.store.failure() {
             return Err(failed(why));
         }
-        match self.store.short() {
-            Some(why) if self.idle_waits >= WAITS_MAX => Err(failed(why)),
+        match self.store.shortage() {
+            Some(why) if self.idle_waits >= IDLE_WAITS_MAX => Err(failed(why)),
             Some(_) => Ok(more),
             None => {
                 self.idle_waits = 0;

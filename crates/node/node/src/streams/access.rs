@@ -9,19 +9,19 @@ use crate::streams::{refusal::Refusal, shared::Cx};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Login {
     /// Identity that the client's certificate proves.
-    pub(crate) who: Who,
+    pub(crate) certificate_identity: Who,
     /// User name proved by a password. It takes precedence over the certificate.
-    pub(crate) user: Option<Name>,
+    pub(crate) password_user: Option<Name>,
 }
 
 impl Login {
     pub(crate) const fn new(who: Who) -> Self {
-        Self { who, user: None }
+        Self { certificate_identity: who, password_user: None }
     }
 
     /// Returns the identity in the form shown to the client.
-    fn shown(&self) -> String {
-        match (&self.user, &self.who) {
+    fn display_name(&self) -> String {
+        match (&self.password_user, &self.certificate_identity) {
             (Some(name), _) => format!("{name}, by its password,"),
             (None, Who::Client(name)) => format!("{name}, by its certificate,"),
             (None, _) => "a client without a user".to_owned(),
@@ -34,12 +34,12 @@ impl Cx<'_> {
     /// unknown ([access-4]), refuses with the advice to use another node or to retry.
     pub(crate) fn check_role(&mut self, login: &Login, needs: Role) -> Result<(), Refusal> {
         let users = self.requests.users().ok_or(Failure::NoQuorum)?;
-        let user = login.user.as_ref().map(Name::as_str);
-        match users.role(&login.who, user) {
+        let user = login.password_user.as_ref().map(Name::as_str);
+        match users.role(&login.certificate_identity, user) {
             Some(role) if role >= needs => Ok(()),
             _ => {
-                self.shared.forbidden += 1;
-                Err(Refusal::forbidden(&login.shown(), needs))
+                self.shared.forbidden_count += 1;
+                Err(Refusal::forbidden(&login.display_name(), needs))
             }
         }
     }

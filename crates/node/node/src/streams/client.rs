@@ -7,21 +7,23 @@ use quorate_replica::{
 
 use crate::streams::{
     connection::Connection,
-    raw::Raw,
-    shared::{Cx, Shared},
+    raw::RawConnection,
+    shared::{Cx, FrontState},
 };
 
 /// A client connection, either framed or raw.
 #[derive(Debug)]
 pub(crate) enum Client {
     Framed(Connection),
-    Raw(Box<Raw>),
+    Raw(Box<RawConnection>),
 }
 
 impl Client {
     pub(crate) fn open(id: ConnectionId, ends: Endpoints, cx: &mut Cx<'_>) -> Self {
         match ends.door {
-            ListenerKind::StreamsRaw => Self::Raw(Box::new(Raw::open(id, ends.identity, cx))),
+            ListenerKind::StreamsRaw => {
+                Self::Raw(Box::new(RawConnection::open(id, ends.identity, cx)))
+            }
             ListenerKind::Streams | ListenerKind::Commands => {
                 Self::Framed(Connection::new(id, ends.identity))
             }
@@ -37,67 +39,72 @@ impl Client {
 
     /// Handles readable input, possibly by reading it directly into the store. Raw connections
     /// never do that, because they send few bytes or do not know how many will follow.
-    pub(crate) fn intake(
+    pub(crate) fn read_into_store(
         &mut self,
         cx: &mut Cx<'_>,
         read: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> InputDecision {
         match self {
-            Self::Framed(client) => client.intake(cx, read),
+            Self::Framed(client) => client.read_into_store(cx, read),
             Self::Raw(_) => InputDecision::AtMost(usize::MAX),
         }
     }
 
     /// Handles the client's half-close. It has no meaning in the framed protocol.
-    pub(crate) fn half_closed(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn on_half_close(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Framed(_) => {}
-            Self::Raw(client) => client.half_closed(cx),
+            Self::Raw(client) => client.on_half_close(cx),
         }
     }
 
-    pub(crate) fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
+    pub(crate) fn on_stream_event(
+        &mut self,
+        tag: StreamTag,
+        event: StreamEvent<'_>,
+        cx: &mut Cx<'_>,
+    ) {
         match self {
-            Self::Framed(client) => client.answered(tag, event, cx),
-            Self::Raw(client) => client.answered(tag, event, cx),
+            Self::Framed(client) => client.on_stream_event(tag, event, cx),
+            Self::Raw(client) => client.on_stream_event(tag, event, cx),
         }
     }
 
-    pub(crate) fn durable(&mut self, position: u64, cx: &mut Cx<'_>) {
+    pub(crate) fn on_durable(&mut self, position: u64, cx: &mut Cx<'_>) {
         match self {
-            Self::Framed(client) => client.durable(position, cx),
-            Self::Raw(client) => client.durable(position, cx),
+            Self::Framed(client) => client.on_durable(position, cx),
+            Self::Raw(client) => client.on_durable(position, cx),
         }
     }
 
-    pub(crate) fn ended(&mut self, position: u64, cx: &mut Cx<'_>) {
+    pub(crate) fn on_piece_ended(&mut self, position: u64, cx: &mut Cx<'_>) {
         match self {
-            Self::Framed(client) => client.ended(position, cx),
-            Self::Raw(client) => client.ended(cx),
+            Self::Framed(client) => client.on_piece_ended(position, cx),
+            Self::Raw(client) => client.on_piece_ended(cx),
         }
     }
 
     /// Handles the verdict on a password. Only the framed protocol has passwords.
-    pub(crate) fn judged(&mut self, ticket: u64, fits: bool, cx: &mut Cx<'_>) {
+    pub(crate) fn on_password_verdict(&mut self, ticket: u64, fits: bool, cx: &mut Cx<'_>) {
         match self {
-            Self::Framed(client) => client.judged(ticket, fits, cx),
+            Self::Framed(client) => client.on_password_verdict(ticket, fits, cx),
             Self::Raw(_) => {}
         }
     }
 
     /// Requests or sends further bytes after output has been sent.
-    pub(crate) fn feed(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn continue_output(&mut self, cx: &mut Cx<'_>) {
         match self {
-            Self::Framed(client) => client.feed(cx),
+            Self::Framed(client) => client.continue_output(cx),
             Self::Raw(_) => {}
         }
     }
 
     /// Returns the free space for input that was not consumed for lack of space.
-    pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
+    pub(crate) fn regained_space(&mut self, cx: &mut Cx<'_>) -> usize {
         match self {
-            Self::Framed(client) => client.look_for_room(cx),
-            Self::Raw(client) => client.look_for_room(cx),
+            Self::Framed(client) => client.regained_space(cx),
+            Self::Raw(client) => client.regained_space(cx),
         }
     }
 
@@ -108,10 +115,10 @@ impl Client {
         }
     }
 
-    pub(crate) fn ready(&self) -> bool {
+    pub(crate) fn accepts_input(&self) -> bool {
         match self {
-            Self::Framed(client) => client.ready(),
-            Self::Raw(client) => client.ready(),
+            Self::Framed(client) => client.accepts_input(),
+            Self::Raw(client) => client.accepts_input(),
         }
     }
 
@@ -122,18 +129,18 @@ impl Client {
         }
     }
 
-    pub(crate) fn closing(&self) -> bool {
+    pub(crate) fn should_close(&self) -> bool {
         match self {
-            Self::Framed(client) => client.closing(),
-            Self::Raw(client) => client.closing(),
+            Self::Framed(client) => client.should_close(),
+            Self::Raw(client) => client.should_close(),
         }
     }
 
     /// Returns the reason for resetting the connection; `None` if it need not be reset.
-    pub(crate) fn broken(&self) -> Option<&str> {
+    pub(crate) fn reset_reason(&self) -> Option<&str> {
         match self {
             Self::Framed(_) => None,
-            Self::Raw(client) => client.broken(),
+            Self::Raw(client) => client.reset_reason(),
         }
     }
 
@@ -145,25 +152,25 @@ impl Client {
     }
 
     /// Removes `count` sent bytes from the output.
-    pub(crate) fn sent(&mut self, count: usize, shared: &mut Shared) {
+    pub(crate) fn record_sent(&mut self, count: usize, shared: &mut FrontState) {
         match self {
-            Self::Framed(client) => client.sent(count, shared),
-            Self::Raw(client) => client.sent(count, shared),
+            Self::Framed(client) => client.record_sent(count, shared),
+            Self::Raw(client) => client.record_sent(count, shared),
         }
     }
 
     /// Updates the memory accounting after an event, and notifies the reactor of output.
-    pub(crate) fn update_accounting(&mut self, shared: &mut Shared) {
+    pub(crate) fn update_accounting(&mut self, shared: &mut FrontState) {
         match self {
             Self::Framed(client) => client.update_accounting(shared),
             Self::Raw(client) => client.notify_reactor(shared),
         }
     }
 
-    pub(crate) fn unmark(&mut self) {
+    pub(crate) fn clear_dirty(&mut self) {
         match self {
-            Self::Framed(client) => client.unmark(),
-            Self::Raw(client) => client.unmark(),
+            Self::Framed(client) => client.clear_dirty(),
+            Self::Raw(client) => client.clear_dirty(),
         }
     }
 
@@ -175,10 +182,10 @@ impl Client {
         }
     }
 
-    pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn on_disconnect(&mut self, cx: &mut Cx<'_>) {
         match self {
-            Self::Framed(client) => client.let_go(cx),
-            Self::Raw(client) => client.let_go(cx),
+            Self::Framed(client) => client.on_disconnect(cx),
+            Self::Raw(client) => client.on_disconnect(cx),
         }
     }
 }

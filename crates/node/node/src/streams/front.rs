@@ -12,21 +12,21 @@ use rustc_hash::FxHashMap;
 use crate::streams::{
     client::Client,
     patient::WaitingConnections,
-    shared::{Cx, Owner, Shared},
+    shared::{Cx, FrontState, RequestOwner},
 };
 
 #[derive(Debug, Default)]
 pub struct StreamFront {
     connections: FxHashMap<ConnectionId, Client>,
-    shared: Shared,
-    patient: WaitingConnections,
+    shared: FrontState,
+    waiting_connections: WaitingConnections,
 }
 
 impl StreamFront {
     /// Sets the checker to which clients' passwords are passed.
     #[must_use]
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
-        self.shared.desk = PendingChecks::new(checker);
+        self.shared.password_checks = PendingChecks::new(checker);
         self
     }
 
@@ -44,25 +44,30 @@ impl StreamFront {
         Some(done)
     }
 
-    fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, requests: &mut dyn Requests) {
+    fn on_stream_event(
+        &mut self,
+        tag: StreamTag,
+        event: StreamEvent<'_>,
+        requests: &mut dyn Requests,
+    ) {
         // The request was dropped, or this is a duplicate answer.
         let Some(owner) = self.shared.release_tag(tag) else {
             return;
         };
         match owner {
-            Owner::Connection(connection) | Owner::Follower(connection) => {
+            RequestOwner::Connection(connection) | RequestOwner::Follower(connection) => {
                 self.with_connection(connection, requests, |client, cx| {
-                    client.answered(tag, event, cx);
+                    client.on_stream_event(tag, event, cx);
                 });
             }
-            Owner::Opening => {
-                if let StreamEvent::Done(_, StreamOutcome::Opened { stream, .. }) = event {
-                    self.abandon(stream, requests);
+            RequestOwner::AbandonedOpen => {
+                if let StreamEvent::Executed(_, StreamOutcome::Opened { stream, .. }) = event {
+                    self.abandon_piece(stream, requests);
                 }
             }
-            Owner::Closing(piece) => {
+            RequestOwner::AbandonedClose(piece) => {
                 if let StreamEvent::Failed(..) = event {
-                    self.abandon(piece, requests);
+                    self.abandon_piece(piece, requests);
                 }
             }
         }
@@ -76,7 +81,7 @@ impl StreamFront {
         requests: &mut dyn Requests,
         act: impl FnOnce(&mut Client, &mut Cx<'_>),
     ) {
-        let Some(connection) = self.shared.pieces.get(&piece).copied() else {
+        let Some(connection) = self.shared.piece_writers.get(&piece).copied() else {
             return;
         };
         let full = self.with_connection(connection, requests, |client, cx| {
@@ -84,39 +89,39 @@ impl StreamFront {
             client.is_full()
         });
         if full == Some(false) {
-            self.shared.full.remove(&connection);
+            self.shared.waiting_writers.remove(&connection);
         }
     }
 
     /// Notifies waiting writers in turn that there is free space, as many writers as can use it.
     /// Space may become free for reasons other than the progress of a writer's own piece. If a
     /// thousand writers wait for little space, only some are checked each time.
-    fn look_for_room(&mut self, requests: &mut dyn Requests) {
+    fn notify_waiting_writers(&mut self, requests: &mut dyn Requests) {
         let Some(streams) = requests.streams() else {
             return;
         };
         let mut left = streams.shared_available_bytes();
-        for _ in 0..self.shared.full.len() {
+        for _ in 0..self.shared.waiting_writers.len() {
             if left == 0 {
                 return;
             }
-            let Some(connection) = self.shared.full.take_turn() else {
+            let Some(connection) = self.shared.waiting_writers.take_turn() else {
                 return;
             };
             let found = self.with_connection(connection, requests, |client, cx| {
-                (client.look_for_room(cx), client.is_full())
+                (client.regained_space(cx), client.is_full())
             });
             let (room, full) = found.unwrap_or_default();
             if !full {
-                self.shared.full.remove(&connection);
+                self.shared.waiting_writers.remove(&connection);
             }
             left = left.saturating_sub(room);
         }
     }
 
-    fn abandon(&mut self, piece: StreamName, requests: &mut dyn Requests) {
+    fn abandon_piece(&mut self, piece: StreamName, requests: &mut dyn Requests) {
         let mut cx = Cx { shared: &mut self.shared, requests };
-        cx.abandon(piece);
+        cx.abandon_piece(piece);
     }
 }
 
@@ -127,8 +132,8 @@ impl Front for StreamFront {
         ends: Endpoints,
         requests: &mut dyn Requests,
     ) {
-        if self.patient.is_needed(requests) {
-            return self.patient.add_connection(connection, ends);
+        if self.waiting_connections.is_needed(requests) {
+            return self.waiting_connections.add_connection(connection, ends);
         }
         let mut cx = Cx { shared: &mut self.shared, requests };
         let mut client = Client::open(connection, ends, &mut cx);
@@ -142,7 +147,7 @@ impl Front for StreamFront {
         bytes: &[u8],
         requests: &mut dyn Requests,
     ) -> usize {
-        if self.patient.has(connection) {
+        if self.waiting_connections.contains(connection) {
             return 0;
         }
         self.with_connection(connection, requests, |client, cx| client.receive(bytes, cx))
@@ -155,19 +160,19 @@ impl Front for StreamFront {
         requests: &mut dyn Requests,
         read: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> InputDecision {
-        self.with_connection(connection, requests, |client, cx| client.intake(cx, read))
+        self.with_connection(connection, requests, |client, cx| client.read_into_store(cx, read))
             .unwrap_or(InputDecision::AtMost(usize::MAX))
     }
 
     fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
-        if !self.patient.record_half_close(connection) {
-            self.with_connection(connection, requests, Client::half_closed);
+        if !self.waiting_connections.record_half_close(connection) {
+            self.with_connection(connection, requests, Client::on_half_close);
         }
     }
 
     fn accepts_input(&self, connection: ConnectionId) -> bool {
         let client = self.connections.get(&connection);
-        client.is_some_and(Client::ready)
+        client.is_some_and(Client::accepts_input)
     }
 
     /// Unused, because all requests are made through [`Requests::streams`].
@@ -175,25 +180,27 @@ impl Front for StreamFront {
 
     fn handle_stream_event(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
         match event {
-            StreamEvent::Done(tag, _)
+            StreamEvent::Executed(tag, _)
             | StreamEvent::Refused(tag, _)
             | StreamEvent::Failed(tag, _)
             | StreamEvent::UpToDate(tag)
             | StreamEvent::Bytes(tag, _)
-            | StreamEvent::NoBytes(tag, _) => self.answered(tag, event, requests),
+            | StreamEvent::NoBytes(tag, _) => self.on_stream_event(tag, event, requests),
             StreamEvent::Durable(piece, position) => {
-                self.notify_writer(piece, requests, |client, cx| client.durable(position, cx));
+                self.notify_writer(piece, requests, |client, cx| client.on_durable(position, cx));
             }
             StreamEvent::Ended(piece, position) => {
-                self.notify_writer(piece, requests, |client, cx| client.ended(position, cx));
+                self.notify_writer(piece, requests, |client, cx| {
+                    client.on_piece_ended(position, cx)
+                });
             }
         }
     }
 
     fn next_dirty(&mut self) -> Option<ConnectionId> {
-        while let Some(connection) = self.shared.dirty.pop_front() {
+        while let Some(connection) = self.shared.dirty_connections.pop_front() {
             if let Some(client) = self.connections.get_mut(&connection) {
-                client.unmark();
+                client.clear_dirty();
                 return Some(connection);
             }
         }
@@ -207,7 +214,7 @@ impl Front for StreamFront {
 
     fn record_sent(&mut self, connection: ConnectionId, count: usize) {
         if let Some(client) = self.connections.get_mut(&connection) {
-            client.sent(count, &mut self.shared);
+            client.record_sent(count, &mut self.shared);
         }
     }
 
@@ -217,8 +224,8 @@ impl Front for StreamFront {
 
     fn refusal_counts(&self) -> RefusalCounts {
         RefusalCounts {
-            forbidden: self.shared.forbidden,
-            wrong_passwords: self.shared.wrong_passwords,
+            forbidden: self.shared.forbidden_count,
+            wrong_passwords: self.shared.wrong_password_count,
         }
     }
 
@@ -229,56 +236,56 @@ impl Front for StreamFront {
 
     fn should_close(&self, connection: ConnectionId) -> bool {
         let client = self.connections.get(&connection);
-        client.map_or(!self.patient.has(connection), Client::closing)
+        client.map_or(!self.waiting_connections.contains(connection), Client::should_close)
     }
 
     fn reset_reason(&self, connection: ConnectionId) -> Option<&str> {
-        self.connections.get(&connection)?.broken()
+        self.connections.get(&connection)?.reset_reason()
     }
 
     fn handle_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
-        self.patient.remove_connection(connection);
-        self.shared.full.remove(&connection);
+        self.waiting_connections.remove_connection(connection);
+        self.shared.waiting_writers.remove(&connection);
         let Some(mut client) = self.connections.remove(&connection) else {
             return;
         };
         self.shared.held_bytes -= client.held_bytes();
         let mut cx = Cx { shared: &mut self.shared, requests };
-        client.let_go(&mut cx);
+        client.on_disconnect(&mut cx);
     }
 
     fn is_busy(&self, connection: ConnectionId) -> bool {
         let client = self.connections.get(&connection);
-        client.map_or(self.patient.has(connection), Client::is_busy)
+        client.map_or(self.waiting_connections.contains(connection), Client::is_busy)
     }
 
     fn open_requests(&self) -> usize {
-        self.shared.open_requests()
+        self.shared.open_request_count()
     }
 
     fn connections(&self) -> usize {
-        self.connections.len() + self.patient.count()
+        self.connections.len() + self.waiting_connections.count()
     }
 
     fn run_turn(&mut self, requests: &mut dyn Requests) {
-        for (connection, waiting) in self.patient.take_if_ready(requests) {
-            self.handle_opened(connection, waiting.ends, requests);
-            if waiting.ended {
+        for (connection, waiting) in self.waiting_connections.take_if_ready(requests) {
+            self.handle_opened(connection, waiting.endpoints, requests);
+            if waiting.is_half_closed {
                 self.half_closed(connection, requests);
             }
         }
-        while let Some((ticket, connection, fits)) = self.shared.desk.verdict() {
+        while let Some((ticket, connection, fits)) = self.shared.password_checks.verdict() {
             self.with_connection(connection, requests, |client, cx| {
-                client.judged(ticket, fits, cx);
+                client.on_password_verdict(ticket, fits, cx);
             });
         }
-        for connection in std::mem::take(&mut self.shared.hungry) {
-            self.with_connection(connection, requests, Client::feed);
+        for connection in std::mem::take(&mut self.shared.connections_to_fetch) {
+            self.with_connection(connection, requests, Client::continue_output);
         }
-        self.look_for_room(requests);
+        self.notify_waiting_writers(requests);
     }
 
     fn is_eager(&self) -> bool {
-        !self.shared.hungry.is_empty() || !self.shared.dirty.is_empty()
+        !self.shared.connections_to_fetch.is_empty() || !self.shared.dirty_connections.is_empty()
     }
 }

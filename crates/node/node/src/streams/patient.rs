@@ -8,32 +8,33 @@ use quorate_replica::front::{AccessPatience, ConnectionId, Endpoints, Requests};
 #[derive(Debug, Default)]
 pub(crate) struct WaitingConnections {
     by_connection: BTreeMap<ConnectionId, WaitingConnection>,
-    patience: AccessPatience,
+    access_patience: AccessPatience,
 }
 
 #[derive(Debug)]
 pub(crate) struct WaitingConnection {
-    pub(crate) ends: Endpoints,
+    pub(crate) endpoints: Endpoints,
     /// The client has half-closed the connection while it waits.
-    pub(crate) ended: bool,
+    pub(crate) is_half_closed: bool,
 }
 
 impl WaitingConnections {
     /// Returns whether a new connection has to wait.
     pub(crate) fn is_needed(&mut self, requests: &dyn Requests) -> bool {
-        requests.users().is_none() && !self.is_over(requests)
+        requests.users().is_none() && !self.is_wait_over(requests)
     }
 
-    fn is_over(&mut self, requests: &dyn Requests) -> bool {
-        self.patience.has_expired(requests.wall_ms())
+    fn is_wait_over(&mut self, requests: &dyn Requests) -> bool {
+        self.access_patience.has_expired(requests.wall_ms())
     }
 
     pub(crate) fn add_connection(&mut self, connection: ConnectionId, ends: Endpoints) {
         let ended = false;
-        self.by_connection.insert(connection, WaitingConnection { ends, ended });
+        self.by_connection
+            .insert(connection, WaitingConnection { endpoints: ends, is_half_closed: ended });
     }
 
-    pub(crate) fn has(&self, connection: ConnectionId) -> bool {
+    pub(crate) fn contains(&self, connection: ConnectionId) -> bool {
         self.by_connection.contains_key(&connection)
     }
 
@@ -44,7 +45,7 @@ impl WaitingConnections {
     /// Records a client's half-close. Returns `false` if the connection is not waiting here.
     pub(crate) fn record_half_close(&mut self, connection: ConnectionId) -> bool {
         let waiting = self.by_connection.get_mut(&connection);
-        waiting.map(|waiting| waiting.ended = true).is_some()
+        waiting.map(|waiting| waiting.is_half_closed = true).is_some()
     }
 
     pub(crate) fn remove_connection(&mut self, connection: ConnectionId) {
@@ -58,7 +59,7 @@ impl WaitingConnections {
         requests: &dyn Requests,
     ) -> BTreeMap<ConnectionId, WaitingConnection> {
         let done = !self.by_connection.is_empty()
-            && (requests.users().is_some() || self.is_over(requests));
+            && (requests.users().is_some() || self.is_wait_over(requests));
         if done { std::mem::take(&mut self.by_connection) } else { BTreeMap::new() }
     }
 }

@@ -19,9 +19,9 @@ pub(crate) struct ClientRead {
     id: u64,
     /// Position of the next byte to send.
     position: u64,
-    to: u64,
-    follow: bool,
-    step: AwaitedEvent,
+    end: u64,
+    is_following: bool,
+    awaited: AwaitedEvent,
     /// Reads in flight. Their ranges are contiguous, starting at `position`.
     fetches: VecDeque<Fetch>,
 }
@@ -30,11 +30,11 @@ pub(crate) struct ClientRead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AwaitedEvent {
     /// The local table must first reflect everything acknowledged earlier.
-    Looking(StreamTag),
+    TableUpdate(StreamTag),
     /// All bytes have been sent; the stream must grow.
-    Waiting(StreamTag),
+    StreamGrowth(StreamTag),
     /// Requested bytes must arrive, or queued output must be sent.
-    Sending,
+    BytesOrOutput,
 }
 
 /// One read from the replica, in flight or done.
@@ -61,15 +61,15 @@ pub(crate) enum NextAction {
     /// Report the end of the read to the client.
     End {
         position: u64,
-        finished: bool,
+        is_finished: bool,
     },
     Refuse(Refusal),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerPurpose {
-    Look,
-    Wait,
+    TableUpdate,
+    StreamGrowth,
     /// The answer to the read with this index. Index 0 is the next to send.
     Fetch(usize),
 }
@@ -80,35 +80,35 @@ impl ClientRead {
             name,
             id: 0,
             position: from,
-            to,
-            follow,
-            step: AwaitedEvent::Looking(tag),
+            end: to,
+            is_following: follow,
+            awaited: AwaitedEvent::TableUpdate(tag),
             fetches: VecDeque::new(),
         }
     }
 
     /// Returns whether the reader is caught up and waits for more bytes.
     pub(crate) const fn is_waiting(&self) -> bool {
-        matches!(self.step, AwaitedEvent::Waiting(_))
+        matches!(self.awaited, AwaitedEvent::StreamGrowth(_))
     }
 
     /// Returns the number of bytes in flight, or read but waiting for earlier ones.
-    pub(crate) fn fetching(&self) -> usize {
+    pub(crate) fn fetched_ahead_bytes(&self) -> usize {
         let bytes: u64 = self.fetches.iter().map(|fetch| fetch.bytes).sum();
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
     /// Returns whether the reader will request bytes as soon as there is space.
-    pub(crate) fn is_hungry(&self) -> bool {
-        let asked_to = self.position + self.fetching() as u64;
-        matches!(self.step, AwaitedEvent::Sending) && asked_to < self.to
+    pub(crate) fn wants_to_fetch(&self) -> bool {
+        let asked_to = self.position + self.fetched_ahead_bytes() as u64;
+        matches!(self.awaited, AwaitedEvent::BytesOrOutput) && asked_to < self.end
     }
 
     /// Returns the tags of all unanswered requests of the reader.
-    pub(crate) fn tags(&self) -> impl Iterator<Item = StreamTag> {
-        let step = match self.step {
-            AwaitedEvent::Looking(tag) | AwaitedEvent::Waiting(tag) => Some(tag),
-            AwaitedEvent::Sending => None,
+    pub(crate) fn open_tags(&self) -> impl Iterator<Item = StreamTag> {
+        let step = match self.awaited {
+            AwaitedEvent::TableUpdate(tag) | AwaitedEvent::StreamGrowth(tag) => Some(tag),
+            AwaitedEvent::BytesOrOutput => None,
         };
         let open = self.fetches.iter().filter(|fetch| fetch.arrived_bytes.is_none());
         step.into_iter().chain(open.map(|fetch| fetch.tag))
@@ -116,9 +116,13 @@ impl ClientRead {
 
     /// Returns the purpose of the answer with this tag; `None` if the reader did not request it.
     pub(crate) fn answer_purpose(&self, tag: StreamTag) -> Option<AnswerPurpose> {
-        match self.step {
-            AwaitedEvent::Looking(looking) if looking == tag => Some(AnswerPurpose::Look),
-            AwaitedEvent::Waiting(waiting) if waiting == tag => Some(AnswerPurpose::Wait),
+        match self.awaited {
+            AwaitedEvent::TableUpdate(looking) if looking == tag => {
+                Some(AnswerPurpose::TableUpdate)
+            }
+            AwaitedEvent::StreamGrowth(waiting) if waiting == tag => {
+                Some(AnswerPurpose::StreamGrowth)
+            }
             _ => {
                 let mut fetches = self.fetches.iter();
                 fetches.position(|fetch| fetch.tag == tag).map(AnswerPurpose::Fetch)
@@ -129,34 +133,34 @@ impl ClientRead {
     /// Starts reading once the table is up to date. A read without following ends at the current
     /// end of the stream, so that it terminates despite concurrent writes.
     pub(crate) fn start_reading(&mut self, info: Option<&StreamInfo>) -> Result<(), Refusal> {
-        let info = info.ok_or_else(Refusal::unknown)?;
+        let info = info.ok_or_else(Refusal::unknown_stream)?;
         self.id = info.id;
-        if !self.follow {
-            self.to = self.to.min(info.end.max(self.position));
+        if !self.is_following {
+            self.end = self.end.min(info.end.max(self.position));
         }
         Ok(())
     }
 
     /// Returns the next action. `room` is the space for further bytes.
     pub(crate) fn next_action(&self, info: Option<&StreamInfo>, room: usize) -> NextAction {
-        let Some(info) = info.filter(|info| self.is_of(info)) else {
-            return NextAction::Refuse(Refusal::replaced());
+        let Some(info) = info.filter(|info| self.reads_from(info)) else {
+            return NextAction::Refuse(Refusal::stream_deleted());
         };
         if self.position < info.start {
             return NextAction::Refuse(Refusal::trimmed(info.start));
         }
         if self.position > info.end {
-            return NextAction::Refuse(Refusal::behind_end(info.end));
+            return NextAction::Refuse(Refusal::beyond_end(info.end));
         }
-        let from = self.position + self.fetching() as u64;
-        if from >= self.to || from >= info.end {
+        let from = self.position + self.fetched_ahead_bytes() as u64;
+        if from >= self.end || from >= info.end {
             return match self.fetches.is_empty() {
-                true => self.at_end(info.end, info.finished),
+                true => self.action_at_end(info.end, info.finished),
                 false => NextAction::Send,
             };
         }
         let most = FETCH_BYTES_MAX as u64;
-        let left = (self.to - from).min(info.end - from).min(most - from % most);
+        let left = (self.end - from).min(info.end - from).min(most - from % most);
         let left = usize::try_from(left).expect("no more than one fetch");
         match left.min(room) {
             0 => NextAction::Send,
@@ -166,17 +170,17 @@ impl ClientRead {
 
     /// Ends the wait for the table or for more bytes.
     pub(crate) const fn end_wait(&mut self) {
-        self.step = AwaitedEvent::Sending;
+        self.awaited = AwaitedEvent::BytesOrOutput;
     }
 
     /// Records the tag of the request to be notified of more bytes.
     pub(crate) const fn record_wait(&mut self, tag: StreamTag) {
-        self.step = AwaitedEvent::Waiting(tag);
+        self.awaited = AwaitedEvent::StreamGrowth(tag);
     }
 
     /// Records a read of the `bytes` bytes after those already requested.
     pub(crate) fn record_fetch(&mut self, tag: StreamTag, bytes: usize) {
-        self.step = AwaitedEvent::Sending;
+        self.awaited = AwaitedEvent::BytesOrOutput;
         self.fetches.push_back(Fetch { tag, bytes: bytes as u64, arrived_bytes: None });
     }
 
@@ -209,27 +213,27 @@ impl ClientRead {
     }
 
     /// Returns the next action after a read found no bytes.
-    pub(crate) fn nowhere(&self, nowhere: LocateError) -> NextAction {
+    pub(crate) fn action_without_bytes(&self, nowhere: LocateError) -> NextAction {
         match nowhere {
-            LocateError::BehindEnd { end, finished } if end == self.position => {
-                self.at_end(end, finished)
+            LocateError::PastEnd { end, finished } if end == self.position => {
+                self.action_at_end(end, finished)
             }
             _ => NextAction::Refuse(nowhere.into()),
         }
     }
 
     /// Returns whether `info` describes the stream being read, not a later one of that name.
-    pub(crate) const fn is_of(&self, info: &StreamInfo) -> bool {
+    pub(crate) const fn reads_from(&self, info: &StreamInfo) -> bool {
         info.id == self.id
     }
 
-    const fn at_end(&self, end: u64, finished: bool) -> NextAction {
+    const fn action_at_end(&self, end: u64, finished: bool) -> NextAction {
         let position = self.position;
         let finished = finished && position == end;
-        if self.follow && !finished && position < self.to {
+        if self.is_following && !finished && position < self.end {
             NextAction::Wait(position)
         } else {
-            NextAction::End { position, finished }
+            NextAction::End { position, is_finished: finished }
         }
     }
 }
@@ -245,12 +249,12 @@ mod tests {
             name: "s".parse().unwrap(),
             id: 7,
             finished,
-            writing: None,
+            open_stream: None,
             start,
             end,
             pieces: 1,
             created_ms: 0,
-            keep: quorate_stream::Retention::default(),
+            retention: quorate_stream::Retention::default(),
         }
     }
 
@@ -264,7 +268,7 @@ mod tests {
     #[test]
     fn next_action_depends_on_position_and_end() {
         const ALL: u64 = u64::MAX;
-        let end = |position, finished| NextAction::End { position, finished };
+        let end = |position, finished| NextAction::End { position, is_finished: finished };
         let fetch = |from, bytes| NextAction::Fetch { from, bytes };
         for (from, to, follow, now, expected) in [
             (10, ALL, false, info(10, 20, false), fetch(10, 10)),
@@ -291,11 +295,11 @@ mod tests {
         let other = StreamInfo { id: 8, ..now.clone() };
         for (from, now, expected) in [
             (9, Some(now.clone()), Refusal::trimmed(10)),
-            (21, Some(now.clone()), Refusal::behind_end(20)),
-            (u64::MAX, Some(now), Refusal::behind_end(20)),
+            (21, Some(now.clone()), Refusal::beyond_end(20)),
+            (u64::MAX, Some(now), Refusal::beyond_end(20)),
             (15, Some(info(16, 20, false)), Refusal::trimmed(16)),
-            (15, None, Refusal::replaced()),
-            (15, Some(other), Refusal::replaced()),
+            (15, None, Refusal::stream_deleted()),
+            (15, Some(other), Refusal::stream_deleted()),
         ] {
             assert_eq!(refused(reading(from, ALL, false), now.clone()), expected);
             assert_eq!(refused(reading(from, ALL, true), now), expected);
@@ -305,7 +309,7 @@ mod tests {
     }
 
     fn bytes(length: usize) -> Blocks {
-        BlockPool::new(0, 0).copy(&vec![7; length])
+        BlockPool::new(0, 0).copy_bytes(&vec![7; length])
     }
 
     /// Requests as many bytes as there is space for.
@@ -336,7 +340,7 @@ mod tests {
         let most = MOST as u64;
         let parts = [(7, MOST - 7), (most, MOST), (2 * most, MOST), (3 * most, 5)];
         assert_eq!(asked, parts);
-        assert_eq!(reading.fetching() as u64, end - 7);
+        assert_eq!(reading.fetched_ahead_bytes() as u64, end - 7);
         assert_eq!(reading.next_action(Some(&now), MOST), NextAction::Send, "they have not come");
 
         assert_eq!(reading.answer_purpose(StreamTag(3)), Some(AnswerPurpose::Fetch(2)));
@@ -350,13 +354,13 @@ mod tests {
         assert_eq!(reading.answer_purpose(StreamTag(9)), Some(AnswerPurpose::Fetch(0)));
         assert_eq!(reading.record_arrived(0, &bytes(MOST - 107)), None);
         assert_eq!(reading.record_arrived(1, &bytes(MOST)), None);
-        assert_eq!(reading.tags().collect::<Vec<_>>(), [StreamTag(4)]);
+        assert_eq!(reading.open_tags().collect::<Vec<_>>(), [StreamTag(4)]);
         for (position, length) in [(107, MOST - 107), (most, MOST), (2 * most, MOST)] {
             assert_eq!(reading.next_bytes(), Some((position, bytes(length))));
         }
         assert_eq!(reading.record_arrived(0, &bytes(5)), None);
         assert_eq!(reading.next_bytes(), Some((3 * most, bytes(5))));
-        let all = NextAction::End { position: end, finished: true };
+        let all = NextAction::End { position: end, is_finished: true };
         assert_eq!(reading.next_action(Some(&now), MOST), all);
     }
 }

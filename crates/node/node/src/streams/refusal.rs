@@ -5,42 +5,50 @@ use std::borrow::Cow;
 use quorate_access::{NotChecked, Role};
 use quorate_replica::front::Failure;
 use quorate_stream::{BadName, Denied, table::LocateError};
-use quorate_wire::streams::{Answer, Code, Malformed, VERSION};
+use quorate_wire::streams::{ErrorCode, Malformed, NodeFrame, VERSION};
 
 /// Refusal of a request, sent as an [`Answer::Error`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    pub(crate) code: Code,
+    pub(crate) code: ErrorCode,
     position: u64,
     detail: Cow<'static, str>,
     hint: &'static str,
 }
 
 impl Refusal {
-    const fn of(code: Code, detail: &'static str, hint: &'static str) -> Self {
+    const fn with_code(code: ErrorCode, detail: &'static str, hint: &'static str) -> Self {
         Self { code, position: 0, detail: Cow::Borrowed(detail), hint }
     }
 
     pub(crate) const fn out_of_order(detail: &'static str) -> Self {
-        Self::of(Code::OutOfOrder, detail, "docs/spec/streams-client.md has the order of frames")
+        Self::with_code(
+            ErrorCode::OutOfOrder,
+            detail,
+            "docs/spec/streams-client.md has the order of frames",
+        )
     }
 
-    pub(crate) fn version(theirs: u32) -> Self {
+    pub(crate) fn unsupported_version(theirs: u32) -> Self {
         Self {
             detail: format!("this node speaks version {VERSION}, not {theirs}").into(),
-            ..Self::of(Code::Version, "", "use a client of the node's release")
+            ..Self::with_code(ErrorCode::Version, "", "use a client of the node's release")
         }
     }
 
-    pub(crate) const fn unknown() -> Self {
-        Self::of(Code::Unknown, "there is no such stream", "'quorate stream ls' lists the streams")
+    pub(crate) const fn unknown_stream() -> Self {
+        Self::with_code(
+            ErrorCode::Unknown,
+            "there is no such stream",
+            "'quorate stream ls' lists the streams",
+        )
     }
 
     pub(crate) fn forbidden(who: &str, needs: Role) -> Self {
         Self {
             detail: format!("{who} lacks the role {needs}").into(),
-            ..Self::of(
-                Code::Forbidden,
+            ..Self::with_code(
+                ErrorCode::Forbidden,
                 "",
                 "an admin can grant it: quorate user set NAME --role ROLE",
             )
@@ -48,15 +56,19 @@ impl Refusal {
     }
 
     pub(crate) const fn wrong_password() -> Self {
-        Self::of(
-            Code::WrongPassword,
+        Self::with_code(
+            ErrorCode::WrongPassword,
             "no user has this name and password",
             "'quorate user list' shows the users and who has a password",
         )
     }
 
-    pub(crate) const fn replaced() -> Self {
-        Self::of(Code::Unknown, "the stream was deleted", "what was sent so far is complete")
+    pub(crate) const fn stream_deleted() -> Self {
+        Self::with_code(
+            ErrorCode::Unknown,
+            "the stream was deleted",
+            "what was sent so far is complete",
+        )
     }
 
     pub(crate) fn trimmed(start: u64) -> Self {
@@ -64,15 +76,15 @@ impl Refusal {
             position: start,
             detail: format!("the stream starts at position {start}: earlier bytes were trimmed")
                 .into(),
-            ..Self::of(Code::Trimmed, "", "read from there")
+            ..Self::with_code(ErrorCode::Trimmed, "", "read from there")
         }
     }
 
-    pub(crate) fn behind_end(end: u64) -> Self {
+    pub(crate) fn beyond_end(end: u64) -> Self {
         Self {
             position: end,
             detail: format!("the stream ends at position {end}").into(),
-            ..Self::of(Code::BehindEnd, "", "choose a position up to there")
+            ..Self::with_code(ErrorCode::PastEnd, "", "choose a position up to there")
         }
     }
 
@@ -80,8 +92,8 @@ impl Refusal {
         &self.detail
     }
 
-    pub(crate) fn answer(&self) -> Answer<'_> {
-        Answer::Error {
+    pub(crate) fn to_answer(&self) -> NodeFrame<'_> {
+        NodeFrame::Error {
             code: self.code.number(),
             position: self.position,
             detail: &self.detail,
@@ -93,13 +105,13 @@ impl Refusal {
 impl From<NotChecked> for Refusal {
     fn from(why: NotChecked) -> Self {
         match why {
-            NotChecked::Never => Self::of(
-                Code::Unavailable,
+            NotChecked::Never => Self::with_code(
+                ErrorCode::Unavailable,
                 "this node does not accept passwords",
                 "ask another node, or use a certificate",
             ),
-            NotChecked::Busy => Self::of(
-                Code::Busy,
+            NotChecked::Busy => Self::with_code(
+                ErrorCode::Busy,
                 "too many passwords are being checked",
                 "try again in a moment",
             ),
@@ -111,8 +123,8 @@ impl From<Malformed> for Refusal {
     fn from(malformed: Malformed) -> Self {
         Self {
             detail: format!("not a frame of the byte stream protocol: {malformed}").into(),
-            ..Self::of(
-                Code::Malformed,
+            ..Self::with_code(
+                ErrorCode::Malformed,
                 "",
                 "this port is for byte streams (--stream); use the --client port for commands",
             )
@@ -122,16 +134,19 @@ impl From<Malformed> for Refusal {
 
 impl From<BadName> for Refusal {
     fn from(bad: BadName) -> Self {
-        Self { detail: bad.to_string().into(), ..Self::of(Code::Name, "", "choose another name") }
+        Self {
+            detail: bad.to_string().into(),
+            ..Self::with_code(ErrorCode::Name, "", "choose another name")
+        }
     }
 }
 
 impl From<LocateError> for Refusal {
     fn from(nowhere: LocateError) -> Self {
         match nowhere {
-            LocateError::Unknown => Self::unknown(),
+            LocateError::Unknown => Self::unknown_stream(),
             LocateError::Trimmed { start } => Self::trimmed(start),
-            LocateError::BehindEnd { end, .. } => Self::behind_end(end),
+            LocateError::PastEnd { end, .. } => Self::beyond_end(end),
         }
     }
 }
@@ -139,65 +154,69 @@ impl From<LocateError> for Refusal {
 impl From<Denied> for Refusal {
     fn from(denied: Denied) -> Self {
         let (code, hint) = match denied {
-            Denied::Unknown => return Self::unknown(),
-            Denied::PastEnd { end } => return Self::behind_end(end),
-            Denied::Exists => (Code::Exists, "append to it, resume it, or choose another name"),
-            Denied::Finished => (Code::Finished, "choose another name"),
+            Denied::Unknown => return Self::unknown_stream(),
+            Denied::PastEnd { end } => return Self::beyond_end(end),
+            Denied::Exists => {
+                (ErrorCode::Exists, "append to it, resume it, or choose another name")
+            }
+            Denied::Finished => (ErrorCode::Finished, "choose another name"),
             Denied::InUse => (
-                Code::InUse,
+                ErrorCode::InUse,
                 "wait until it is closed, or take it over, which locks out the other writer permanently",
             ),
-            Denied::Fenced => (Code::Fenced, "this writer can no longer append"),
-            Denied::TooManyStreams => (Code::TooManyStreams, "remove some"),
-            Denied::TooManyPieces => (Code::TooManyPieces, "trim it, or choose another name"),
+            Denied::Fenced => (ErrorCode::Fenced, "this writer can no longer append"),
+            Denied::TooManyStreams => (ErrorCode::TooManyStreams, "remove some"),
+            Denied::TooManyPieces => (ErrorCode::TooManyPieces, "trim it, or choose another name"),
             // The owner chooses the piece and makes the command, so a retry makes another one.
-            Denied::Malformed | Denied::Reused => (Code::Unavailable, "try again"),
+            Denied::Malformed | Denied::InnerStreamReused => (ErrorCode::Unavailable, "try again"),
         };
-        Self { detail: denied.to_string().into(), ..Self::of(code, "", hint) }
+        Self { detail: denied.to_string().into(), ..Self::with_code(code, "", hint) }
     }
 }
 
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
         let (code, detail, hint) = match failure {
-            Failure::Busy | Failure::Stale | Failure::Overtaken => {
-                (Code::Busy, "the node is overloaded; nothing was done", "try again in a moment")
-            }
+            Failure::Busy | Failure::Stale | Failure::Overtaken => (
+                ErrorCode::Busy,
+                "the node is overloaded; nothing was done",
+                "try again in a moment",
+            ),
             Failure::NoQuorum => (
-                Code::NoQuorum,
+                ErrorCode::NoQuorum,
                 "no leader was found in time; nothing was done",
                 "'quorate status' shows which nodes are missing",
             ),
             Failure::Stopping => {
-                (Code::Stopping, "the node is stopping; nothing was done", "ask another node")
+                (ErrorCode::Stopping, "the node is stopping; nothing was done", "ask another node")
             }
             Failure::Removed => (
-                Code::Stopping,
+                ErrorCode::Stopping,
                 "this node was removed from the cluster; nothing was done",
                 "ask another node",
             ),
             Failure::Voteless => (
-                Code::Stopping,
+                ErrorCode::Stopping,
                 "this node cannot vote, since its log failed, or its device does not answer or lost votes; nothing was done",
                 "ask another node; 'quorate status' says which it is",
             ),
             Failure::Unavailable => (
-                Code::Unavailable,
+                ErrorCode::Unavailable,
                 "this node cannot serve byte streams at the moment; nothing was done",
                 "ask another node",
             ),
             Failure::DiskFull(_) => (
-                Code::Unavailable,
+                ErrorCode::Unavailable,
                 "a disk is full; nothing was done",
                 "`quorate status` shows which; free space on it",
             ),
             Failure::Diverged => (
-                Code::Unavailable,
+                ErrorCode::Unavailable,
                 "this node and others have different data, and this one may be wrong; nothing was done",
                 "ask another node, and see docs/operate/divergence.md",
             ),
             Failure::Level => (
-                Code::Unavailable,
+                ErrorCode::Unavailable,
                 "it needs a feature level that the cluster does not use yet; nothing was done",
                 "upgrade all nodes, then `quorate member feature --raise`",
             ),
@@ -208,11 +227,11 @@ impl From<Failure> for Refusal {
             | Failure::NoSession
             | Failure::ReplyForgotten
             | Failure::SessionFull => (
-                Code::Uncertain,
+                ErrorCode::Uncertain,
                 "the outcome is unknown: it may have been done",
                 "check the stream before trying again",
             ),
         };
-        Self::of(code, detail, hint)
+        Self::with_code(code, detail, hint)
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use quorate_access::{Checker, Command, Password, Role, Who};
 use quorate_node::streams::StreamFront;
 use quorate_replica::front::{ConnectionId, Front as _, ListenerKind};
-use quorate_wire::streams::{self, Ask, How, VERSION};
+use quorate_wire::streams::{self, ClientFrame, OpenMode, VERSION};
 
 use crate::node::Node;
 
@@ -21,16 +21,16 @@ fn set(node: &mut Node<StreamFront>, name: &str, role: Role) {
 
 fn client(node: &mut Node<StreamFront>, name: &str) -> ConnectionId {
     let id = node.at_as(ListenerKind::Streams, Who::Client(name.to_owned()));
-    node.send_request(id, Ask::Hello { version: VERSION });
+    node.send_request(id, ClientFrame::Hello { version: VERSION });
     assert!(node.take_answers(id)[0].starts_with("Welcome"));
     id
 }
 
-fn open(name: &str) -> Ask<'_> {
-    Ask::Open { how: How::Create, writer: 1, name }
+fn open(name: &str) -> ClientFrame<'_> {
+    ClientFrame::Open { mode: OpenMode::Create, writer: 1, name }
 }
 
-const READ: Ask<'_> = Ask::Read { from: 0, to: u64::MAX, follow: true, name: "s" };
+const READ: ClientFrame<'_> = ClientFrame::Read { from: 0, to: u64::MAX, follow: true, name: "s" };
 
 fn guarded() -> Node<StreamFront> {
     let mut node = Node::new();
@@ -47,11 +47,11 @@ fn readers_read_and_only_writers_change_anything() {
     let mut node = guarded();
     let asks = || {
         [
-            (Role::Reader, Ask::Stat { name: "s" }),
-            (Role::Reader, Ask::List { after: "" }),
+            (Role::Reader, ClientFrame::Stat { name: "s" }),
+            (Role::Reader, ClientFrame::List { after_name: "" }),
             (Role::Writer, open("t")),
-            (Role::Writer, Ask::Trim { before: 0, name: "s" }),
-            (Role::Writer, Ask::Remove { name: "s" }),
+            (Role::Writer, ClientFrame::Trim { retain_from: 0, name: "s" }),
+            (Role::Writer, ClientFrame::Remove { name: "s" }),
         ]
     };
     for (who, role) in [("eve", None), ("bob", Some(Role::Reader)), ("web", Some(Role::Writer))] {
@@ -67,7 +67,7 @@ fn readers_read_and_only_writers_change_anything() {
     // A connection continues after a refusal, and may make all requests for which it has the role.
     let id = client(&mut node, "bob");
     node.send_request(id, open("u"));
-    node.send_request(id, Ask::List { after: "" });
+    node.send_request(id, ClientFrame::List { after_name: "" });
     node.run_until_quiet();
     let heard = node.take_answers(id);
     assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
@@ -82,15 +82,15 @@ fn what_is_taken_away_is_gone_for_writers_and_readers_under_way() {
     node.send_request(writer, open("t"));
     node.run_until_quiet();
     assert_eq!(node.take_answers(writer), ["Opened { position: 0 }"]);
-    node.send_request(writer, Ask::Data(b"abc"));
+    node.send_request(writer, ClientFrame::Data(b"abc"));
     set(&mut node, "web", Role::Reader);
-    node.send_request(writer, Ask::Data(b"def"));
+    node.send_request(writer, ClientFrame::Data(b"def"));
     node.run_until_quiet();
     let heard = node.take_answers(writer);
     assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
     assert_eq!(node.played.abandoned.len(), 1, "its piece is left");
     let ann = client(&mut node, "ann");
-    node.send_request(ann, Ask::Stat { name: "t" });
+    node.send_request(ann, ClientFrame::Stat { name: "t" });
     node.run_until_quiet();
     let heard = node.take_answers(ann);
     assert!(
@@ -130,8 +130,8 @@ fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
     let mut node = guarded();
     let known = node.played.users.take();
     let framed = node.at_as(ListenerKind::Streams, Who::Client("ann".to_owned()));
-    node.send_request(framed, Ask::Hello { version: VERSION });
-    node.send_request(framed, Ask::Stat { name: "s" });
+    node.send_request(framed, ClientFrame::Hello { version: VERSION });
+    node.send_request(framed, ClientFrame::Stat { name: "s" });
     let raw = node.at_as(ListenerKind::StreamsRaw, Who::Client("web".to_owned()));
     node.run_until_quiet();
     assert_eq!(node.take_answers(framed), [""; 0]);
@@ -146,8 +146,8 @@ fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
     let mut node = guarded();
     node.played.users = None;
     let id = node.at_as(ListenerKind::Streams, Who::Client("ann".to_owned()));
-    node.send_request(id, Ask::Hello { version: VERSION });
-    node.send_request(id, Ask::Stat { name: "s" });
+    node.send_request(id, ClientFrame::Hello { version: VERSION });
+    node.send_request(id, ClientFrame::Stat { name: "s" });
     node.at_as(ListenerKind::StreamsRaw, Who::Client("web".to_owned()));
     node.run_until_quiet();
     for _ in 0..5 {
@@ -218,15 +218,15 @@ fn with_passwords() -> (Node<StreamFront>, Desk) {
     (node, desk)
 }
 
-fn login<'a>(name: &'a str, password: &'a str) -> Ask<'a> {
+fn login<'a>(name: &'a str, password: &'a str) -> ClientFrame<'a> {
     let password = streams::Password(password.as_bytes());
-    Ask::Login { name, password }
+    ClientFrame::Login { name, password }
 }
 
 /// Connects a client without a certificate and sends its hello.
 fn anonymous(node: &mut Node<StreamFront>) -> ConnectionId {
     let id = node.at_as(ListenerKind::Streams, Who::Anonymous);
-    node.send_request(id, Ask::Hello { version: VERSION });
+    node.send_request(id, ClientFrame::Hello { version: VERSION });
     assert!(node.take_answers(id)[0].starts_with("Welcome"));
     id
 }
@@ -235,7 +235,7 @@ fn anonymous(node: &mut Node<StreamFront>) -> ConnectionId {
 fn who_has_a_password_may_what_its_user_may() {
     let (mut node, desk) = with_passwords();
     let id = anonymous(&mut node);
-    node.send_request(id, Ask::Stat { name: "s" });
+    node.send_request(id, ClientFrame::Stat { name: "s" });
     node.run_until_quiet();
     let heard = node.take_answers(id);
     assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
@@ -263,7 +263,7 @@ fn who_has_a_password_may_what_its_user_may() {
     let gone = Command::Remove { name: "bob".to_owned() };
     let users = node.played.users.as_mut().unwrap();
     users.execute(&gone.encode()).unwrap();
-    node.send_request(id, Ask::Stat { name: "s" });
+    node.send_request(id, ClientFrame::Stat { name: "s" });
     node.run_until_quiet();
     assert!(node.take_answers(id)[0].starts_with("error forbidden"));
 }
@@ -275,7 +275,7 @@ fn a_wrong_password_ends_the_connection_and_is_counted() {
         let before = node.front.refusal_counts().wrong_passwords;
         let id = anonymous(&mut node);
         node.send_request(id, login(name, password));
-        node.send_request(id, Ask::Stat { name: "s" });
+        node.send_request(id, ClientFrame::Stat { name: "s" });
         node.run_until_quiet();
         assert!(node.is_open(id), "no client learns at once which users exist");
         desk.judge();
@@ -350,7 +350,7 @@ fn a_writer_that_lost_its_role_in_the_middle_of_a_frame_is_refused() {
     node.run_until_quiet();
     assert_eq!(node.take_answers(id), ["Opened { position: 0 }"]);
     let mut frame = Vec::new();
-    Ask::Data(&[1; 200_000]).encode(&mut frame);
+    ClientFrame::Data(&[1; 200_000]).encode(&mut frame);
     node.send(id, &frame[..100_000]);
     node.turn();
     let filled = node.filled;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use quorate_replica::front::Front;
-use quorate_wire::streams::SMALL_BYTES_MAX;
+use quorate_wire::streams::CONTROL_BODY_BYTES_MAX;
 
 use crate::node::Node;
 
@@ -27,7 +27,7 @@ fn serve(stream: &[u8], piece: usize) -> (BTreeMap<String, u64>, Vec<String>) {
         node.send(id, piece);
         node.played.decide(usize::MAX);
         node.run_until_quiet();
-        assert!(node.left_over(id) <= SMALL_BYTES_MAX + 8, "it holds much");
+        assert!(node.left_over(id) <= CONTROL_BODY_BYTES_MAX + 8, "it holds much");
     }
     let mut heard = node.take_answers(id);
     heard.retain(|said| !said.starts_with("Durable"));
@@ -42,7 +42,7 @@ fn serve(stream: &[u8], piece: usize) -> (BTreeMap<String, u64>, Vec<String>) {
     let ends = ["s", "t"].map(|name| (name.into(), node.played.info(name)));
     let ends = ends.into_iter().filter_map(|(name, info)| {
         let info = info?;
-        assert_eq!(info.writing, None, "no client writes any more");
+        assert_eq!(info.open_stream, None, "no client writes any more");
         Some((name, info.end))
     });
     (ends.collect(), heard)

@@ -1,11 +1,11 @@
 //! Tests of two front ends in one node.
 
-use quorate_node::streams::{Doors, StreamFront};
+use quorate_node::streams::{CombinedFront, StreamFront};
 use quorate_replica::{
     front::{Completion, ConnectionId, Endpoints, Front, ListenerKind, Requests, State, Tag},
     stream_front::StreamEvent,
 };
-use quorate_wire::streams::Ask;
+use quorate_wire::streams::ClientFrame;
 
 use crate::node::Node;
 
@@ -109,20 +109,20 @@ impl Front for Echo {
 
 #[test]
 fn each_connection_goes_to_the_front_whose_door_it_came_through() {
-    let mut node = Node::with(Doors::new(Echo::default(), StreamFront::default()));
+    let mut node = Node::with(CombinedFront::new(Echo::default(), StreamFront::default()));
     let commands = node.at(ListenerKind::Commands);
     let raw = node.at(ListenerKind::StreamsRaw);
     node.run_until_quiet();
     node.send(commands, b"PING");
     assert_eq!(node.raw(commands), b"PING");
     let stream = node.writer("s", 1);
-    node.send_request(stream, Ask::Data(b"abc"));
+    node.send_request(stream, ClientFrame::Data(b"abc"));
     node.played.decide(usize::MAX);
     assert_eq!(node.take_answers(stream), ["Durable { position: 3 }"]);
     node.send(commands, b"PONG");
     assert_eq!(node.raw(commands), b"PONG");
-    assert_eq!(node.front.commands.streamed, 0);
-    assert!(node.front.commands.polled > 0);
+    assert_eq!(node.front.command_front.streamed, 0);
+    assert!(node.front.command_front.polled > 0);
     assert!(node.front.is_busy(commands) && !node.front.is_busy(stream));
 
     node.send(raw, b"raw");
@@ -131,12 +131,15 @@ fn each_connection_goes_to_the_front_whose_door_it_came_through() {
     assert_eq!(node.counts(raw), [3]);
 
     assert_eq!(node.front.connections(), 2);
-    assert_eq!((node.front.commands.connections(), node.front.streams.connections()), (1, 1));
-    let held = node.front.streams.held_bytes();
+    assert_eq!(
+        (node.front.command_front.connections(), node.front.stream_front.connections()),
+        (1, 1)
+    );
+    let held = node.front.stream_front.held_bytes();
     assert_eq!(node.front.held_bytes(), 1000 + held);
     assert_eq!(node.front.held_bytes_of(commands), 1000);
     assert_eq!(node.front.held_bytes_of(stream), held);
-    node.send_request(stream, Ask::Close { finish: true });
+    node.send_request(stream, ClientFrame::Close { finish: true });
     assert_eq!(node.front.open_requests(), 10 + 1);
     node.run_until_quiet();
     assert_eq!(node.front.open_requests(), 10);
@@ -156,30 +159,30 @@ fn what_is_heard_goes_to_the_front_that_can_have_asked() {
             Ok(())
         }
     }
-    let mut node = Node::with(Doors::new(Echo::default(), StreamFront::default()));
+    let mut node = Node::with(CombinedFront::new(Echo::default(), StreamFront::default()));
     let id = node.client();
-    node.send_request(id, Ask::Stat { name: "s" });
+    node.send_request(id, ClientFrame::Stat { name: "s" });
     let tag = node.played.swallow().expect("the look");
     let Node { front, played, .. } = &mut node;
     front.handle_completion(Completion::Read(Tag(tag.0)), played);
     front.read_now(Tag(tag.0), &Nothing);
     front.deliver_notice(b"a", b"b");
-    let echo = &front.commands;
+    let echo = &front.command_front;
     assert_eq!((echo.completed, echo.read, echo.noticed), (1, 1, 1));
-    assert_eq!(front.streams.open_requests(), 1, "it is not answered by that");
+    assert_eq!(front.stream_front.open_requests(), 1, "it is not answered by that");
     front.handle_stream_event(StreamEvent::UpToDate(tag), played);
-    assert_eq!(front.streams.open_requests(), 0);
-    assert_eq!(front.commands.streamed, 0);
+    assert_eq!(front.stream_front.open_requests(), 0);
+    assert_eq!(front.command_front.streamed, 0);
     assert_eq!(node.take_answers(id), ["error unknown at 0"]);
 }
 
 #[test]
 fn either_front_may_want_the_next_turn() {
-    let mut node = Node::with(Doors::new(Echo::default(), StreamFront::default()));
+    let mut node = Node::with(CombinedFront::new(Echo::default(), StreamFront::default()));
     assert!(!node.front.is_eager());
-    node.front.commands.eager = true;
+    node.front.command_front.eager = true;
     assert!(node.front.is_eager());
-    node.front.commands.eager = false;
+    node.front.command_front.eager = false;
     let id = node.at(ListenerKind::Streams);
     node.front.receive_bytes(id, b"GET", &mut node.played);
     assert!(node.front.is_eager(), "an error is to be sent");

@@ -2,17 +2,19 @@
 
 use crate::driver::{self, Seed};
 use quorate_replica::front::{ConnectionId, Front};
-use quorate_wire::streams::{Ask, BODY_BYTES_MAX, How, Keep, SMALL_BYTES_MAX, VERSION};
+use quorate_wire::streams::{
+    BODY_BYTES_MAX, CONTROL_BODY_BYTES_MAX, ClientFrame, OpenMode, Retention, VERSION,
+};
 
 use crate::{check, node::Node};
 
-const HELLO: Ask<'static> = Ask::Hello { version: VERSION };
+const HELLO: ClientFrame<'static> = ClientFrame::Hello { version: VERSION };
 
-fn open(writer: u128) -> Ask<'static> {
-    Ask::Open { how: How::Create, writer, name: "s" }
+fn open(writer: u128) -> ClientFrame<'static> {
+    ClientFrame::Open { mode: OpenMode::Create, writer, name: "s" }
 }
 
-fn sent(asks: &[Ask<'_>]) -> Vec<u8> {
+fn sent(asks: &[ClientFrame<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for ask in asks {
         ask.encode(&mut bytes);
@@ -49,14 +51,14 @@ fn what_breaks_the_rules_gets_one_error_and_ends() {
         vec![kind, 0, 0, 0, a, b, c, d]
     };
     let after_hello = |bytes: &[u8]| [sent(&[HELLO]), bytes.to_vec()].concat();
-    let data = Ask::Data(b"abc");
-    let close = Ask::Close { finish: true };
-    let stat = Ask::Stat { name: "s" };
+    let data = ClientFrame::Data(b"abc");
+    let close = ClientFrame::Close { finish: true };
+    let stat = ClientFrame::Stat { name: "s" };
     for (bytes, error) in [
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "malformed"),
         (b"*1\r\n$4\r\nPING\r\n".to_vec(), "malformed"),
         (b"\0".to_vec(), "malformed"),
-        (sent(&[Ask::Hello { version: 2 }]), "version"),
+        (sent(&[ClientFrame::Hello { version: 2 }]), "version"),
         (sent(&[stat, HELLO]), "out-of-order"),
         (sent(&[data]), "out-of-order"),
         (sent(&[HELLO, HELLO]), "out-of-order"),
@@ -64,7 +66,7 @@ fn what_breaks_the_rules_gets_one_error_and_ends() {
         (sent(&[HELLO, close, stat]), "out-of-order"),
         (after_hello(&frame(0x0a, 0)), "malformed"),
         (after_hello(&frame(0x81, 0)), "malformed"),
-        (after_hello(&frame(0x05, SMALL_BYTES_MAX + 1)), "malformed"),
+        (after_hello(&frame(0x05, CONTROL_BODY_BYTES_MAX + 1)), "malformed"),
         (after_hello(&frame(0x03, BODY_BYTES_MAX + 1)), "malformed"),
         (after_hello(&frame(0x03, u32::MAX as usize)), "malformed"),
         (after_hello(&[5, 0, 1, 0, 1, 0, 0, 0, b's']), "malformed"),
@@ -76,7 +78,7 @@ fn what_breaks_the_rules_gets_one_error_and_ends() {
         assert!(!open, "{bytes:?}");
     }
     // A writer that violates the protocol loses its piece.
-    for ask in [open(1), open(2), stat, HELLO, Ask::List { after: "" }] {
+    for ask in [open(1), open(2), stat, HELLO, ClientFrame::List { after_name: "" }] {
         let mut node = Node::new();
         let id = node.writer("s", 1);
         node.send(id, &sent(&[data, ask, data]));
@@ -94,25 +96,25 @@ fn the_longest_frame_is_taken() {
     let mut node = Node::new();
     node.played.room = 1 << 20;
     let id = node.writer("s", 1);
-    node.send_request(id, Ask::Data(&bytes));
+    node.send_request(id, ClientFrame::Data(&bytes));
     assert_eq!(node.played.undecided(), BODY_BYTES_MAX);
 }
 
 #[test]
 fn no_bytes_of_a_client_of_streams_break_the_front() {
-    let read = |from, to, follow| Ask::Read { from, to, follow, name: "t" };
+    let read = |from, to, follow| ClientFrame::Read { from, to, follow, name: "t" };
     let seeds = [
         (
             "write",
             sent(&[
                 HELLO,
                 open(1),
-                Ask::Data(b"abc"),
-                Ask::Data(b"def"),
-                Ask::Close { finish: true },
+                ClientFrame::Data(b"abc"),
+                ClientFrame::Data(b"def"),
+                ClientFrame::Close { finish: true },
             ]),
         ),
-        ("leave", sent(&[HELLO, open(1), Ask::Data(b"abc")])),
+        ("leave", sent(&[HELLO, open(1), ClientFrame::Data(b"abc")])),
         ("read", sent(&[HELLO, read(0, u64::MAX, false)])),
         ("part", sent(&[HELLO, read(5, 7, true)])),
         ("follow", sent(&[HELLO, read(3, u64::MAX, true)])),
@@ -120,19 +122,22 @@ fn no_bytes_of_a_client_of_streams_break_the_front() {
             "ask",
             sent(&[
                 HELLO,
-                Ask::Stat { name: "t" },
-                Ask::List { after: "" },
-                Ask::Trim { before: 3, name: "t" },
-                Ask::Retain { keep: Keep { bytes: Some(2), age_ms: None }, name: "t" },
+                ClientFrame::Stat { name: "t" },
+                ClientFrame::List { after_name: "" },
+                ClientFrame::Trim { retain_from: 3, name: "t" },
+                ClientFrame::Retain {
+                    keep: Retention { bytes: Some(2), age_max_ms: None },
+                    name: "t",
+                },
                 read(3, u64::MAX, false),
-                Ask::Remove { name: "t" },
+                ClientFrame::Remove { name: "t" },
             ]),
         ),
         ("takeover", {
-            let takeover = Ask::Open { how: How::Takeover, writer: 3, name: "t" };
-            sent(&[HELLO, takeover, Ask::Data(b"x")])
+            let takeover = ClientFrame::Open { mode: OpenMode::Takeover, writer: 3, name: "t" };
+            sent(&[HELLO, takeover, ClientFrame::Data(b"x")])
         }),
-        ("data-first", sent(&[HELLO, Ask::Data(b"x")])),
+        ("data-first", sent(&[HELLO, ClientFrame::Data(b"x")])),
         ("http", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
     ];
     let seeds = seeds
@@ -152,7 +157,7 @@ fn a_thousand_connections_write_and_read_and_little_is_held() {
             let id = node.client();
             node.send_request(
                 id,
-                Ask::Read { from: 0, to: u64::MAX, follow: true, name: &name(number) },
+                ClientFrame::Read { from: 0, to: u64::MAX, follow: true, name: &name(number) },
             );
             id
         })
@@ -167,7 +172,7 @@ fn a_thousand_connections_write_and_read_and_little_is_held() {
     for (number, id) in writers.iter().enumerate() {
         let finish = number % 2 == 0;
         let data = vec![number as u8; 100 + number];
-        node.queue(*id, &sent(&[Ask::Data(&data), Ask::Close { finish }]));
+        node.queue(*id, &sent(&[ClientFrame::Data(&data), ClientFrame::Close { finish }]));
     }
     node.run_until_quiet();
     for (number, id) in writers.iter().enumerate() {

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use quorate_access::Who;
 use quorate_node::streams::StreamFront;
 use quorate_replica::front::{ConnectionId, Endpoints, Front, InputDecision, ListenerKind};
-use quorate_wire::streams::{Answer, Ask, Code, Found, How, VERSION, decode_answer};
+use quorate_wire::streams::{
+    ClientFrame, DecodedFrame, ErrorCode, NodeFrame, OpenMode, VERSION, decode_node_frame,
+};
 
 use crate::played::Played;
 
@@ -85,7 +87,7 @@ impl<F: Front> Node<F> {
     /// Connects a client and sends its hello.
     pub(crate) fn client(&mut self) -> ConnectionId {
         let id = self.stranger();
-        self.send_request(id, Ask::Hello { version: VERSION });
+        self.send_request(id, ClientFrame::Hello { version: VERSION });
         let heard = self.take_answers(id);
         assert!(heard[0].starts_with("Welcome"), "{heard:?}");
         id
@@ -94,7 +96,7 @@ impl<F: Front> Node<F> {
     /// Connects a client that writes a new stream.
     pub(crate) fn writer(&mut self, name: &str, writer: u128) -> ConnectionId {
         let id = self.client();
-        self.send_request(id, Ask::Open { how: How::Create, writer, name });
+        self.send_request(id, ClientFrame::Open { mode: OpenMode::Create, writer, name });
         self.played.execute_all();
         assert_eq!(self.take_answers(id), ["Opened { position: 0 }"]);
         id
@@ -104,11 +106,11 @@ impl<F: Front> Node<F> {
     pub(crate) fn stream(&mut self, name: &str, bytes: &[u8]) {
         let id = self.writer(name, 99);
         for part in bytes.chunks(64 << 10) {
-            self.send_request(id, Ask::Data(part));
+            self.send_request(id, ClientFrame::Data(part));
             self.played.decide(usize::MAX);
             self.turn();
         }
-        self.send_request(id, Ask::Close { finish: true });
+        self.send_request(id, ClientFrame::Close { finish: true });
         self.run_until_quiet();
         let heard = self.take_answers(id);
         let closed = format!("Closed {{ position: {} }}", bytes.len());
@@ -116,7 +118,7 @@ impl<F: Front> Node<F> {
         self.hang_up(id);
     }
 
-    pub(crate) fn send_request(&mut self, id: ConnectionId, ask: Ask<'_>) {
+    pub(crate) fn send_request(&mut self, id: ConnectionId, ask: ClientFrame<'_>) {
         let mut bytes = Vec::new();
         ask.encode(&mut bytes);
         self.send(id, &bytes);
@@ -215,7 +217,7 @@ impl<F: Front> Node<F> {
                         count
                     });
                     match intake {
-                        InputDecision::Done => continue,
+                        InputDecision::AlreadyRead => continue,
                         InputDecision::AtMost(bytes) => most = most.min(bytes).min(READ_BYTES),
                     }
                 }
@@ -296,20 +298,20 @@ impl<F: Front> Node<F> {
         let mut heard = Vec::new();
         self.frames(id, |answer| {
             heard.push(match answer {
-                Answer::Bytes { position, bytes } => {
+                NodeFrame::Bytes { position, bytes } => {
                     format!("{} bytes from {position}", bytes.len())
                 }
-                Answer::Error { code, position, .. } => {
-                    let code = Code::of(code).expect("a code of this version");
+                NodeFrame::Error { code, position, .. } => {
+                    let code = ErrorCode::from_number(code).expect("a code of this version");
                     format!("error {code} at {position}")
                 }
-                Answer::Info(info) => format!(
+                NodeFrame::Info(info) => format!(
                     "{} [{}, {}) {} {}",
                     info.name,
                     info.start,
-                    info.end,
+                    info.next_position,
                     if info.finished { "finished" } else { "open" },
-                    info.writing.map_or_else(String::new, |by| format!("written {}", by.owner)),
+                    info.open_stream.map_or_else(String::new, |by| format!("written {}", by.owner)),
                 ),
                 other => format!("{other:?}"),
             });
@@ -322,7 +324,7 @@ impl<F: Front> Node<F> {
         self.turn();
         let (mut got, mut rest) = (Vec::new(), Vec::new());
         self.frames(id, |answer| match answer {
-            Answer::Bytes { position, bytes } => {
+            NodeFrame::Bytes { position, bytes } => {
                 assert_eq!(position, from + got.len() as u64, "a gap");
                 got.extend_from_slice(bytes);
             }
@@ -331,13 +333,13 @@ impl<F: Front> Node<F> {
         (got, rest)
     }
 
-    fn frames(&mut self, id: ConnectionId, mut each: impl FnMut(Answer<'_>)) {
+    fn frames(&mut self, id: ConnectionId, mut each: impl FnMut(NodeFrame<'_>)) {
         let Some(socket) = self.sockets.get_mut(&id) else {
             return;
         };
         let mut used = 0;
-        while let Found::Frame(answer, bytes) =
-            decode_answer(&socket.output[used..]).expect("a frame of the node")
+        while let DecodedFrame::Frame(answer, bytes) =
+            decode_node_frame(&socket.output[used..]).expect("a frame of the node")
         {
             each(answer);
             used += bytes;

@@ -22,7 +22,7 @@ use quorate_replica::{
 };
 use quorate_stream::{
     Command, Denied, Name, OpenMode, Retention, StreamInfo, StreamOutcome, Table, Writer,
-    table::{LocateError, Located},
+    table::{InnerPosition, LocateError},
 };
 
 /// First slot. Slots are far above positions, so that the two cannot be confused.
@@ -48,7 +48,7 @@ pub(crate) enum Event {
 impl Event {
     pub(crate) fn lent(&self) -> StreamEvent<'_> {
         match self {
-            Self::Done(tag, done) => StreamEvent::Done(*tag, *done),
+            Self::Done(tag, done) => StreamEvent::Executed(*tag, *done),
             Self::Refused(tag, denied) => StreamEvent::Refused(*tag, *denied),
             Self::Failed(tag, failure) => StreamEvent::Failed(*tag, *failure),
             Self::Looked(tag) => StreamEvent::UpToDate(*tag),
@@ -267,10 +267,10 @@ impl Played {
 
     fn read_at(&self, tag: StreamTag, name: &Name, position: u64, most: usize) -> Event {
         match self.table.locate(name, position) {
-            Ok(Located { stream, position, bytes }) => {
+            Ok(InnerPosition { stream, position, bytes }) => {
                 let bytes = most.min(usize::try_from(bytes).unwrap());
                 let from = usize::try_from(position).unwrap();
-                Event::Bytes(tag, self.pool.copy(&self.store[&stream][from..from + bytes]))
+                Event::Bytes(tag, self.pool.copy_bytes(&self.store[&stream][from..from + bytes]))
             }
             Err(nowhere) => Event::Nowhere(tag, nowhere),
         }
@@ -282,7 +282,7 @@ impl Played {
         self.position_waits.retain(|(tag, name, position)| {
             let nothing = matches!(
                 table.locate(name, *position),
-                Err(LocateError::BehindEnd { finished: false, .. })
+                Err(LocateError::PastEnd { finished: false, .. })
             );
             if !nothing {
                 events.push_back(Event::Looked(*tag));
@@ -377,7 +377,7 @@ impl StreamRequests for Played {
     ) -> Result<(), Failure> {
         self.admit()?;
         let name = name.clone();
-        let retain = Command::Retain { name, keep };
+        let retain = Command::Retain { name, retention: keep };
         self.queued_requests.push_back(QueuedRequest::Command(tag, retain));
         Ok(())
     }
@@ -395,7 +395,7 @@ impl StreamRequests for Played {
         Ok(())
     }
 
-    fn info(&self, name: &Name) -> Option<StreamInfo> {
+    fn stream_info(&self, name: &Name) -> Option<StreamInfo> {
         self.table.info(name)
     }
 

@@ -21,7 +21,7 @@ fn connect(node: &mut Raw) -> ConnectionId {
 }
 
 fn piece(node: &Raw, name: &str) -> StreamName {
-    node.played.info(name).unwrap().writing.unwrap()
+    node.played.info(name).unwrap().open_stream.unwrap()
 }
 
 /// Creates a stream called `name` as if at another node.
@@ -171,7 +171,7 @@ fn a_client_that_breaks_off_leaves_its_stream_open() {
     let id = node.at(ListenerKind::StreamsRaw);
     node.hang_up(id);
     node.run_until_quiet();
-    assert_eq!(node.played.info("raw-1-2").unwrap().writing, None);
+    assert_eq!(node.played.info("raw-1-2").unwrap().open_stream, None);
     // The client disconnects after its half-close: the close is carried out.
     let id = connect(&mut node);
     node.send(id, b"abc");

@@ -3,7 +3,7 @@
 use quorate_node::streams::{OUTPUT_BYTES_MAX, StreamFront};
 use quorate_replica::front::{ConnectionId, Front};
 use quorate_stream::Command;
-use quorate_wire::streams::{Ask, How};
+use quorate_wire::streams::{ClientFrame, OpenMode};
 
 use crate::node::Node;
 
@@ -16,7 +16,7 @@ fn pattern(length: usize) -> Vec<u8> {
 
 fn read(node: &mut Node<StreamFront>, id: ConnectionId, from: u64, to: u64, follow: bool) {
     let name = "s";
-    node.send_request(id, Ask::Read { from, to, follow, name });
+    node.send_request(id, ClientFrame::Read { from, to, follow, name });
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_position_that_does_not_exist_is_an_error_and_never_a_skip() {
     let mut node = Node::new();
     node.stream("s", b"abcdef");
     let id = node.client();
-    node.send_request(id, Ask::Trim { before: 2, name: "s" });
+    node.send_request(id, ClientFrame::Trim { retain_from: 2, name: "s" });
     node.run_until_quiet();
     assert_eq!(node.take_answers(id), ["Done { position: 2 }"]);
     for follow in [false, true] {
@@ -68,7 +68,7 @@ fn a_position_that_does_not_exist_is_an_error_and_never_a_skip() {
         }
     }
     for name in ["none", "a\nb", ""] {
-        node.send_request(id, Ask::Read { from: 0, to: 9, follow: false, name });
+        node.send_request(id, ClientFrame::Read { from: 0, to: 9, follow: false, name });
         node.run_until_quiet();
         let error = if name == "none" { "unknown" } else { "name" };
         assert_eq!(node.take_answers(id), [format!("error {error} at 0")]);
@@ -82,9 +82,9 @@ fn nothing_is_answered_before_the_replica_was_asked_how_fresh_it_is() {
     node.stream("s", b"abc");
     let id = node.client();
     for ask in [
-        Ask::Stat { name: "s" },
-        Ask::List { after: "" },
-        Ask::Read { from: 0, to: u64::MAX, follow: false, name: "s" },
+        ClientFrame::Stat { name: "s" },
+        ClientFrame::List { after_name: "" },
+        ClientFrame::Read { from: 0, to: u64::MAX, follow: false, name: "s" },
     ] {
         node.send_request(id, ask);
         assert_eq!(node.take_answers(id), [""; 0], "{ask:?}");
@@ -153,7 +153,7 @@ fn many_slow_readers_hold_little_together() {
     for id in &readers {
         node.window(*id, 0);
         let mut ask = Vec::new();
-        Ask::Read { from: 0, to: u64::MAX, follow: false, name: "s" }.encode(&mut ask);
+        ClientFrame::Read { from: 0, to: u64::MAX, follow: false, name: "s" }.encode(&mut ask);
         node.queue(*id, &ask);
     }
     node.run_until_quiet();
@@ -179,7 +179,7 @@ fn a_follower_gets_what_comes_and_ends_when_the_stream_is_closed_for_good() {
     assert!(!node.front.is_busy(id), "it has everything");
     assert_eq!(node.front.open_requests(), 0, "no answer is due");
     for part in [b"abc", b"def"] {
-        node.send_request(writer, Ask::Data(part));
+        node.send_request(writer, ClientFrame::Data(part));
         node.played.decide(usize::MAX);
         node.run_until_quiet();
     }
@@ -189,10 +189,10 @@ fn a_follower_gets_what_comes_and_ends_when_the_stream_is_closed_for_good() {
     node.run_until_quiet();
     assert_eq!(node.take_answers(id), [""; 0]);
     let writer = node.client();
-    node.send_request(writer, Ask::Open { how: How::Append, writer: 2, name: "s" });
+    node.send_request(writer, ClientFrame::Open { mode: OpenMode::Append, writer: 2, name: "s" });
     node.run_until_quiet();
-    node.send_request(writer, Ask::Data(b"ghi"));
-    node.send_request(writer, Ask::Close { finish: true });
+    node.send_request(writer, ClientFrame::Data(b"ghi"));
+    node.send_request(writer, ClientFrame::Close { finish: true });
     node.run_until_quiet();
     assert_eq!(node.take_answers(id), ["3 bytes from 6", "End { position: 9, finished: true }"]);
 }
@@ -203,7 +203,7 @@ fn a_follower_ends_at_its_last_position_too() {
     let writer = node.writer("s", 1);
     let id = node.client();
     read(&mut node, id, 0, 4, true);
-    node.send_request(writer, Ask::Data(b"abcdef"));
+    node.send_request(writer, ClientFrame::Data(b"abcdef"));
     node.played.decide(3);
     node.run_until_quiet();
     assert_eq!(node.take_answers(id), ["3 bytes from 0"]);
@@ -218,14 +218,14 @@ fn a_follower_ends_at_its_last_position_too() {
 fn who_does_not_follow_gets_what_there_was_when_the_read_began() {
     let mut node = Node::new();
     let writer = node.writer("s", 1);
-    node.send_request(writer, Ask::Data(&[1; 1000]));
+    node.send_request(writer, ClientFrame::Data(&[1; 1000]));
     node.played.decide(usize::MAX);
     node.turn();
     let id = node.client();
     read(&mut node, id, 0, u64::MAX, false);
     node.played.execute_all();
     node.turn();
-    node.send_request(writer, Ask::Data(&[2; 1000]));
+    node.send_request(writer, ClientFrame::Data(&[2; 1000]));
     node.played.decide(usize::MAX);
     node.run_until_quiet();
     assert_eq!(
@@ -238,7 +238,7 @@ fn who_does_not_follow_gets_what_there_was_when_the_read_began() {
 fn a_follower_that_half_closes_is_gone_when_it_has_everything() {
     let mut node = Node::new();
     let writer = node.writer("s", 1);
-    node.send_request(writer, Ask::Data(b"abc"));
+    node.send_request(writer, ClientFrame::Data(b"abc"));
     node.played.decide(usize::MAX);
     let id = node.client();
     read(&mut node, id, 0, u64::MAX, true);
@@ -327,8 +327,8 @@ fn one_request_is_answered_after_the_other() {
     node.stream("s", b"abc");
     let id = node.client();
     let (mut first, mut second) = (Vec::new(), Vec::new());
-    Ask::Stat { name: "s" }.encode(&mut first);
-    Ask::Stat { name: "none" }.encode(&mut second);
+    ClientFrame::Stat { name: "s" }.encode(&mut first);
+    ClientFrame::Stat { name: "none" }.encode(&mut second);
     node.send(id, &[first, second.clone()].concat());
     assert!(!node.front.accepts_input(id), "the second is not taken");
     assert_eq!(node.left_over(id), second.len());
@@ -346,7 +346,7 @@ fn a_list_has_all_names_in_their_order_however_slow_the_client_is() {
     }
     let id = node.client();
     node.window(id, 0);
-    node.send_request(id, Ask::List { after: "" });
+    node.send_request(id, ClientFrame::List { after_name: "" });
     node.run_until_quiet();
     assert!(node.front.held_bytes_of(id) <= OUTPUT_BYTES_MAX);
     let mut heard = Vec::new();
@@ -362,7 +362,7 @@ fn a_list_has_all_names_in_their_order_however_slow_the_client_is() {
 
     node.window(id, usize::MAX);
     for (after, expected) in [(name(497), 3), (name(499), 1), ("zzz".into(), 1)] {
-        node.send_request(id, Ask::List { after: &after });
+        node.send_request(id, ClientFrame::List { after_name: &after });
         node.run_until_quiet();
         assert_eq!(node.take_answers(id).len(), expected, "behind {after}");
     }

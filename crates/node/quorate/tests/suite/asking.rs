@@ -3,7 +3,7 @@
 
 use std::sync::mpsc::{TryRecvError, channel};
 
-use quorate::{Failure, NotDone, local};
+use quorate::{Failure, RequestError, local_channel};
 use quorate_replica::front::{Completion, Front as _};
 use quorate_testbed::asked::FakeReplica;
 
@@ -11,7 +11,7 @@ use quorate_testbed::asked::FakeReplica;
 /// clock.
 #[test]
 fn a_command_with_a_deadline_is_made_with_the_time_of_the_node() {
-    let (local, mut front) = local().expect("an eventfd");
+    let (local, mut front) = local_channel().expect("an eventfd");
     let (tell, told) = channel();
     let submit = |made: fn(u64) -> Vec<u8>| {
         let tell = tell.clone();
@@ -20,20 +20,21 @@ fn a_command_with_a_deadline_is_made_with_the_time_of_the_node() {
     };
     submit(|now_ms| (now_ms + 5).to_be_bytes().to_vec());
     submit(|_| vec![7; 11]);
-    let mut asked = FakeReplica { wall_ms: 66, without_clock: true, ..FakeReplica::taking(10) };
+    let mut asked =
+        FakeReplica { wall_ms: 66, lacks_clock: true, ..FakeReplica::with_command_limit(10) };
     front.run_turn(&mut asked);
-    assert!(asked.written.is_empty(), "[time-4] it waits for the group's clock");
-    (asked.wall_ms, asked.without_clock) = (77, false);
+    assert!(asked.unacknowledged_commands.is_empty(), "[time-4] it waits for the group's clock");
+    (asked.wall_ms, asked.lacks_clock) = (77, false);
     front.run_turn(&mut asked);
-    assert_eq!(told.try_recv(), Ok(Err(NotDone(Failure::TooBig))));
-    let [(tag, command)] = &asked.written[..] else {
+    assert_eq!(told.try_recv(), Ok(Err(RequestError(Failure::TooBig))));
+    let [(tag, command)] = &asked.unacknowledged_commands[..] else {
         panic!("one was written");
     };
     assert_eq!(command[..], 82_u64.to_be_bytes());
     let (tag, reply) = (*tag, &b"done"[..]);
     front.handle_completion(Completion::Written(tag, reply), &mut asked);
     assert_eq!(told.try_recv(), Ok(Ok(reply.to_vec())));
-    asked.without_clock = true;
+    asked.lacks_clock = true;
     submit(|_| vec![7; 5]);
     // The timeout counts turns, which occur as on an idle node, and not jumps of the clock.
     for ms in [100, 9_000, 10_000, 11_000, 12_000, 12_715, 12_716] {
@@ -42,7 +43,7 @@ fn a_command_with_a_deadline_is_made_with_the_time_of_the_node() {
         let answer = if ms < 12_716 {
             Err(TryRecvError::Empty)
         } else {
-            Ok(Err(NotDone(Failure::NoQuorum)))
+            Ok(Err(RequestError(Failure::NoQuorum)))
         };
         assert_eq!(told.try_recv(), answer, "as long as for a leader");
     }

@@ -13,10 +13,11 @@ use std::{
 };
 
 use quorate::{
-    Builder, CommandId, Device, Embedded, Failure, NotDone, Place, STOPPED, Sequenced, StateMachine,
+    Builder, CommandId, Device, Embedded, Failure, Place, RequestError, STOPPED_CODE, Sequenced,
+    StateMachine,
 };
 use quorate_testbed::process::free_port;
-use quorate_wire::streams::{Answer, Ask, Found, VERSION, decode_answer};
+use quorate_wire::streams::{ClientFrame, DecodedFrame, NodeFrame, VERSION, decode_node_frame};
 
 /// A service whose state is the concatenation of all commands.
 #[derive(Default)]
@@ -106,7 +107,7 @@ fn a_numbered_command_is_executed_once() {
     let (tell, told) = channel();
     let done = move |result| tell.send(result).expect("the test listens");
     replica.submit_once(stranger, "a", done).expect("taken");
-    assert_eq!(told.recv(), Ok(Err(NotDone(Failure::NoSession))));
+    assert_eq!(told.recv(), Ok(Err(RequestError(Failure::NoSession))));
 }
 
 /// A start whose founder never responds can be aborted.
@@ -120,11 +121,11 @@ fn a_start_can_be_given_up() {
     let builder = Builder::new(folder.path())
         .node(2)
         .cluster([(1, closed), (2, "127.0.0.1:0".to_owned())])
-        .give_up_when(Arc::clone(&give_up));
+        .abort_start_when(Arc::clone(&give_up));
     let start = thread::spawn(move || builder.start(Journal::default).map(drop));
     give_up.store(true, Ordering::Release);
     let why = start.join().expect("ends").expect_err("not started");
-    assert_eq!(why.code, STOPPED);
+    assert_eq!(why.code, STOPPED_CODE);
 }
 
 #[test]
@@ -137,14 +138,14 @@ fn a_replica_serves_byte_streams_where_it_is_told_to() {
     let stream = &status.peers[0].addresses.stream;
     let mut client = TcpStream::connect(stream).expect("listens");
     let mut hello = Vec::new();
-    Ask::Hello { version: VERSION }.encode(&mut hello);
+    ClientFrame::Hello { version: VERSION }.encode(&mut hello);
     client.write_all(&hello).expect("sent");
     client.shutdown(Shutdown::Write).expect("half-closed");
     let mut heard = Vec::new();
     client.read_to_end(&mut heard).expect("answered");
-    let welcome = Answer::Welcome { version: VERSION, node: status.member.node, leader: "" };
-    let found = Found::Frame(welcome, heard.len());
-    assert_eq!(decode_answer(&heard), Ok(found));
+    let welcome = NodeFrame::Welcome { version: VERSION, node: status.member.node, leader: "" };
+    let found = DecodedFrame::Frame(welcome, heard.len());
+    assert_eq!(decode_node_frame(&heard), Ok(found));
     assert_eq!(replica.execute("two").expect("executed"), b"8");
     replica.stop().expect("stops cleanly");
 
@@ -166,7 +167,7 @@ fn a_command_that_is_too_big_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let builder = Builder::new(folder.path()).settings(|settings| settings.command_bytes_max = 100);
     let replica = builder.start(Journal::default).expect("starts");
-    assert_eq!(replica.execute(vec![1; 101]), Err(NotDone(Failure::TooBig)));
+    assert_eq!(replica.execute(vec![1; 101]), Err(RequestError(Failure::TooBig)));
     assert!(replica.execute(vec![1; 100]).is_ok());
 }
 
@@ -193,7 +194,7 @@ fn devices_vote_for_replicas() {
     let nodes = three(folder.path(), &Device::Udp);
     let given = |node: &Embedded| {
         let device = node.status().expect("answers").device;
-        device.expect("it has one").given
+        device.expect("it has one").assigned_slots
     };
     let mut executed = 0;
     while nodes.iter().map(given).sum::<u64>() < 10 {

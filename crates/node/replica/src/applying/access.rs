@@ -6,13 +6,13 @@ use std::cell::Cell;
 use quorate_access::{Command, Reply, Users, command::encode_reply};
 
 use crate::{
-    applying::sessions::Unreadable,
+    applying::sessions::UnreadableMetadata,
     ports::service::{MetaChange, Metadata},
 };
 
 /// Metadata key of the users in a persistent service, distinct from the keys of sessions. Absent if
 /// there are no users.
-pub(crate) const KEY: &[u8] = b"users";
+pub(crate) const USERS_KEY: &[u8] = b"users";
 
 /// Table of users, and the knowledge whether it is current.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +21,7 @@ pub(crate) struct Access {
     /// Number of events that may have changed the users.
     version: u64,
     /// The latest change has not been passed to the service for storage.
-    unsaved: bool,
+    is_unsaved: bool,
     /// [access-4] The table is at least as recent as the one in use before the last start.
     is_current: bool,
     /// A caller needed permissions while the table was not known.
@@ -31,14 +31,14 @@ pub(crate) struct Access {
 impl Access {
     /// Restores the users from the metadata of a service or a snapshot, and removes their entry.
     /// The entry may be older than the table that this node used before.
-    pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), Unreadable> {
-        let kept = meta.extract_if(.., |(key, _)| key == KEY).next();
+    pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), UnreadableMetadata> {
+        let kept = meta.extract_if(.., |(key, _)| key == USERS_KEY).next();
         self.users = match kept {
-            Some((key, value)) => Users::decode(&value).ok_or(Unreadable { key })?,
+            Some((key, value)) => Users::decode(&value).ok_or(UnreadableMetadata { key })?,
             None => Users::NONE,
         };
         self.version += 1;
-        self.unsaved = false;
+        self.is_unsaved = false;
         self.is_current = false;
         Ok(())
     }
@@ -51,7 +51,7 @@ impl Access {
     }
 
     /// Returns whether a caller waits for the table to be known.
-    pub(crate) fn is_wanted(&self) -> bool {
+    pub(crate) fn is_awaited(&self) -> bool {
         !self.is_current && self.is_needed.get()
     }
 
@@ -69,8 +69,8 @@ impl Access {
     }
 
     /// Returns the reply that a command would get now, without executing it.
-    pub(crate) fn would(&self, command: Command) -> Reply {
-        self.users.after(command).map(|_| ())
+    pub(crate) fn preview_reply(&self, command: Command) -> Reply {
+        self.users.after_command(command).map(|_| ())
     }
 
     /// Executes a command from the log and appends its encoded reply.
@@ -78,7 +78,7 @@ impl Access {
         let done = self.users.execute(command);
         if done.is_ok() {
             self.version += 1;
-            self.unsaved = true;
+            self.is_unsaved = true;
         }
         encode_reply(done, reply);
         done
@@ -86,16 +86,16 @@ impl Access {
 
     /// Returns the change that the service still has to store, if any.
     pub(crate) fn take_change(&mut self) -> Option<MetaChange> {
-        let unsaved = std::mem::take(&mut self.unsaved);
+        let unsaved = std::mem::take(&mut self.is_unsaved);
         unsaved.then(|| MetaChange {
-            key: KEY.to_vec(),
-            value: (!self.users.is_open()).then(|| self.users.encode()),
+            key: USERS_KEY.to_vec(),
+            value: (!self.users.is_unrestricted()).then(|| self.users.encode()),
         })
     }
 
     /// Encodes the users for a snapshot, the same on all nodes that applied the same slots.
-    pub(crate) fn entry(&self) -> Option<(Vec<u8>, Vec<u8>)> {
-        (!self.users.is_open()).then(|| (KEY.to_vec(), self.users.encode()))
+    pub(crate) fn encode_entry(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        (!self.users.is_unrestricted()).then(|| (USERS_KEY.to_vec(), self.users.encode()))
     }
 }
 
@@ -115,14 +115,14 @@ mod tests {
     fn users_are_restored_and_an_empty_table_stores_nothing() {
         let mut access = Access::default();
         access.restore(&mut Metadata::new()).unwrap();
-        assert_eq!((access.take_change(), access.entry()), (None, None));
+        assert_eq!((access.take_change(), access.encode_entry()), (None, None));
         let version = access.version();
         access.execute(&set("ann", Role::Admin), &mut Vec::new()).unwrap();
         assert!(access.version() > version);
         let kept = access.take_change().unwrap();
         assert_eq!(access.take_change(), None, "it is kept");
         let row = (kept.key, kept.value.unwrap());
-        assert_eq!(access.entry(), Some(row.clone()));
+        assert_eq!(access.encode_entry(), Some(row.clone()));
         let mut meta = vec![row, (b"other".to_vec(), vec![])];
         let mut again = Access::default();
         again.restore(&mut meta).unwrap();
@@ -131,7 +131,7 @@ mod tests {
         access.execute(&Command::Open.encode(), &mut Vec::new()).unwrap();
         let kept = access.take_change().unwrap();
         assert_eq!(kept.value, None, "the row goes");
-        let mut damaged = vec![(KEY.to_vec(), vec![9])];
+        let mut damaged = vec![(USERS_KEY.to_vec(), vec![9])];
         assert!(again.restore(&mut damaged).is_err());
     }
 
@@ -140,11 +140,11 @@ mod tests {
     fn user_table_is_unused_until_a_read_is_confirmed() {
         let mut access = Access::default();
         access.restore(&mut Metadata::new()).unwrap();
-        assert!(!access.is_wanted(), "nothing asked");
+        assert!(!access.is_awaited(), "nothing asked");
         assert_eq!(access.users(), None);
-        assert!(access.is_wanted());
+        assert!(access.is_awaited());
         access.mark_current();
-        assert!(access.users().is_some() && !access.is_wanted());
+        assert!(access.users().is_some() && !access.is_awaited());
         // The node loaded a snapshot.
         access.restore(&mut Metadata::new()).unwrap();
         assert_eq!(access.users(), None);

@@ -17,14 +17,14 @@ use crate::{
     applying::{
         access::Access,
         digest::Digest,
-        health::Condition,
+        health::ServiceCondition,
         membership::Membership,
-        sessions::{Sessions, Turn, Unreadable, Verdict},
+        sessions::{BatchVerdict, CommandVerdict, Sessions, UnreadableMetadata},
     },
     clock::Clock,
     completions::Completions,
     counters::Counters,
-    group::command::{Denied, Granted},
+    group::command::{CommandDenied, CommandEffect},
     limits::Limits,
     ports::{
         front::{Failure, Front, State, Tag},
@@ -32,25 +32,25 @@ use crate::{
         service::{CommandId, Health, MetaChange, Metadata, StateMachine, Weight, position},
     },
     proposing::{
-        batch::{Batch, Entry, Kind},
-        gather::{Item, Waiter},
+        batch::{Batch, BatchEntry, Kind},
+        gather::{QueuedItem, Waiter},
         origin::Origin,
     },
 };
 
 /// Number of commands that the service may prefetch before it executes the first of them: enough to
 /// overlap many cache misses, few enough that the prefetched lines are still cached.
-const PREFETCHED: usize = 64;
+const PREFETCH_COMMANDS_MAX: usize = 64;
 /// Metadata key of the digest in a persistent service, distinct from the keys of sessions.
 pub(crate) const DIGEST_KEY: &[u8] = b"digest";
 /// Metadata key of the group's time in a persistent service, distinct from the keys of sessions.
 pub(crate) const TIME_KEY: &[u8] = b"time";
 
 /// Size in bytes up to which a reply is never dropped: it takes less memory than its command did.
-const SHORT_REPLY: usize = 64;
+const SHORT_REPLY_BYTES: usize = 64;
 
 /// State outside the service and the sessions that applying a value may change.
-pub(crate) struct Listeners<'a> {
+pub(crate) struct ApplyContext<'a> {
     pub(crate) now: Time,
     /// Clock that measures the duration of the turn, if the host set one.
     pub(crate) clock: Option<&'a Clock>,
@@ -61,20 +61,20 @@ pub(crate) struct Listeners<'a> {
     pub(crate) completions: &'a mut Completions,
     pub(crate) counters: &'a mut Counters,
     /// Bytes that applied values appended to streams.
-    pub(crate) appended: &'a mut Vec<Appended>,
+    pub(crate) appended_bytes: &'a mut Vec<AppendedBytes>,
     /// Applied runs of content. The flag is set if a part of the run was a no-op.
-    pub(crate) runs: &'a mut Vec<(StreamName, SlotRange, bool)>,
+    pub(crate) applied_runs: &'a mut Vec<(StreamName, SlotRange, bool)>,
     /// Executed commands on streams, with their replies.
-    pub(crate) streams_done: &'a mut Vec<(Waiter, quorate_stream::Reply)>,
+    pub(crate) executed_stream_commands: &'a mut Vec<(Waiter, quorate_stream::Reply)>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Appended {
+pub(crate) struct AppendedBytes {
     pub(crate) stream: StreamName,
     /// Position of the first byte.
     pub(crate) position: u64,
     /// Number of leading bytes to skip, because their positions have already been appended.
-    pub(crate) skip: u64,
+    pub(crate) skipped_bytes: u64,
     /// Number of bytes, including the skipped ones.
     pub(crate) length: u64,
     /// The bytes; `None` if they are in the store of streams.
@@ -102,7 +102,7 @@ pub(crate) struct Applier<S> {
     streams: Table,
     time: GroupTime,
     /// The latest group time has not been passed to the service for storage.
-    time_unsaved: bool,
+    is_time_unsaved: bool,
     digest: Digest,
     applied_to: Slot,
     committed_to: Slot,
@@ -112,9 +112,9 @@ pub(crate) struct Applier<S> {
     queued_max: usize,
     /// Size of the waiting completions, in bytes, above which further replies are dropped.
     reply_bytes_max: usize,
-    reply: Vec<u8>,
-    changes: Vec<MetaChange>,
-    condition: Condition,
+    reply_buffer: Vec<u8>,
+    metadata_changes: Vec<MetaChange>,
+    condition: ServiceCondition,
     /// Slot below which the notices of commands have already been passed on.
     noticed_to: Slot,
 }
@@ -127,7 +127,7 @@ impl<S: StateMachine> Applier<S> {
         limits: &Limits,
         mut membership: Membership,
         mut service: S,
-    ) -> Result<Self, Unreadable> {
+    ) -> Result<Self, UnreadableMetadata> {
         // A service that failed to read all of its state reports a restart later.
         let (applied_to, mut meta) = position(&mut service).unwrap_or_default();
         let applied_to = applied_to.max(Slot::FIRST);
@@ -147,16 +147,16 @@ impl<S: StateMachine> Applier<S> {
             access,
             streams,
             time,
-            time_unsaved: false,
+            is_time_unsaved: false,
             digest: Digest::new(applied_to, digest),
             applied_to,
             committed_to: applied_to,
             queue: VecDeque::new(),
             queued_max: limits.decided_entries,
             reply_bytes_max: limits.reply_bytes,
-            reply: Vec::new(),
-            changes: Vec::new(),
-            condition: Condition::new(),
+            reply_buffer: Vec::new(),
+            metadata_changes: Vec::new(),
+            condition: ServiceCondition::new(),
             noticed_to: Slot::FIRST,
         })
     }
@@ -166,7 +166,7 @@ impl<S: StateMachine> Applier<S> {
     pub(crate) fn check_health(&mut self) -> Option<String> {
         match self.service.health() {
             Health::Back(note) => {
-                self.go_back();
+                self.follow_rollback();
                 note
             }
             health => {
@@ -177,24 +177,24 @@ impl<S: StateMachine> Applier<S> {
     }
 
     /// Follows a rollback of the service and its sessions. The log still has the slots in between.
-    fn go_back(&mut self) {
+    fn follow_rollback(&mut self) {
         let Some((applied_to, meta)) = position(&mut self.service) else {
             // The service failed to read all of its state and will restart once more.
-            return self.condition.fail(self.applied_to);
+            return self.condition.mark_failed(self.applied_to);
         };
         self.condition.record_seen_by_clients(self.applied_to);
         self.restart_at(applied_to.max(Slot::FIRST), meta);
     }
 
     /// Continues at `at` after the service has loaded a snapshot of the state below that slot.
-    pub(crate) fn go_on_at(&mut self, at: Slot, meta: Metadata) {
+    pub(crate) fn resume_from(&mut self, at: Slot, meta: Metadata) {
         self.condition.set_loaded();
         self.restart_at(at, meta);
         while self.queue.pop_front_if(|(range, _)| range.to <= at).is_some() {}
     }
 
     /// Starts over after the service has been reset to empty.
-    pub(crate) fn begin_again(&mut self) {
+    pub(crate) fn restart_from_empty(&mut self) {
         self.condition.record_seen_by_clients(self.applied_to);
         self.condition.set_loaded();
         self.restart_at(Slot::FIRST, Metadata::new());
@@ -211,7 +211,7 @@ impl<S: StateMachine> Applier<S> {
             Ok(tables) => (self.streams, self.time, self.sessions) = tables,
             Err(unreadable) => self.condition.set_unreadable(unreadable.to_string()),
         }
-        self.time_unsaved = false;
+        self.is_time_unsaved = false;
         self.service.set_time(self.time.ms());
         self.applied_to = at;
         self.committed_to = at;
@@ -228,11 +228,11 @@ impl<S: StateMachine> Applier<S> {
         let digest = digest.map(|digest| (DIGEST_KEY.to_vec(), digest.to_vec()));
         digest
             .into_iter()
-            .chain([self.membership.entry()])
-            .chain(self.access.entry())
+            .chain([self.membership.encode_entry()])
+            .chain(self.access.encode_entry())
             .chain(self.time_entry())
-            .chain(self.streams.rows())
-            .chain(self.sessions.canonical())
+            .chain(self.streams.all_rows())
+            .chain(self.sessions.canonical_entries())
             .collect()
     }
 
@@ -277,7 +277,7 @@ impl<S: StateMachine> Applier<S> {
     }
 
     /// [access-4] Marks the table of users as current, as a confirmed read has just shown.
-    pub(crate) fn know_access(&mut self) {
+    pub(crate) fn mark_access_current(&mut self) {
         self.access.mark_current();
     }
 
@@ -285,11 +285,11 @@ impl<S: StateMachine> Applier<S> {
         &self.digest
     }
 
-    pub(crate) fn condition(&self) -> &Condition {
+    pub(crate) fn condition(&self) -> &ServiceCondition {
         &self.condition
     }
 
-    pub(crate) fn condition_mut(&mut self) -> &mut Condition {
+    pub(crate) fn condition_mut(&mut self) -> &mut ServiceCondition {
         &mut self.condition
     }
 
@@ -311,7 +311,7 @@ impl<S: StateMachine> Applier<S> {
     }
 
     /// Queues decided slots. Called in slot order, without gaps.
-    pub(crate) fn decided(&mut self, range: SlotRange, value: Value) {
+    pub(crate) fn queue_decided(&mut self, range: SlotRange, value: Value) {
         let room = self.queue.len() < self.queued_max || !self.condition.is_stuck();
         if range.to > self.applied_to && room {
             self.queue.push_back((range, value));
@@ -319,7 +319,7 @@ impl<S: StateMachine> Applier<S> {
     }
 
     /// Returns the value passed to [`Applier::decided`] for `slot`, if it is still in memory.
-    pub(crate) fn told(&self, slot: Slot) -> Option<Value> {
+    pub(crate) fn queued_value(&self, slot: Slot) -> Option<Value> {
         let told = self.queue.iter().find(|(range, _)| range.to > slot);
         told.filter(|(range, _)| range.contains(slot)).map(|(_, value)| *value)
     }
@@ -345,11 +345,11 @@ impl<S: StateMachine> Applier<S> {
         range: SlotRange,
         value: &Value,
         payload: Option<&Payload>,
-        to: &mut Listeners<'_>,
+        to: &mut ApplyContext<'_>,
     ) -> bool {
         assert_eq!(range.from, self.applied_to, "slots are applied in order, each once");
         // [level-8] No part of the value was executed, and no later slot may be.
-        if let Some(why) = self.membership.too_old(Level::of(value)) {
+        if let Some(why) = self.membership.why_unsupported(Level::of(value)) {
             self.condition.set_unreadable(why);
             self.condition.set(Health::Well);
             return false;
@@ -363,24 +363,24 @@ impl<S: StateMachine> Applier<S> {
             Value::RegisterSession { origin, boot, number } => {
                 self.apply_registration(range.from, origin, boot, number, to);
             }
-            Value::ExpireSession { session } => self.sessions.expire(session),
-            Value::Reconfigure { .. } => self.membership.decided(range.from, value),
+            Value::ExpireSession { session } => self.sessions.expire_session(session),
+            Value::Reconfigure { .. } => self.membership.apply_decided(range.from, value),
             Value::Content { stream, offset } => {
                 self.apply_content(stream, offset, range, payload, to);
             }
             Value::CloseStream(stream) => self.streams.close_inner(stream),
             Value::Now { ms } => self.apply_time(ms),
-            Value::Raise { .. } => self.membership.raised(value),
+            Value::Raise { .. } => self.membership.apply_raise(value),
             Value::NoOp | Value::AllocateNode { .. } => {}
         }
         if !done {
-            self.digest.abandon();
+            self.digest.abandon_slot();
             self.service.take_notices(&mut |_, _| {});
             // Clients may already know that some of its commands were executed.
-            self.condition.fail(range.to);
+            self.condition.mark_failed(range.to);
             return false;
         }
-        self.digest.applied(range, value);
+        self.digest.add_applied(range, value);
         self.applied_to = range.to;
         if self.applied_to <= self.noticed_to {
             // These notices were passed on before the service went back to its last commit.
@@ -397,20 +397,20 @@ impl<S: StateMachine> Applier<S> {
         offset: u64,
         range: SlotRange,
         payload: Option<&Payload>,
-        to: &mut Listeners<'_>,
+        to: &mut ApplyContext<'_>,
     ) {
         let appended = self.streams.append(stream, offset, range);
         let skipped = appended.end - appended.start < range.len();
-        to.runs.push((stream, range, skipped));
+        to.applied_runs.push((stream, range, skipped));
         if appended.is_empty() {
             to.counters.stream_slots_skipped += range.len();
             return;
         }
         to.counters.stream_bytes_appended += appended.end - appended.start;
-        to.appended.push(Appended {
+        to.appended_bytes.push(AppendedBytes {
             stream,
             position: range.from.0 - offset,
-            skip: appended.start - (range.from.0 - offset),
+            skipped_bytes: appended.start - (range.from.0 - offset),
             length: range.len(),
             bytes: payload.cloned(),
         });
@@ -419,7 +419,7 @@ impl<S: StateMachine> Applier<S> {
     /// [time-1] Advances the group's time, whichever leader proposed it.
     fn apply_time(&mut self, ms: u64) {
         if self.time.apply(ms) {
-            self.time_unsaved = true;
+            self.is_time_unsaved = true;
             self.service.set_time(self.time.ms());
         }
     }
@@ -430,7 +430,7 @@ impl<S: StateMachine> Applier<S> {
         origin: NodeId,
         boot: u32,
         number: u64,
-        to: &mut Listeners<'_>,
+        to: &mut ApplyContext<'_>,
     ) {
         self.sessions.register(slot, origin, boot, number);
         if (origin, boot) != (self.node, self.boot) {
@@ -449,7 +449,7 @@ impl<S: StateMachine> Applier<S> {
         slot: Slot,
         name: &BatchName,
         bytes: &[u8],
-        to: &mut Listeners<'_>,
+        to: &mut ApplyContext<'_>,
     ) -> bool {
         let Some(batch) = Batch::parse(bytes) else {
             // Every node sees the same bytes, so no node executes any command of the batch.
@@ -458,16 +458,16 @@ impl<S: StateMachine> Applier<S> {
         };
         // Replies sent before the service went back are not sent again: their requests have ended.
         let own = (name.origin, name.boot) == (self.node, self.boot);
-        match self.sessions.take_turn(slot, name, batch.header) {
-            Turn::Now => return self.execute(slot, name, &batch, own, to),
-            Turn::Past => to.counters.batches_skipped += 1,
-            Turn::Early => {
+        match self.sessions.judge_batch(slot, name, batch.header) {
+            BatchVerdict::Execute => return self.execute_batch(slot, name, &batch, own, to),
+            BatchVerdict::AlreadyExecuted => to.counters.batches_skipped += 1,
+            BatchVerdict::OutOfOrder => {
                 to.counters.batches_out_of_order += 1;
                 if own {
                     to.origin.on_out_of_order(name);
                 }
             }
-            Turn::Never => {
+            BatchVerdict::UnknownSession => {
                 to.counters.batches_unknown_session += 1;
                 if own {
                     to.origin.on_session_lost(name);
@@ -477,13 +477,13 @@ impl<S: StateMachine> Applier<S> {
         true
     }
 
-    fn execute(
+    fn execute_batch(
         &mut self,
         slot: Slot,
         name: &BatchName,
         batch: &Batch<'_>,
         own: bool,
-        to: &mut Listeners<'_>,
+        to: &mut ApplyContext<'_>,
     ) -> bool {
         to.counters.batches_applied += 1;
         let batch_in_flight = if own { to.origin.complete_batch(to.now, name) } else { None };
@@ -491,15 +491,15 @@ impl<S: StateMachine> Applier<S> {
         let mut ahead = batch.entries();
         let mut failed = false;
         for (index, entry) in (0..).zip(batch.entries()) {
-            if !failed && (index as usize).is_multiple_of(PREFETCHED) {
-                let next = ahead.by_ref().take(PREFETCHED);
+            if !failed && (index as usize).is_multiple_of(PREFETCH_COMMANDS_MAX) {
+                let next = ahead.by_ref().take(PREFETCH_COMMANDS_MAX);
                 let of_service =
                     next.filter(|entry| matches!(entry.kind, Kind::Plain | Kind::Sequenced(_)));
                 self.service.prefetch(&mut of_service.map(|entry| entry.command));
             }
             let item = self.read_up_to_command(&mut items, &mut failed, to);
             let id = CommandId { slot, index };
-            let waiter = item.map_or(Waiter::Gone, |item| item.waiter);
+            let waiter = item.map_or(Waiter::TimedOut, |item| item.waiter);
             let outcome = if failed {
                 Err(Failure::Unknown)
             } else {
@@ -509,23 +509,25 @@ impl<S: StateMachine> Applier<S> {
             // Other nodes execute the command, and this one will later; the reply is not known yet.
             failed |= outcome == Err(Failure::Unknown);
             if outcome.is_ok() {
-                self.digest.executed(id, &self.reply);
+                self.digest.add_executed(id, &self.reply_buffer);
             }
             match (waiter, outcome) {
                 // [class-2] Durability is more than the client requested.
-                (Waiter::Front(tag) | Waiter::Early(tag), outcome) => {
+                (Waiter::Front(tag) | Waiter::FrontEarly(tag), outcome) => {
                     self.complete_request(tag, outcome, to)
                 }
-                (Waiter::Lasting(tag), Ok(())) => {
+                (Waiter::FrontDurable(tag), Ok(())) => {
                     let until = item.map_or(to.now, |item| item.deadline);
                     self.hold_reply(tag, slot, until, to);
                 }
-                (Waiter::Lasting(tag), Err(failure)) => to.completions.failed(tag, failure),
+                (Waiter::FrontDurable(tag), Err(failure)) => {
+                    to.completions.complete_failed(tag, failure)
+                }
                 (Waiter::Operator(_) | Waiter::Stream(_), Err(failure)) => {
                     to.completions.fail(waiter, failure);
                 }
                 (Waiter::Operator(_) | Waiter::Stream(_), Ok(()))
-                | (Waiter::Told | Waiter::Service | Waiter::Gone, _) => {}
+                | (Waiter::AlreadyNotified | Waiter::Service | Waiter::TimedOut, _) => {}
             }
         }
         self.read_up_to_command(&mut items, &mut failed, to);
@@ -534,41 +536,42 @@ impl<S: StateMachine> Applier<S> {
 
     /// Completes the client's request with the reply or the failure. A reply beyond the memory
     /// limit is dropped, and the outcome reported as unknown.
-    fn complete_request(&self, tag: Tag, outcome: Result<(), Failure>, to: &mut Listeners<'_>) {
-        let reply = &self.reply;
+    fn complete_request(&self, tag: Tag, outcome: Result<(), Failure>, to: &mut ApplyContext<'_>) {
+        let reply = &self.reply_buffer;
         match outcome {
             Ok(())
-                if reply.len() <= SHORT_REPLY || to.completions.bytes() <= self.reply_bytes_max =>
+                if reply.len() <= SHORT_REPLY_BYTES
+                    || to.completions.bytes() <= self.reply_bytes_max =>
             {
-                to.completions.written(tag, reply);
+                to.completions.complete_write(tag, reply);
             }
             Ok(()) => {
                 to.counters.replies_dropped += 1;
-                to.completions.failed(tag, Failure::Unknown);
+                to.completions.complete_failed(tag, Failure::Unknown);
             }
-            Err(failure) => to.completions.failed(tag, failure),
+            Err(failure) => to.completions.complete_failed(tag, failure),
         }
     }
 
     /// [class-2] Holds back the reply to a command until the command is durable, because its client
     /// waits for more than the decision.
-    fn hold_reply(&self, tag: Tag, slot: Slot, until: Time, to: &mut Listeners<'_>) {
-        let held = to.completions.outlasting().bytes();
-        if self.reply.len() > SHORT_REPLY && held > self.reply_bytes_max {
+    fn hold_reply(&self, tag: Tag, slot: Slot, until: Time, to: &mut ApplyContext<'_>) {
+        let held = to.completions.held_replies().bytes();
+        if self.reply_buffer.len() > SHORT_REPLY_BYTES && held > self.reply_bytes_max {
             to.counters.replies_dropped += 1;
-            return to.completions.failed(tag, Failure::Unknown);
+            return to.completions.complete_failed(tag, Failure::Unknown);
         }
-        to.completions.hold_reply(tag, slot, until, &self.reply);
+        to.completions.hold_reply(tag, slot, until, &self.reply_buffer);
     }
 
     /// Returns the next command of a batch of this node, after running the reads that precede it. A
     /// service that has `failed` is not queried.
     fn read_up_to_command<'i>(
         &self,
-        items: &mut std::slice::Iter<'i, Item>,
+        items: &mut std::slice::Iter<'i, QueuedItem>,
         failed: &mut bool,
-        to: &mut Listeners<'_>,
-    ) -> Option<&'i Item> {
+        to: &mut ApplyContext<'_>,
+    ) -> Option<&'i QueuedItem> {
         for item in items {
             if !item.is_read() {
                 return Some(item);
@@ -577,9 +580,9 @@ impl<S: StateMachine> Applier<S> {
                 continue;
             };
             if *failed {
-                to.completions.failed(tag, Failure::Unavailable);
-            } else if to.completions.read(tag) {
-                let state = Moment { service: &self.service, wall_ms: to.wall_ms };
+                to.completions.complete_failed(tag, Failure::Unavailable);
+            } else if to.completions.complete_read(tag) {
+                let state = StateBetweenCommands { service: &self.service, wall_ms: to.wall_ms };
                 to.front.read_now(tag, &state);
                 *failed = self.service.has_failed();
             }
@@ -592,11 +595,11 @@ impl<S: StateMachine> Applier<S> {
     fn execute_one(
         &mut self,
         id: CommandId,
-        entry: &Entry<'_>,
+        entry: &BatchEntry<'_>,
         waiter: Waiter,
-        to: &mut Listeners<'_>,
+        to: &mut ApplyContext<'_>,
     ) -> Result<(), Failure> {
-        self.reply.clear();
+        self.reply_buffer.clear();
         // The command was proposed although the group's level is too low. All nodes refuse it,
         // since the level is the same everywhere.
         let of_service = matches!(entry.kind, Kind::Plain | Kind::Sequenced(_));
@@ -604,51 +607,52 @@ impl<S: StateMachine> Applier<S> {
             return Err(Failure::Level);
         }
         let at = match entry.kind {
-            Kind::Plain => return self.ask_service(id, entry.command),
+            Kind::Plain => return self.run_command(id, entry.command),
             Kind::Group => {
                 let membership = &mut self.membership;
-                let granted = membership.execute(id.slot, entry.command, &mut self.reply);
+                let granted = membership.execute(id.slot, entry.command, &mut self.reply_buffer);
                 if let Waiter::Operator(asked) = waiter {
-                    to.completions.granted(asked, granted);
+                    to.completions.complete_group_request(asked, granted);
                 }
                 return Ok(());
             }
             Kind::Access => {
-                let done = self.access.execute(entry.command, &mut self.reply);
+                let done = self.access.execute(entry.command, &mut self.reply_buffer);
                 if let Waiter::Operator(asked) = waiter {
-                    let granted = done.map(|()| Granted::Done).map_err(Denied::Users);
-                    to.completions.granted(asked, granted);
+                    let granted =
+                        done.map(|()| CommandEffect::Done).map_err(CommandDenied::UsersDenied);
+                    to.completions.complete_group_request(asked, granted);
                 }
                 return Ok(());
             }
             Kind::Stream => {
                 let done = self.streams.execute(id.slot, entry.command);
-                encode_reply(&done, &mut self.reply);
-                to.streams_done.push((waiter, done));
+                encode_reply(&done, &mut self.reply_buffer);
+                to.executed_stream_commands.push((waiter, done));
                 return Ok(());
             }
             Kind::Sequenced(at) => at,
         };
-        match self.sessions.verdict(id.slot, at) {
-            Verdict::Execute => {
-                self.ask_service(id, entry.command)?;
-                self.sessions.executed(at, &self.reply);
+        match self.sessions.judge_command(id.slot, at) {
+            CommandVerdict::Execute => {
+                self.run_command(id, entry.command)?;
+                self.sessions.store_reply(at, &self.reply_buffer);
             }
-            Verdict::Stored(reply) => self.reply.extend_from_slice(reply),
-            Verdict::Forgotten => return Err(Failure::ReplyForgotten),
-            Verdict::Full => return Err(Failure::SessionFull),
-            Verdict::Unknown => return Err(Failure::NoSession),
+            CommandVerdict::Stored(reply) => self.reply_buffer.extend_from_slice(reply),
+            CommandVerdict::Forgotten => return Err(Failure::ReplyForgotten),
+            CommandVerdict::Full => return Err(Failure::SessionFull),
+            CommandVerdict::Unknown => return Err(Failure::NoSession),
         }
         Ok(())
     }
 
-    pub(crate) fn weigh(&self, command: &[u8]) -> Weight {
+    pub(crate) fn command_cost(&self, command: &[u8]) -> Weight {
         self.service.weigh(command)
     }
 
     /// [read-9] Returns whether a batch may change the answer to a query.
     pub(crate) fn may_change(&self, batch: &[u8], query: &[u8]) -> bool {
-        let changes = |entry: Entry<'_>| {
+        let changes = |entry: BatchEntry<'_>| {
             let of_service = matches!(entry.kind, Kind::Plain | Kind::Sequenced(_));
             !of_service || self.service.may_change(entry.command, query)
         };
@@ -660,8 +664,8 @@ impl<S: StateMachine> Applier<S> {
         self.service.level_of(command) <= self.membership.table().level()
     }
 
-    fn ask_service(&mut self, id: CommandId, command: &[u8]) -> Result<(), Failure> {
-        self.service.apply(id, command, &mut self.reply);
+    fn run_command(&mut self, id: CommandId, command: &[u8]) -> Result<(), Failure> {
+        self.service.apply(id, command, &mut self.reply_buffer);
         if self.service.has_failed() { Err(Failure::Unknown) } else { Ok(()) }
     }
 
@@ -670,39 +674,40 @@ impl<S: StateMachine> Applier<S> {
         if self.committed_to == self.applied_to || self.service.has_failed() {
             return;
         }
-        self.sessions.take_changes(&mut self.changes);
+        self.sessions.take_changes(&mut self.metadata_changes);
         if let Some(digest) = self.digest.current() {
-            self.changes.push(MetaChange {
+            self.metadata_changes.push(MetaChange {
                 key: DIGEST_KEY.to_vec(),
                 value: Some(digest.to_le_bytes().to_vec()),
             });
         }
-        self.changes.extend(self.membership.take_change());
-        self.changes.extend(self.access.take_change());
-        if std::mem::take(&mut self.time_unsaved) {
+        self.metadata_changes.extend(self.membership.take_change());
+        self.metadata_changes.extend(self.access.take_change());
+        if std::mem::take(&mut self.is_time_unsaved) {
             let kept = self.time_entry();
-            self.changes.extend(kept.map(|(key, value)| MetaChange { key, value: Some(value) }));
+            self.metadata_changes
+                .extend(kept.map(|(key, value)| MetaChange { key, value: Some(value) }));
         }
-        let rows = self.streams.take_rows();
-        self.changes.extend(rows.map(|(key, value)| MetaChange { key, value }));
-        self.service.commit(self.applied_to, &self.changes);
-        self.changes.clear();
+        let rows = self.streams.take_changed_rows();
+        self.metadata_changes.extend(rows.map(|(key, value)| MetaChange { key, value }));
+        self.service.commit(self.applied_to, &self.metadata_changes);
+        self.metadata_changes.clear();
         self.committed_to = self.applied_to;
     }
 }
 
-fn take_streams(meta: &mut Metadata) -> Result<Table, Unreadable> {
-    let rows = meta.extract_if(.., |(key, _)| Table::is_row(key));
-    Table::restore(rows).map_err(|_| Unreadable { key: b"streams".to_vec() })
+fn take_streams(meta: &mut Metadata) -> Result<Table, UnreadableMetadata> {
+    let rows = meta.extract_if(.., |(key, _)| Table::is_table_key(key));
+    Table::restore(rows).map_err(|_| UnreadableMetadata { key: b"streams".to_vec() })
 }
 
 /// Removes the group's time from the service's metadata and returns it. Metadata of versions that
 /// had no group time lacks the entry: there, deadlines took effect only by deletion.
-fn take_time(meta: &mut Metadata) -> Result<GroupTime, Unreadable> {
+fn take_time(meta: &mut Metadata) -> Result<GroupTime, UnreadableMetadata> {
     match meta.extract_if(.., |(key, _)| key == TIME_KEY).next() {
         Some((key, value)) => match <[u8; 8]>::try_from(value) {
-            Ok(ms) => Ok(GroupTime::kept(u64::from_le_bytes(ms))),
-            Err(_) => Err(Unreadable { key }),
+            Ok(ms) => Ok(GroupTime::restored(u64::from_le_bytes(ms))),
+            Err(_) => Err(UnreadableMetadata { key }),
         },
         None => Ok(GroupTime::START),
     }
@@ -715,19 +720,19 @@ fn take_digest(applied_to: Slot, meta: &mut Metadata) -> Option<u64> {
 }
 
 /// The service between two commands, where reads may run.
-struct Moment<'a, S> {
+struct StateBetweenCommands<'a, S> {
     service: &'a S,
     wall_ms: u64,
 }
 
-impl<S: StateMachine> State for Moment<'_, S> {
+impl<S: StateMachine> State for StateBetweenCommands<'_, S> {
     fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
-        ask(self.service, query, self.wall_ms, reply)
+        run_query(self.service, query, self.wall_ms, reply)
     }
 }
 
 /// Runs a query, and drops its reply if the service fails meanwhile.
-pub(crate) fn ask<S: StateMachine>(
+pub(crate) fn run_query<S: StateMachine>(
     service: &S,
     query: &[u8],
     wall_ms: u64,

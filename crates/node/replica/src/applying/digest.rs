@@ -19,7 +19,7 @@ const RETAINED_VALUES: usize = 1024;
 
 /// A node's claim: the digest of everything that it applied below a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Claim {
+pub(crate) struct DigestClaim {
     pub(crate) to: Slot,
     pub(crate) digest: u64,
 }
@@ -29,17 +29,17 @@ pub(crate) struct Digest {
     /// Current digest; `None` if the service's state was stored by a version without digests.
     current: Option<u64>,
     /// Sum over the executed commands of the slot being applied.
-    executed: u64,
+    slot_sum: u64,
     /// Digest after each of the latest values.
-    recent_claims: VecDeque<Claim>,
+    recent_claims: VecDeque<DigestClaim>,
 }
 
 impl Digest {
     /// Creates the digest of a node that applied everything below `applied_to`; `digest` is its
     /// value, if known.
     pub(crate) fn new(applied_to: Slot, digest: Option<u64>) -> Self {
-        let first = digest.map(|digest| Claim { to: applied_to, digest });
-        Self { current: digest, executed: 0, recent_claims: first.into_iter().collect() }
+        let first = digest.map(|digest| DigestClaim { to: applied_to, digest });
+        Self { current: digest, slot_sum: 0, recent_claims: first.into_iter().collect() }
     }
 
     pub(crate) fn current(&self) -> Option<u64> {
@@ -47,47 +47,47 @@ impl Digest {
     }
 
     /// Returns the latest claim, to be sent to other nodes.
-    pub(crate) fn latest_claim(&self) -> Option<Claim> {
+    pub(crate) fn latest_claim(&self) -> Option<DigestClaim> {
         self.recent_claims.back().copied()
     }
 
-    pub(crate) fn executed(&mut self, id: CommandId, reply: &[u8]) {
+    pub(crate) fn add_executed(&mut self, id: CommandId, reply: &[u8]) {
         let place = mix(id.slot.0 ^ u64::from(id.index) << 48);
-        self.executed = self.executed.wrapping_add(mix(place ^ fold(reply)));
+        self.slot_sum = self.slot_sum.wrapping_add(mix(place ^ hash_reply(reply)));
     }
 
     /// Drops the sum of an abandoned slot, whose executed commands are void.
-    pub(crate) fn abandon(&mut self) {
-        self.executed = 0;
+    pub(crate) fn abandon_slot(&mut self) {
+        self.slot_sum = 0;
     }
 
     /// Adds applied slots to the digest. Called in slot order.
-    pub(crate) fn applied(&mut self, range: SlotRange, value: &Value) {
-        let executed = std::mem::take(&mut self.executed);
+    pub(crate) fn add_applied(&mut self, range: SlotRange, value: &Value) {
+        let executed = std::mem::take(&mut self.slot_sum);
         let Some(now) = &mut self.current else { return };
         *now = now.wrapping_add(range_check(range, value)).wrapping_add(executed);
         if self.recent_claims.len() == RETAINED_VALUES {
             self.recent_claims.pop_front();
         }
         let (to, digest) = (range.to, *now);
-        self.recent_claims.push_back(Claim { to, digest });
+        self.recent_claims.push_back(DigestClaim { to, digest });
     }
 
     /// Returns the first slot that has not been applied, if the digest is known.
-    pub(crate) fn known_to(&self) -> Option<Slot> {
+    pub(crate) fn digest_end(&self) -> Option<Slot> {
         self.recent_claims.back().map(|last| last.to)
     }
 
     /// Returns whether this node had the same digest at the claim's slot; `None` if it no longer
     /// knows.
-    pub(crate) fn agrees(&self, claim: Claim) -> Option<bool> {
+    pub(crate) fn agrees_with(&self, claim: DigestClaim) -> Option<bool> {
         let at = self.recent_claims.binary_search_by_key(&claim.to, |kept| kept.to).ok()?;
         Some(self.recent_claims[at].digest == claim.digest)
     }
 }
 
 /// Hashes a reply. Every command has one, so a short one must cost no more than a word.
-fn fold(bytes: &[u8]) -> u64 {
+fn hash_reply(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let folded =
         words.iter().fold(bytes.len() as u64, |state, word| mix(state ^ u64::from_le_bytes(*word)));
@@ -115,7 +115,7 @@ mod tests {
     fn applied(values: &[u64]) -> Digest {
         let mut digest = Digest::new(Slot(1), Some(0));
         for (slot, session) in (1..).zip(values) {
-            digest.applied(slots(slot, slot + 1), &value(*session));
+            digest.add_applied(slots(slot, slot + 1), &value(*session));
         }
         digest
     }
@@ -126,10 +126,10 @@ mod tests {
         assert_ne!(applied(&[1, 2]).current(), applied(&[2, 1]).current());
         let replied = |place: CommandId, reply: &[u8]| {
             let mut digest = Digest::new(Slot(1), Some(0));
-            digest.executed(id(1, 7), b"of a slot that was not applied in the end");
-            digest.abandon();
-            digest.executed(place, reply);
-            digest.applied(slots(1, 2), &value(1));
+            digest.add_executed(id(1, 7), b"of a slot that was not applied in the end");
+            digest.abandon_slot();
+            digest.add_executed(place, reply);
+            digest.add_applied(slots(1, 2), &value(1));
             digest.current()
         };
         let one = replied(id(1, 0), b"one");
@@ -137,9 +137,9 @@ mod tests {
         assert_ne!(one, replied(id(1, 0), b"two"));
         assert_ne!(one, replied(id(1, 1), b"one"));
         let (mut whole, mut cut) = (applied(&[1]), applied(&[1]));
-        whole.applied(slots(2, 9), &Value::NoOp);
-        cut.applied(slots(2, 5), &Value::NoOp);
-        cut.applied(slots(5, 9), &Value::NoOp);
+        whole.add_applied(slots(2, 9), &Value::NoOp);
+        cut.add_applied(slots(2, 5), &Value::NoOp);
+        cut.add_applied(slots(5, 9), &Value::NoOp);
         assert_eq!(whole.latest_claim(), cut.latest_claim());
     }
 
@@ -148,11 +148,11 @@ mod tests {
         let digest = applied(&(0..3000).collect::<Vec<_>>());
         assert_eq!(digest.recent_claims.len(), RETAINED_VALUES);
         let old = applied(&[5]).latest_claim().unwrap();
-        assert_eq!(digest.agrees(old), None, "too old to be known");
+        assert_eq!(digest.agrees_with(old), None, "too old to be known");
         let mut unknown = Digest::new(Slot(9), None);
-        unknown.applied(slots(9, 10), &value(1));
-        unknown.executed(id(9, 0), b"");
+        unknown.add_applied(slots(9, 10), &value(1));
+        unknown.add_executed(id(9, 0), b"");
         assert_eq!((unknown.latest_claim(), unknown.current()), (None, None));
-        assert_eq!(unknown.known_to(), None);
+        assert_eq!(unknown.digest_end(), None);
     }
 }

@@ -4,15 +4,15 @@
 use quorate_core::{level::Level, reconfigure::Eras, slot::Slot, value::Value};
 
 use crate::{
-    applying::sessions::Unreadable,
+    applying::sessions::UnreadableMetadata,
     fields::Fields,
-    group::{Group, Reply, command::encode_reply},
+    group::{CommandReply, Group, command::encode_reply},
     ports::service::{MetaChange, Metadata},
     snapshots::eras::{put_eras, take_eras},
 };
 
 /// Metadata key of the group in a persistent service, distinct from the keys of sessions.
-pub(crate) const KEY: &[u8] = b"group";
+pub(crate) const GROUP_KEY: &[u8] = b"group";
 
 /// The group's table and eras.
 #[derive(Clone, Debug)]
@@ -21,9 +21,9 @@ pub(crate) struct Membership {
     table: Group,
     eras: Eras,
     /// Highest level that this release supports.
-    supports: Level,
+    supported_level: Level,
     /// The latest change has not been passed to the service for storage.
-    unsaved: bool,
+    is_unsaved: bool,
     /// Number of events that may have changed the group.
     version: u64,
 }
@@ -31,32 +31,32 @@ pub(crate) struct Membership {
 impl Membership {
     pub(crate) fn new(table: Group, eras: Eras) -> Self {
         Self {
-            supports: Level::NEWEST,
+            supported_level: Level::NEWEST,
             founded: (table.clone(), eras.clone()),
             table,
             eras,
-            unsaved: true,
+            is_unsaved: true,
             version: 0,
         }
     }
 
-    pub(crate) fn supporting(self, supports: Level) -> Self {
-        Self { supports, ..self }
+    pub(crate) fn with_supported_level(self, supports: Level) -> Self {
+        Self { supported_level: supports, ..self }
     }
 
     /// Restores the group from a service's metadata and removes its entry. Metadata without an
     /// entry is from a version in which groups could not change.
-    pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), Unreadable> {
+    pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), UnreadableMetadata> {
         self.version += 1;
-        let kept = meta.extract_if(.., |(key, _)| key == KEY).next();
+        let kept = meta.extract_if(.., |(key, _)| key == GROUP_KEY).next();
         let Some((key, value)) = kept else {
             (self.table, self.eras) = self.founded.clone();
-            self.unsaved = true;
+            self.is_unsaved = true;
             return Ok(());
         };
-        let decoded = decode(&value).filter(|(table, _)| table.level() <= self.supports);
-        (self.table, self.eras) = decoded.ok_or(Unreadable { key })?;
-        self.unsaved = false;
+        let decoded = decode(&value).filter(|(table, _)| table.level() <= self.supported_level);
+        (self.table, self.eras) = decoded.ok_or(UnreadableMetadata { key })?;
+        self.is_unsaved = false;
         Ok(())
     }
 
@@ -74,66 +74,71 @@ impl Membership {
     }
 
     /// Executes a group command and appends its encoded reply.
-    pub(crate) fn execute(&mut self, slot: Slot, command: &[u8], reply: &mut Vec<u8>) -> Reply {
+    pub(crate) fn execute(
+        &mut self,
+        slot: Slot,
+        command: &[u8],
+        reply: &mut Vec<u8>,
+    ) -> CommandReply {
         let done = self.table.execute(slot, command, &self.eras);
         if done.is_ok() {
-            self.note_change();
+            self.mark_changed();
         }
         encode_reply(&done, reply);
         done
     }
 
     /// [era-2] Applies a value decided in the next slot.
-    pub(crate) fn decided(&mut self, slot: Slot, value: &Value) {
-        if self.eras.decide(slot, value) {
+    pub(crate) fn apply_decided(&mut self, slot: Slot, value: &Value) {
+        if self.eras.apply_decided(slot, value) {
             self.table.apply_eras(slot, &self.eras);
-            self.note_change();
+            self.mark_changed();
         }
     }
 
     /// [level-5] Applies a raise of the feature level. Other values have no effect.
-    pub(crate) fn raised(&mut self, value: &Value) {
+    pub(crate) fn apply_raise(&mut self, value: &Value) {
         let Value::Raise { era, nodes, to } = *value else {
             return;
         };
-        if self.table.raise(era, nodes, to, &self.eras) {
-            self.note_change();
+        if self.table.raise_level(era, nodes, to, &self.eras) {
+            self.mark_changed();
         }
     }
 
     /// [level-8] Returns the reason to refuse stored or decided data of level `level`; `None` if
     /// this release supports the level.
-    pub(crate) fn too_old(&self, level: Level) -> Option<String> {
-        (level > self.supports).then(|| {
+    pub(crate) fn why_unsupported(&self, level: Level) -> Option<String> {
+        (level > self.supported_level).then(|| {
             format!(
                 "the cluster is at level {level}, and this release supports {} at most: install the release that the \
                  other nodes run",
-                self.supports
+                self.supported_level
             )
         })
     }
 
-    fn note_change(&mut self) {
-        self.unsaved = true;
+    fn mark_changed(&mut self) {
+        self.is_unsaved = true;
         self.version += 1;
     }
 
     /// Returns the change that the service still has to store, if any.
     pub(crate) fn take_change(&mut self) -> Option<MetaChange> {
-        let unsaved = std::mem::take(&mut self.unsaved);
-        let (key, value) = unsaved.then(|| self.entry())?;
+        let unsaved = std::mem::take(&mut self.is_unsaved);
+        let (key, value) = unsaved.then(|| self.encode_entry())?;
         let value = Some(value);
         Some(MetaChange { key, value })
     }
 
     /// Encodes the group for a snapshot, the same on all nodes that applied the same slots.
-    pub(crate) fn entry(&self) -> (Vec<u8>, Vec<u8>) {
+    pub(crate) fn encode_entry(&self) -> (Vec<u8>, Vec<u8>) {
         let table = self.table.encode();
         let length = u32::try_from(table.len()).expect("ids and texts are bounded");
         let mut out = length.to_be_bytes().to_vec();
         out.extend_from_slice(&table);
         put_eras(&self.eras, &mut out);
-        (KEY.to_vec(), out)
+        (GROUP_KEY.to_vec(), out)
     }
 }
 
@@ -154,11 +159,11 @@ mod tests {
     };
 
     use super::*;
-    use crate::group::{As, Command};
+    use crate::group::{Command, MemberRole};
 
     fn founded() -> Membership {
         let members = [1, 2, 3].map(Member::first);
-        let founding = Configuration::simple(members, Class::Durable).unwrap();
+        let founding = Configuration::majority_of(members, Class::Durable).unwrap();
         let peers = (1..=3).map(|node| (NodeId(node), format!("n{node}:1")));
         Membership::new(Group::founded(peers), Eras::founded(founding))
     }
@@ -171,19 +176,19 @@ mod tests {
             nonce: Some(7),
             node: None,
             peer: "n4:1".to_owned(),
-            role: As::Learner,
+            role: MemberRole::Learner,
         };
         assert!(membership.execute(Slot(1), &join.encode(), &mut Vec::new()).is_ok());
         let change = Change::Increment(Member::first(4));
         let era = membership.eras().era();
-        membership.decided(Slot(2), &Value::Reconfigure { era, change });
+        membership.apply_decided(Slot(2), &Value::Reconfigure { era, change });
         let kept = membership.take_change().unwrap();
         assert_eq!(membership.take_change(), None, "it is kept");
         let mut meta = vec![(kept.key, kept.value.unwrap()), (b"other".to_vec(), vec![])];
         let mut again = founded();
         again.restore(&mut meta).unwrap();
         assert_eq!(meta, [(b"other".to_vec(), vec![])]);
-        assert_eq!(again.entry(), membership.entry());
+        assert_eq!(again.encode_entry(), membership.encode_entry());
         assert_eq!(again.eras(), membership.eras());
         assert_eq!(again.table(), membership.table());
     }
@@ -191,7 +196,7 @@ mod tests {
     #[test]
     fn damaged_bytes_are_refused_and_none_means_as_founded() {
         let mut membership = founded();
-        let (key, value) = membership.entry();
+        let (key, value) = membership.encode_entry();
         for cut in 0..value.len() {
             let mut meta = vec![(key.clone(), value[..cut].to_vec())];
             assert!(membership.restore(&mut meta).is_err(), "cut at {cut}");
@@ -199,7 +204,7 @@ mod tests {
         let before = membership.version();
         membership.restore(&mut Metadata::new()).unwrap();
         assert!(membership.version() > before);
-        assert_eq!(membership.entry(), founded().entry());
+        assert_eq!(membership.encode_entry(), founded().encode_entry());
         assert!(membership.take_change().is_some(), "it is to be kept");
     }
 }

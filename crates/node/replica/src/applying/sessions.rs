@@ -15,7 +15,7 @@ use quorate_core::{node_id::NodeId, slot::Slot, value::BatchName};
 
 use self::{
     clients::{ClientSession, ClientSessions},
-    codec::Key,
+    codec::SessionKey,
     nodes::{NodeSession, NodeSessions},
 };
 use crate::{
@@ -23,80 +23,86 @@ use crate::{
         outcome::{Sequenced, SessionId},
         service::{MetaChange, Metadata},
     },
-    proposing::batch::Header,
+    proposing::batch::BatchHeader,
 };
 
-pub use {clients::OPEN_SEQUENCES_MAX, codec::Unreadable};
-pub(crate) use {clients::Verdict, nodes::Turn};
+pub(crate) use {clients::CommandVerdict, nodes::BatchVerdict};
+pub use {clients::OPEN_SEQUENCES_MAX, codec::UnreadableMetadata};
 
 /// Bit in a registration's number that marks a node session.
-pub const NODE_SESSION: u64 = 1 << 63;
+pub const NODE_SESSION_BIT: u64 = 1 << 63;
 
 /// Bounds of the table. The replicated state depends on them, so they never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Bounds {
+struct SessionBounds {
     clients: usize,
     nodes: usize,
     reply_bytes: usize,
 }
 
-const BOUNDS: Bounds = Bounds { clients: 16_384, nodes: 1_024, reply_bytes: 64 << 20 };
+const SESSION_BOUNDS: SessionBounds =
+    SessionBounds { clients: 16_384, nodes: 1_024, reply_bytes: 64 << 20 };
 
 #[derive(Clone, Debug)]
 pub(crate) struct Sessions {
     nodes: NodeSessions,
     clients: ClientSessions,
     /// Keys of changed entries that the service still has to store.
-    changed: BTreeSet<Key>,
+    changed_keys: BTreeSet<SessionKey>,
 }
 
 impl Sessions {
     pub(crate) fn new() -> Self {
-        Self::with_bounds(BOUNDS)
+        Self::with_bounds(SESSION_BOUNDS)
     }
 
-    fn with_bounds(bounds: Bounds) -> Self {
+    fn with_bounds(bounds: SessionBounds) -> Self {
         Self {
             nodes: NodeSessions::new(bounds.nodes),
             clients: ClientSessions::new(bounds.clients, bounds.reply_bytes),
-            changed: BTreeSet::new(),
+            changed_keys: BTreeSet::new(),
         }
     }
 
     /// Applies a registration. Repeating a registration has no effect.
     pub(crate) fn register(&mut self, slot: Slot, origin: NodeId, boot: u32, number: u64) {
-        let changed = &mut self.changed;
-        if number & NODE_SESSION != 0 {
+        let changed = &mut self.changed_keys;
+        if number & NODE_SESSION_BIT != 0 {
             self.nodes.register(slot, origin, boot, number, changed);
         } else {
             self.clients.register(slot, (origin, boot, number), changed);
         }
     }
 
-    pub(crate) fn expire(&mut self, slot: u64) {
+    pub(crate) fn expire_session(&mut self, slot: u64) {
         let id = SessionId { slot, index: 0 };
-        self.clients.remove(id, &mut self.changed);
-        self.nodes.expire(slot, &mut self.changed);
+        self.clients.remove(id, &mut self.changed_keys);
+        self.nodes.expire_session(slot, &mut self.changed_keys);
     }
 
     /// Decides whether this batch, decided in `slot`, is executed, and if so marks it as executed.
-    pub(crate) fn take_turn(&mut self, slot: Slot, name: &BatchName, header: Header) -> Turn {
-        self.nodes.take_turn(slot, name, header, &mut self.changed)
+    pub(crate) fn judge_batch(
+        &mut self,
+        slot: Slot,
+        name: &BatchName,
+        header: BatchHeader,
+    ) -> BatchVerdict {
+        self.nodes.judge_batch(slot, name, header, &mut self.changed_keys)
     }
 
     /// Returns the result of [`Self::take_turn`] without changing anything.
-    pub(crate) fn preview_turn(&self, name: &BatchName, header: Header) -> Turn {
-        self.nodes.preview_turn(name, header)
+    pub(crate) fn preview_verdict(&self, name: &BatchName, header: BatchHeader) -> BatchVerdict {
+        self.nodes.preview_verdict(name, header)
     }
 
     /// Returns the session that boot `boot` of a node registered, if the registration took effect.
     pub(crate) fn node_session(&self, origin: NodeId, boot: u32, number: u64) -> Option<u64> {
-        self.nodes.registered(origin, boot, number)
+        self.nodes.session_of(origin, boot, number)
     }
 
     /// Returns the session of boot `boot` of an origin, and the number of its next batch.
     pub(crate) fn next_batch(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
-        self.nodes.stand(origin, boot)
+        self.nodes.current_session(origin, boot)
     }
 
     /// Returns the client session that this registration began, if it still exists.
@@ -106,71 +112,69 @@ impl Sessions {
         boot: u32,
         number: u64,
     ) -> Option<SessionId> {
-        self.clients.registered((origin, boot, number))
+        self.clients.session_of((origin, boot, number))
     }
 
     /// Returns the boot and number of the latest registrations by `origin` whose sessions still
     /// exist: first the node's own session, then a client's.
-    pub(crate) fn last_of(&self, origin: NodeId) -> [Option<(u32, u64)>; 2] {
+    pub(crate) fn last_registrations(&self, origin: NodeId) -> [Option<(u32, u64)>; 2] {
         [self.nodes.newest_session(origin), self.clients.last_registration(origin)]
     }
 
     /// Returns the verdict on a client's numbered command, decided in `slot` ([session-2]).
-    pub(crate) fn verdict(&mut self, slot: Slot, at: Sequenced) -> Verdict<'_> {
-        self.clients.verdict(slot, at, &mut self.changed)
+    pub(crate) fn judge_command(&mut self, slot: Slot, at: Sequenced) -> CommandVerdict<'_> {
+        self.clients.judge_command(slot, at, &mut self.changed_keys)
     }
 
     /// Stores the reply to a command that [`Self::verdict`] allowed.
-    pub(crate) fn executed(&mut self, at: Sequenced, reply: &[u8]) {
-        self.clients.executed(at, reply, &mut self.changed);
+    pub(crate) fn store_reply(&mut self, at: Sequenced, reply: &[u8]) {
+        self.clients.store_reply(at, reply, &mut self.changed_keys);
     }
 
     /// Moves the changes since the last call into `changes`, for the service to store.
     pub(crate) fn take_changes(&mut self, changes: &mut Vec<MetaChange>) {
-        for key in std::mem::take(&mut self.changed) {
-            changes.push(MetaChange { key: key.encode(), value: self.encoded(key) });
+        for key in std::mem::take(&mut self.changed_keys) {
+            changes.push(MetaChange { key: key.encode(), value: self.encode_entry(key) });
         }
     }
 
-    fn encoded(&self, key: Key) -> Option<Vec<u8>> {
+    fn encode_entry(&self, key: SessionKey) -> Option<Vec<u8>> {
         match key {
-            Key::Node(node) => self.nodes.encoded(node),
-            Key::Client(id) => self.clients.encoded(id),
-            Key::Reply(id, sequence) => self.clients.encoded_reply(id, sequence),
+            SessionKey::Node(node) => self.nodes.encode_entry(node),
+            SessionKey::Client(id) => self.clients.encode_entry(id),
+            SessionKey::Reply(id, sequence) => self.clients.encode_reply(id, sequence),
         }
     }
 
     /// Restores the table from a persistent service's metadata.
-    pub(crate) fn restore(entries: Metadata) -> Result<Self, Unreadable> {
+    pub(crate) fn restore(entries: Metadata) -> Result<Self, UnreadableMetadata> {
         let mut table = Self::new();
         let mut replies = Vec::new();
         for (key, value) in entries {
-            let known = match Key::decode(&key) {
-                Some(Key::Node(node)) => {
-                    NodeSession::decode(&value).map(|session| table.nodes.adopt(node, session))
-                }
-                Some(Key::Client(id)) => {
-                    ClientSession::decode(&value).map(|session| table.clients.adopt(id, session))
-                }
-                Some(Key::Reply(id, sequence)) => {
+            let known = match SessionKey::decode(&key) {
+                Some(SessionKey::Node(node)) => NodeSession::decode(&value)
+                    .map(|session| table.nodes.restore_session(node, session)),
+                Some(SessionKey::Client(id)) => ClientSession::decode(&value)
+                    .map(|session| table.clients.restore_session(id, session)),
+                Some(SessionKey::Reply(id, sequence)) => {
                     replies.push((key.clone(), id, sequence, value));
                     Some(())
                 }
                 None => None,
             };
-            known.ok_or(Unreadable { key })?;
+            known.ok_or(UnreadableMetadata { key })?;
         }
         for (key, id, sequence, value) in replies {
-            let known = table.clients.adopt_reply(id, sequence, &value);
-            known.ok_or(Unreadable { key })?;
+            let known = table.clients.restore_reply(id, sequence, &value);
+            known.ok_or(UnreadableMetadata { key })?;
         }
         Ok(table)
     }
 
     /// Returns the table in canonical form, equal on all nodes that applied the same slots.
-    pub(crate) fn canonical(&self) -> Metadata {
+    pub(crate) fn canonical_entries(&self) -> Metadata {
         let keys = self.nodes.keys().chain(self.clients.keys());
-        keys.filter_map(|key| Some((key.encode(), self.encoded(key)?))).collect()
+        keys.filter_map(|key| Some((key.encode(), self.encode_entry(key)?))).collect()
     }
 }
 
@@ -183,7 +187,7 @@ mod tests {
     const NODE: NodeId = NodeId(2);
 
     fn table() -> Sessions {
-        Sessions::with_bounds(Bounds { clients: 3, nodes: 2, reply_bytes: 1000 })
+        Sessions::with_bounds(SessionBounds { clients: 3, nodes: 2, reply_bytes: 1000 })
     }
 
     fn client(table: &mut Sessions, slot: u64) -> SessionId {
@@ -197,55 +201,67 @@ mod tests {
 
     /// Runs one command as the applier does and returns the outcome as text.
     fn run(table: &mut Sessions, slot: u64, place: Sequenced, reply: &[u8]) -> String {
-        let verdict = match table.verdict(Slot(slot), place) {
-            Verdict::Execute => "executed".to_owned(),
-            Verdict::Stored(reply) => return format!("stored {}", String::from_utf8_lossy(reply)),
+        let verdict = match table.judge_command(Slot(slot), place) {
+            CommandVerdict::Execute => "executed".to_owned(),
+            CommandVerdict::Stored(reply) => {
+                return format!("stored {}", String::from_utf8_lossy(reply));
+            }
             other => return format!("{other:?}").to_lowercase(),
         };
-        table.executed(place, reply);
+        table.store_reply(place, reply);
         verdict
     }
 
-    fn turn(table: &mut Sessions, slot: u64, boot: u32, session: u64, sequence: u64) -> Turn {
+    fn turn(
+        table: &mut Sessions,
+        slot: u64,
+        boot: u32,
+        session: u64,
+        sequence: u64,
+    ) -> BatchVerdict {
         let name = BatchName { origin: NODE, boot, ..BatchName::default() };
-        table.take_turn(Slot(slot), &name, Header { session, sequence })
+        table.judge_batch(Slot(slot), &name, BatchHeader { session, sequence })
     }
 
     #[test]
     fn batches_of_an_origin_execute_once_and_in_order() {
         let mut table = table();
-        table.register(Slot(4), NODE, 1, NODE_SESSION);
-        assert_eq!(turn(&mut table, 5, 1, 4, 2), Turn::Early);
-        assert_eq!(turn(&mut table, 6, 1, 4, 1), Turn::Now);
-        assert_eq!(turn(&mut table, 7, 1, 4, 1), Turn::Past);
-        assert_eq!(turn(&mut table, 8, 1, 4, 2), Turn::Now);
-        assert_eq!(turn(&mut table, 9, 1, 4, 2), Turn::Past);
+        table.register(Slot(4), NODE, 1, NODE_SESSION_BIT);
+        assert_eq!(turn(&mut table, 5, 1, 4, 2), BatchVerdict::OutOfOrder);
+        assert_eq!(turn(&mut table, 6, 1, 4, 1), BatchVerdict::Execute);
+        assert_eq!(turn(&mut table, 7, 1, 4, 1), BatchVerdict::AlreadyExecuted);
+        assert_eq!(turn(&mut table, 8, 1, 4, 2), BatchVerdict::Execute);
+        assert_eq!(turn(&mut table, 9, 1, 4, 2), BatchVerdict::AlreadyExecuted);
     }
 
     /// [session-4] A batch does not run in the session of another start of its node.
     #[test]
     fn batch_of_an_unknown_session_never_executes() {
         let mut table = table();
-        assert_eq!(turn(&mut table, 1, 1, 0, 1), Turn::Never);
-        table.register(Slot(4), NODE, 1, NODE_SESSION);
-        assert_eq!(turn(&mut table, 5, 1, 3, 1), Turn::Never);
-        assert_eq!(turn(&mut table, 5, 2, 4, 1), Turn::Never);
-        table.register(Slot(6), NODE, 2, NODE_SESSION);
-        assert_eq!(turn(&mut table, 7, 1, 4, 1), Turn::Never, "fenced by the newer start");
-        assert_eq!(turn(&mut table, 8, 2, 6, 1), Turn::Now);
-        table.expire(6);
-        assert_eq!(turn(&mut table, 9, 2, 6, 2), Turn::Never);
+        assert_eq!(turn(&mut table, 1, 1, 0, 1), BatchVerdict::UnknownSession);
+        table.register(Slot(4), NODE, 1, NODE_SESSION_BIT);
+        assert_eq!(turn(&mut table, 5, 1, 3, 1), BatchVerdict::UnknownSession);
+        assert_eq!(turn(&mut table, 5, 2, 4, 1), BatchVerdict::UnknownSession);
+        table.register(Slot(6), NODE, 2, NODE_SESSION_BIT);
+        assert_eq!(
+            turn(&mut table, 7, 1, 4, 1),
+            BatchVerdict::UnknownSession,
+            "fenced by the newer start"
+        );
+        assert_eq!(turn(&mut table, 8, 2, 6, 1), BatchVerdict::Execute);
+        table.expire_session(6);
+        assert_eq!(turn(&mut table, 9, 2, 6, 2), BatchVerdict::UnknownSession);
     }
 
     #[test]
     fn repeated_registration_changes_nothing() {
         let mut table = table();
-        table.register(Slot(4), NODE, 2, NODE_SESSION);
-        assert_eq!(turn(&mut table, 5, 2, 4, 1), Turn::Now);
-        table.register(Slot(6), NODE, 2, NODE_SESSION);
-        table.register(Slot(7), NODE, 1, NODE_SESSION | 9);
-        assert_eq!(turn(&mut table, 8, 2, 4, 2), Turn::Now);
-        assert_eq!(table.node_session(NODE, 2, NODE_SESSION), Some(4));
+        table.register(Slot(4), NODE, 2, NODE_SESSION_BIT);
+        assert_eq!(turn(&mut table, 5, 2, 4, 1), BatchVerdict::Execute);
+        table.register(Slot(6), NODE, 2, NODE_SESSION_BIT);
+        table.register(Slot(7), NODE, 1, NODE_SESSION_BIT | 9);
+        assert_eq!(turn(&mut table, 8, 2, 4, 2), BatchVerdict::Execute);
+        assert_eq!(table.node_session(NODE, 2, NODE_SESSION_BIT), Some(4));
 
         table.register(Slot(10), NODE, 2, 77);
         table.register(Slot(11), NODE, 2, 77);
@@ -336,19 +352,19 @@ mod tests {
     fn expired_session_is_unknown() {
         let mut table = table();
         let session = client(&mut table, 1);
-        table.expire(1);
+        table.expire_session(1);
         assert_eq!(run(&mut table, 2, at(session, 1, 0), b""), "unknown");
-        assert_eq!(table.canonical(), []);
+        assert_eq!(table.canonical_entries(), []);
     }
 
     #[test]
     fn node_table_is_bounded() {
         let mut table = table();
         for node in 1..=3 {
-            table.register(Slot(u64::from(node)), NodeId(node), 1, NODE_SESSION);
+            table.register(Slot(u64::from(node)), NodeId(node), 1, NODE_SESSION_BIT);
         }
-        assert_eq!(table.node_session(NodeId(1), 1, NODE_SESSION), None);
-        assert!(table.node_session(NodeId(3), 1, NODE_SESSION).is_some());
+        assert_eq!(table.node_session(NodeId(1), 1, NODE_SESSION_BIT), None);
+        assert!(table.node_session(NodeId(3), 1, NODE_SESSION_BIT).is_some());
     }
 
     /// A persistent service that applies all changes has the whole table.
@@ -367,22 +383,22 @@ mod tests {
             }
             Vec::from_iter(kept.clone())
         };
-        table.register(Slot(1), NODE, 3, NODE_SESSION | 1);
+        table.register(Slot(1), NODE, 3, NODE_SESSION_BIT | 1);
         let [a, b] = [2, 3].map(|slot| client(&mut table, slot));
         turn(&mut table, 4, 3, 1, 1);
         run(&mut table, 5, at(a, 1, 0), b"one");
         run(&mut table, 5, at(b, 1, 0), b"other");
         keep(&mut table);
         run(&mut table, 6, at(a, 2, 2), b"two");
-        table.expire(3);
+        table.expire_session(3);
         let entries = keep(&mut table);
 
         let mut restored = Sessions::restore(entries).unwrap();
-        assert_eq!(restored.canonical(), table.canonical());
+        assert_eq!(restored.canonical_entries(), table.canonical_entries());
         assert_eq!(restored.clients.reply_bytes(), table.clients.reply_bytes());
         assert_eq!(run(&mut restored, 7, at(a, 2, 0), b""), "stored two");
         assert_eq!(run(&mut restored, 7, at(b, 1, 0), b""), "unknown");
-        assert_eq!(turn(&mut restored, 8, 3, 1, 1), Turn::Past);
+        assert_eq!(turn(&mut restored, 8, 3, 1, 1), BatchVerdict::AlreadyExecuted);
     }
 
     #[test]

@@ -14,20 +14,20 @@ use quorate_core::{
 };
 use xxhash_rust::xxh3::Xxh3;
 
-use super::file::{Encoder, Header};
+use super::file::{BackupEncoder, BackupHeader};
 use crate::{
     applying::membership::Membership,
     group::Group,
-    snapshots::{header::Header as StreamHeader, stream::Item},
+    snapshots::{header::SnapshotHeader as StreamHeader, stream::Item},
 };
 
 /// Only member of the fictitious cluster that the backup claims to be from.
-const NODE: NodeId = NodeId(1);
+const FICTITIOUS_NODE: NodeId = NodeId(1);
 /// Approximate number of bytes encoded at a time.
-const PIECE: usize = 256 << 10;
+const PIECE_BYTES: usize = 256 << 10;
 
 /// Source of the items of a service's image.
-pub trait Source {
+pub trait ImageSource {
     /// Restarts from the first item.
     fn rewind(&mut self);
 
@@ -40,28 +40,28 @@ pub trait Source {
 
 /// A backup whose data comes from a source other than a node.
 pub struct ImportedBackup<S> {
-    header: Header,
+    header: BackupHeader,
     /// Bytes of the snapshot's stream before the service's items.
-    head: Vec<u8>,
+    stream_head: Vec<u8>,
     source: S,
 }
 
-impl<S: Source> ImportedBackup<S> {
+impl<S: ImageSource> ImportedBackup<S> {
     /// Creates a backup of the source's items for store `store`. `cluster` is a random id.
     ///
     /// # Errors
     /// The source failed.
     pub fn new(mut source: S, store: &str, class: Class, cluster: u128) -> io::Result<Self> {
-        let alone = Configuration::simple([Member::first(NODE.0)], class);
+        let alone = Configuration::majority_of([Member::first(FICTITIOUS_NODE.0)], class);
         let eras = Eras::founded(alone.expect("one node is a configuration"));
         let slot = Slot(Slot::FIRST.0 + 1);
-        let of = StreamHeader { cluster, at: slot, eras: eras.clone() };
+        let of = StreamHeader { cluster, slot, eras: eras.clone() };
         let mut head = Vec::new();
         Item::Header(&of.encode()).encode(&mut head);
-        let table = Group::founded([(NODE, String::new())]);
+        let table = Group::founded([(FICTITIOUS_NODE, String::new())]);
         let next_id = table.next_id();
         let era = eras.era();
-        let (key, value) = Membership::new(table, eras).entry();
+        let (key, value) = Membership::new(table, eras).encode_entry();
         Item::Meta(&key, &value).encode(&mut head);
         let (mut hash, mut bytes) = (Xxh3::new(), head.len() as u64);
         hash.update(&head);
@@ -74,7 +74,7 @@ impl<S: Source> ImportedBackup<S> {
             bytes += encoded.len() as u64;
         }
         Ok(Self {
-            header: Header {
+            header: BackupHeader {
                 cluster,
                 slot,
                 era,
@@ -83,9 +83,9 @@ impl<S: Source> ImportedBackup<S> {
                 store: store.to_owned(),
                 bytes,
                 digest: hash.digest128(),
-                streams: None,
+                stream_bytes: None,
             },
-            head,
+            stream_head: head,
             source,
         })
     }
@@ -93,59 +93,60 @@ impl<S: Source> ImportedBackup<S> {
     /// Returns a reader of the backup, starting at the first byte.
     pub fn read(&mut self) -> impl Read {
         self.source.rewind();
-        let (encoder, piece) = Encoder::begin(&self.header);
-        Reading {
+        let (encoder, piece) = BackupEncoder::begin(&self.header);
+        ImportReader {
             source: &mut self.source,
-            content: self.head.clone(),
+            unsplit_content: self.stream_head.clone(),
             encoder: Some(encoder),
             item: Vec::new(),
             piece,
-            used: 0,
+            consumed_bytes: 0,
         }
     }
 }
 
 /// Reader of the backup's bytes.
-struct Reading<'s, S> {
+struct ImportReader<'s, S> {
     source: &'s mut S,
     /// Encoded bytes of the stream that are not yet split into chunks.
-    content: Vec<u8>,
-    encoder: Option<Encoder>,
+    unsplit_content: Vec<u8>,
+    encoder: Option<BackupEncoder>,
     item: Vec<u8>,
     piece: Vec<u8>,
-    used: usize,
+    consumed_bytes: usize,
 }
 
-impl<S: Source> Reading<'_, S> {
+impl<S: ImageSource> ImportReader<'_, S> {
     /// Returns the next bytes; empty at the end.
     fn next_piece(&mut self) -> io::Result<Vec<u8>> {
-        while self.encoder.is_some() && self.content.len() < PIECE {
+        while self.encoder.is_some() && self.unsplit_content.len() < PIECE_BYTES {
             if !self.source.next(&mut self.item)? {
                 break;
             }
-            Item::Service(&self.item).encode(&mut self.content);
+            Item::Service(&self.item).encode(&mut self.unsplit_content);
         }
         let Some(encoder) = &mut self.encoder else {
             return Ok(Vec::new());
         };
-        if self.content.is_empty() {
+        if self.unsplit_content.is_empty() {
             let encoder = self.encoder.take();
             return Ok(encoder.map_or_else(Vec::new, |encoder| encoder.finish().1));
         }
-        let piece = encoder.chunks(&self.content);
-        self.content.clear();
+        let piece = encoder.encode_chunks(&self.unsplit_content);
+        self.unsplit_content.clear();
         Ok(piece)
     }
 }
 
-impl<S: Source> Read for Reading<'_, S> {
+impl<S: ImageSource> Read for ImportReader<'_, S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.used == self.piece.len() {
-            (self.piece, self.used) = (self.next_piece()?, 0);
+        if self.consumed_bytes == self.piece.len() {
+            (self.piece, self.consumed_bytes) = (self.next_piece()?, 0);
         }
-        let count = buffer.len().min(self.piece.len() - self.used);
-        buffer[..count].copy_from_slice(&self.piece[self.used..self.used + count]);
-        self.used += count;
+        let count = buffer.len().min(self.piece.len() - self.consumed_bytes);
+        buffer[..count]
+            .copy_from_slice(&self.piece[self.consumed_bytes..self.consumed_bytes + count]);
+        self.consumed_bytes += count;
         Ok(count)
     }
 }
@@ -153,12 +154,12 @@ impl<S: Source> Read for Reading<'_, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backup::check;
+    use crate::backup::check_backup;
 
     /// Source of items with the given lengths.
     struct Lengths(Vec<usize>, usize);
 
-    impl Source for Lengths {
+    impl ImageSource for Lengths {
         fn rewind(&mut self) {
             self.1 = 0;
         }
@@ -175,12 +176,12 @@ mod tests {
 
     #[test]
     fn imported_backup_is_valid_on_every_read() {
-        let lengths = vec![0, 5, 3 << 20, PIECE, PIECE - 5, 1];
+        let lengths = vec![0, 5, 3 << 20, PIECE_BYTES, PIECE_BYTES - 5, 1];
         let source = Lengths(lengths.clone(), 0);
         let mut brought = ImportedBackup::new(source, "lsm", Class::Durable, 7).unwrap();
         let mut read = || {
             let mut found = Vec::new();
-            let checked = check(
+            let checked = check_backup(
                 brought.read(),
                 &mut |_, item| {
                     found.push(item.to_vec());
@@ -195,14 +196,14 @@ mod tests {
         };
         let first = read();
         assert_eq!(first.summary, read().summary);
-        assert_eq!((first.header.next_id, first.streams), (2, 0));
+        assert_eq!((first.header.next_id, first.stream_count), (2, 0));
     }
 
     #[test]
     fn backup_with_only_a_header_is_valid() {
         let source = Lengths(Vec::new(), 0);
         let mut brought = ImportedBackup::new(source, "memory", Class::Volatile, 9).unwrap();
-        let checked = check(brought.read(), &mut |_, _| Ok(()), &mut |_, _| {});
+        let checked = check_backup(brought.read(), &mut |_, _| Ok(()), &mut |_, _| {});
         assert_eq!(checked.unwrap().header.class, Class::Volatile);
     }
 }

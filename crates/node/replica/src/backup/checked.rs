@@ -3,13 +3,13 @@
 
 use std::io::Read;
 
-use super::file::{BadBackup, ContentKind, Header, Reader, Summary};
+use super::file::{BackupHeader, BackupReader, BackupSummary, BadBackup, ContentKind};
 use crate::{
     applying::{access, membership},
     group::Group,
     snapshots::{
-        header::Header as StreamHeader,
-        stream::{Item, Items, Malformed},
+        header::SnapshotHeader as StreamHeader,
+        stream::{Item, ItemDecoder, Malformed},
     },
 };
 use quorate_access::Users;
@@ -21,13 +21,13 @@ const POSITION_MAX: u64 = 1 << 62;
 
 /// Summary of a verified backup.
 #[derive(Clone, Debug)]
-pub struct Checked {
-    pub header: Header,
+pub struct CheckedBackup {
+    pub header: BackupHeader,
     /// Size and checksum of the backup.
-    pub summary: Summary,
+    pub summary: BackupSummary,
     /// Number of byte streams. If the backup does not include their bytes ([`Header::streams`]), a
     /// new cluster has no streams.
-    pub streams: u64,
+    pub stream_count: u64,
     /// Number of bytes that the streams retained.
     pub stream_bytes: u64,
     /// Table of streams, if their bytes are in the backup.
@@ -38,7 +38,7 @@ pub struct Checked {
     pub(super) eras: Eras,
 }
 
-impl Checked {
+impl CheckedBackup {
     /// Returns the group's level at the snapshot's slot, which is the initial level of a new
     /// cluster ([level-10]).
     pub fn level(&self) -> Level {
@@ -59,8 +59,8 @@ enum Stage {
 struct OtherParts {
     header: Option<StreamHeader>,
     group: Option<(Group, Eras)>,
-    streams: u64,
-    rows: Vec<(Vec<u8>, Vec<u8>)>,
+    stream_count: u64,
+    stream_rows: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl OtherParts {
@@ -80,7 +80,7 @@ impl OtherParts {
                 self.header =
                     Some(header.ok_or(Malformed("the snapshot's header makes no sense"))?);
             }
-            Item::Meta(key, value) if *key == membership::KEY => {
+            Item::Meta(key, value) if *key == membership::GROUP_KEY => {
                 let group = membership::decode(value);
                 let group = group.ok_or(Malformed("the group's table makes no sense"))?;
                 if group.0.level() > Level::NEWEST {
@@ -90,12 +90,12 @@ impl OtherParts {
                 }
                 self.group = Some(group);
             }
-            Item::Meta(key, value) if *key == access::KEY => {
+            Item::Meta(key, value) if *key == access::USERS_KEY => {
                 Users::decode(value).ok_or(Malformed("the users' table makes no sense"))?;
             }
-            Item::Meta(key, value) if StreamTable::is_row(key) => {
-                self.streams += u64::from(StreamTable::is_stream(key));
-                self.rows.push((key.to_vec(), value.to_vec()));
+            Item::Meta(key, value) if StreamTable::is_table_key(key) => {
+                self.stream_count += u64::from(StreamTable::is_stream_key(key));
+                self.stream_rows.push((key.to_vec(), value.to_vec()));
             }
             Item::Meta(..) => {}
             Item::Service(_) => {}
@@ -105,56 +105,64 @@ impl OtherParts {
 }
 
 /// Callback for the service's items, given the backup's header. It may refuse an item.
-pub type Each<'a> = dyn FnMut(&Header, &[u8]) -> Result<(), String> + 'a;
+pub type ItemCallback<'a> = dyn FnMut(&BackupHeader, &[u8]) -> Result<(), String> + 'a;
 
 /// Reads and verifies the whole backup. Passes each of the service's items to `each`, and reports
 /// the number of bytes read to `tell`.
-pub fn check<R: Read>(
+pub fn check_backup<R: Read>(
     from: R,
-    each: &mut Each<'_>,
-    tell: &mut dyn FnMut(&Header, u64),
-) -> Result<Checked, BadBackup> {
-    let mut reader = Reader::open(from)?;
+    each: &mut ItemCallback<'_>,
+    tell: &mut dyn FnMut(&BackupHeader, u64),
+) -> Result<CheckedBackup, BadBackup> {
+    let mut reader = BackupReader::open(from)?;
     let header = reader.header().clone();
     let (mut items, mut found, mut stage) =
-        (Items::default(), OtherParts::default(), Stage::Header);
+        (ItemDecoder::default(), OtherParts::default(), Stage::Header);
     let mut content = Vec::new();
     let summary = loop {
         tell(&header, reader.position());
         match reader.read_next(&mut content)? {
             ContentKind::End(summary) => break summary,
             // The reader verifies checksums, and the header states the number of bytes.
-            ContentKind::OfStreams => continue,
-            ContentKind::OfSnapshot => {}
+            ContentKind::Streams => continue,
+            ContentKind::Snapshot => {}
         }
-        let fed: Result<(), Refused> = items.feed(&content, |item| {
+        let fed: Result<(), ItemRefused> = items.feed(&content, |item| {
             found.take_item(&mut stage, &item)?;
             match item {
-                Item::Service(bytes) => each(&header, bytes).map_err(Refused),
+                Item::Service(bytes) => each(&header, bytes).map_err(ItemRefused),
                 Item::Header(_) | Item::Meta(..) => Ok(()),
             }
         });
-        fed.map_err(|Refused(what)| reader.damaged(what))?;
+        fed.map_err(|ItemRefused(what)| reader.damage_error(what))?;
     };
-    let wrong = |what: &str| reader.damaged(what);
+    let wrong = |what: &str| reader.damage_error(what);
     if !items.is_between_items() {
         return Err(wrong("its last item is cut short"));
     }
-    let OtherParts { header: Some(of), group: Some((table, eras)), streams, rows } = found else {
+    let OtherParts {
+        header: Some(of),
+        group: Some((table, eras)),
+        stream_count: streams,
+        stream_rows: rows,
+    } = found
+    else {
         return Err(wrong("the snapshot lacks its header or the group's table"));
     };
-    let same = (of.cluster, of.at, of.eras.era()) == (header.cluster, header.slot, header.era);
+    let same = (of.cluster, of.slot, of.eras.era()) == (header.cluster, header.slot, header.era);
     let class = eras.current().class() == header.class;
     let eras_agree = of.eras == eras && eras.era_start() <= header.slot;
     if !same || !class || !eras_agree || table.next_id() > header.next_id {
         return Err(wrong("its header is not that of its contents"));
     }
     let kept = StreamTable::restore(rows).map_err(|bad| bad.to_string());
-    let kept = kept.and_then(|kept| match kept.kept_bytes() {
-        Some(bytes) if kept.kept().all(|(_, range)| range.end <= POSITION_MAX) => Ok((kept, bytes)),
+    let kept = kept.and_then(|kept| match kept.retained_bytes() {
+        Some(bytes) if kept.retained_ranges().all(|(_, range)| range.end <= POSITION_MAX) => {
+            Ok((kept, bytes))
+        }
         _ => Err("a stream is longer than any can be".to_owned()),
     });
-    let (stream_bytes, stream_table) = match (header.streams, kept) {
+    let (stream_bytes, stream_table) = match (header.stream_bytes, kept) {
         (None, kept) => (kept.map_or(0, |(_, bytes)| bytes), None),
         (Some(_), Err(what)) => return Err(wrong(&what)),
         (Some(said), Ok((_, bytes))) if said != bytes => {
@@ -162,12 +170,20 @@ pub fn check<R: Read>(
         }
         (Some(_), Ok((kept, bytes))) => (bytes, Some(kept)),
     };
-    Ok(Checked { header, summary, streams, stream_bytes, stream_table, table, eras })
+    Ok(CheckedBackup {
+        header,
+        summary,
+        stream_count: streams,
+        stream_bytes,
+        stream_table,
+        table,
+        eras,
+    })
 }
 
-struct Refused(String);
+struct ItemRefused(String);
 
-impl From<Malformed> for Refused {
+impl From<Malformed> for ItemRefused {
     fn from(Malformed(what): Malformed) -> Self {
         Self(what.to_owned())
     }

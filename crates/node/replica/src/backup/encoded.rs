@@ -9,33 +9,35 @@ use std::{
 use quorate_core::value::StreamName;
 use quorate_stream::Table;
 
-use super::{Encoder, Header, HeldSnapshot, Parts, StreamBytes, Unreadable};
+use super::{
+    BackupEncoder, BackupHeader, HeldSnapshot, HeldStreamReader, PartReader, SnapshotUnreadable,
+};
 
 /// Number of stream bytes per read, equal to the size of a chunk in the store.
 const READ_BYTES: u64 = 1 << 20;
 
 /// Encoded backup, produced on demand from a held snapshot.
-pub struct Encoded<'a, P> {
+pub struct EncodedBackup<'a, P> {
     snapshot: &'a mut HeldSnapshot,
-    parts: P,
-    streams: Option<Streams<'a>>,
-    encoder: Option<Encoder>,
+    part_reader: P,
+    streams: Option<UnreadStreams<'a>>,
+    encoder: Option<BackupEncoder>,
     piece: Vec<u8>,
-    used: usize,
+    consumed_bytes: usize,
 }
 
 /// Ranges of byte streams that are still to be read.
-struct Streams<'a> {
-    ranges: VecDeque<(StreamName, Range<u64>)>,
-    from: &'a mut dyn StreamBytes,
+struct UnreadStreams<'a> {
+    unread_ranges: VecDeque<(StreamName, Range<u64>)>,
+    from: &'a mut dyn HeldStreamReader,
 }
 
-impl Streams<'_> {
+impl UnreadStreams<'_> {
     /// Returns the next bytes; empty at the end.
     fn next_bytes(&mut self) -> io::Result<Vec<u8>> {
-        while let Some((stream, range)) = self.ranges.front_mut() {
+        while let Some((stream, range)) = self.unread_ranges.front_mut() {
             if range.is_empty() {
-                self.ranges.pop_front();
+                self.unread_ranges.pop_front();
                 continue;
             }
             let most = (range.end - range.start).min(READ_BYTES);
@@ -51,76 +53,86 @@ impl Streams<'_> {
     }
 }
 
-impl<'a, P: Parts> Encoded<'a, P> {
+impl<'a, P: PartReader> EncodedBackup<'a, P> {
     /// Starts encoding. Rewinds the snapshot first, because it may have been read before.
-    pub fn begin(held: &'a mut HeldSnapshot, header: &Header, parts: P) -> Self {
-        debug_assert_eq!(header.streams, None, "their bytes are not at hand");
+    pub fn begin(held: &'a mut HeldSnapshot, header: &BackupHeader, parts: P) -> Self {
+        debug_assert_eq!(header.stream_bytes, None, "their bytes are not at hand");
         Self::begin_with(held, header, parts, None)
     }
 
     /// Starts encoding with the bytes of the streams in `table`, the snapshot's table of streams.
     pub fn with_streams(
         held: &'a mut HeldSnapshot,
-        header: &Header,
+        header: &BackupHeader,
         parts: P,
         table: &Table,
-        from: &'a mut dyn StreamBytes,
+        from: &'a mut dyn HeldStreamReader,
     ) -> Self {
-        debug_assert_eq!(header.streams, table.kept_bytes(), "it says how many");
-        let ranges = table.kept().collect();
-        Self::begin_with(held, header, parts, Some(Streams { ranges, from }))
+        debug_assert_eq!(header.stream_bytes, table.retained_bytes(), "it says how many");
+        let ranges = table.retained_ranges().collect();
+        Self::begin_with(held, header, parts, Some(UnreadStreams { unread_ranges: ranges, from }))
     }
 
     fn begin_with(
         held: &'a mut HeldSnapshot,
-        header: &Header,
+        header: &BackupHeader,
         parts: P,
-        streams: Option<Streams<'a>>,
+        streams: Option<UnreadStreams<'a>>,
     ) -> Self {
         held.rewind();
-        let (encoder, piece) = Encoder::begin(header);
-        Self { snapshot: held, parts, streams, encoder: Some(encoder), piece, used: 0 }
+        let (encoder, piece) = BackupEncoder::begin(header);
+        Self {
+            snapshot: held,
+            part_reader: parts,
+            streams,
+            encoder: Some(encoder),
+            piece,
+            consumed_bytes: 0,
+        }
     }
 
     /// Returns the next bytes; empty at the end.
-    pub fn next_piece(&mut self) -> Result<Vec<u8>, Unreadable> {
-        if self.used < self.piece.len() {
-            let rest = self.piece.split_off(self.used);
-            (self.piece, self.used) = (Vec::new(), 0);
+    pub fn next_piece(&mut self) -> Result<Vec<u8>, SnapshotUnreadable> {
+        if self.consumed_bytes < self.piece.len() {
+            let rest = self.piece.split_off(self.consumed_bytes);
+            (self.piece, self.consumed_bytes) = (Vec::new(), 0);
             return Ok(rest);
         }
         let Some(encoder) = &mut self.encoder else {
             return Ok(Vec::new());
         };
-        let content = match (self.snapshot.next_bytes(&mut self.parts)?, &mut self.streams) {
+        let content = match (self.snapshot.next_bytes(&mut self.part_reader)?, &mut self.streams) {
             (Some(content), Some(streams)) => {
-                streams.from.extend_hold().map_err(Unreadable::Io)?;
+                streams.from.extend_hold().map_err(SnapshotUnreadable::Io)?;
                 content
             }
             (Some(content), None) => content,
-            (None, Some(streams)) => streams.next_bytes().map_err(Unreadable::Io)?,
+            (None, Some(streams)) => streams.next_bytes().map_err(SnapshotUnreadable::Io)?,
             (None, None) => Vec::new(),
         };
         if content.is_empty() {
             let encoder = self.encoder.take();
             return Ok(encoder.map_or_else(Vec::new, |encoder| encoder.finish().1));
         }
-        Ok(encoder.chunks(&content))
+        Ok(encoder.encode_chunks(&content))
     }
 }
 
-impl<P: Parts> Read for Encoded<'_, P> {
+impl<P: PartReader> Read for EncodedBackup<'_, P> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.used == self.piece.len() {
+        if self.consumed_bytes == self.piece.len() {
             let piece = self.next_piece().map_err(|why| match why {
-                Unreadable::Io(error) => error,
-                Unreadable::Damaged(what) => io::Error::new(io::ErrorKind::InvalidData, what),
+                SnapshotUnreadable::Io(error) => error,
+                SnapshotUnreadable::Damaged(what) => {
+                    io::Error::new(io::ErrorKind::InvalidData, what)
+                }
             })?;
-            (self.piece, self.used) = (piece, 0);
+            (self.piece, self.consumed_bytes) = (piece, 0);
         }
-        let count = buffer.len().min(self.piece.len() - self.used);
-        buffer[..count].copy_from_slice(&self.piece[self.used..self.used + count]);
-        self.used += count;
+        let count = buffer.len().min(self.piece.len() - self.consumed_bytes);
+        buffer[..count]
+            .copy_from_slice(&self.piece[self.consumed_bytes..self.consumed_bytes + count]);
+        self.consumed_bytes += count;
         Ok(count)
     }
 }

@@ -49,26 +49,26 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::fields::Fields;
 
 const MAGIC: &[u8; 8] = b"qrtbckup";
-const END: &[u8; 8] = b"qrtbkend";
+const TRAILER_MAGIC: &[u8; 8] = b"qrtbkend";
 const FORMAT: u16 = 1;
 /// Format with bytes of byte streams.
 const FORMAT_STREAMS: u16 = 2;
 /// Length in bytes of the fields up to and including the header's length.
-const LEAD: usize = 12;
+const LEAD_BYTES: usize = 12;
 /// Length of a header without the store's name, in bytes.
-const HEADER_MIN: usize = LEAD + 16 + 8 + 4 + 4 + 1 + 8 + 16 + 1 + 4;
+const HEADER_BYTES_MIN: usize = LEAD_BYTES + 16 + 8 + 4 + 4 + 1 + 8 + 16 + 1 + 4;
 /// Length in bytes of the field that only format 2 has.
-const STREAMS: usize = 8;
-const STORE_MAX: usize = 64;
+const STREAMS_FIELD_BYTES: usize = 8;
+const STORE_NAME_BYTES_MAX: usize = 64;
 /// Maximum content of a chunk, in bytes.
-const CHUNK_MAX: usize = 1 << 20;
-const CHUNK_HEAD: usize = 8;
-const TRAILER: usize = 40;
-const CHECKSUM: usize = 4;
+const CHUNK_BYTES_MAX: usize = 1 << 20;
+const CHUNK_HEAD_BYTES: usize = 8;
+const TRAILER_BYTES: usize = 40;
+const CHECKSUM_BYTES: usize = 4;
 
 /// Header of a backup: the snapshot's origin, position and size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct BackupHeader {
     /// Id of the group from which the backup was taken.
     pub cluster: u128,
     /// Slot of the snapshot. The snapshot covers all lower slots.
@@ -84,23 +84,23 @@ pub struct Header {
     /// XXH3-128 of the stream.
     pub digest: u128,
     /// Number of bytes of byte streams after the snapshot's stream, if the backup includes them.
-    pub streams: Option<u64>,
+    pub stream_bytes: Option<u64>,
 }
 
-impl Header {
+impl BackupHeader {
     /// Returns the total length of the content of all chunks, in bytes.
     pub fn content_bytes(&self) -> u64 {
-        self.bytes.saturating_add(self.streams.unwrap_or(0))
+        self.bytes.saturating_add(self.stream_bytes.unwrap_or(0))
     }
 
     fn encode(&self) -> Vec<u8> {
         let store = self.store.as_bytes();
-        assert!((1..=STORE_MAX).contains(&store.len()), "names of stores are short");
-        let (format, more) = match self.streams {
-            Some(_) => (FORMAT_STREAMS, STREAMS),
+        assert!((1..=STORE_NAME_BYTES_MAX).contains(&store.len()), "names of stores are short");
+        let (format, more) = match self.stream_bytes {
+            Some(_) => (FORMAT_STREAMS, STREAMS_FIELD_BYTES),
             None => (FORMAT, 0),
         };
-        let length = u16::try_from(HEADER_MIN + more + store.len()).expect("it is short");
+        let length = u16::try_from(HEADER_BYTES_MIN + more + store.len()).expect("it is short");
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&format.to_be_bytes());
         out.extend_from_slice(&length.to_be_bytes());
@@ -114,7 +114,7 @@ impl Header {
         });
         out.extend_from_slice(&self.bytes.to_be_bytes());
         out.extend_from_slice(&self.digest.to_be_bytes());
-        if let Some(streams) = self.streams {
+        if let Some(streams) = self.stream_bytes {
             out.extend_from_slice(&streams.to_be_bytes());
         }
         out.push(u8::try_from(store.len()).expect("it is short"));
@@ -138,7 +138,7 @@ impl Header {
             },
             bytes: fields.u64()?,
             digest: fields.u128()?,
-            streams: match format {
+            stream_bytes: match format {
                 FORMAT_STREAMS => Some(fields.u64()?),
                 _ => None,
             },
@@ -149,8 +149,8 @@ impl Header {
             },
         };
         let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
-        let named = (1..=STORE_MAX).contains(&header.store.len());
-        let countable = header.bytes.checked_add(header.streams.unwrap_or(0)).is_some();
+        let named = (1..=STORE_NAME_BYTES_MAX).contains(&header.store.len());
+        let countable = header.bytes.checked_add(header.stream_bytes.unwrap_or(0)).is_some();
         let sound =
             named && countable && header.store.chars().all(plain) && header.slot > Slot::FIRST;
         (sound && fields.0.is_empty()).then_some(header)
@@ -159,17 +159,17 @@ impl Header {
 
 /// Fields of a backup's trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Summary {
+pub struct BackupSummary {
     /// Size of the file in bytes.
     pub bytes: u64,
     /// XXH3-128 of the file without the trailer.
     pub checksum: u128,
 }
 
-impl Summary {
+impl BackupSummary {
     fn encode(self) -> Vec<u8> {
         let mut out = vec![0; 4];
-        out.extend_from_slice(END);
+        out.extend_from_slice(TRAILER_MAGIC);
         out.extend_from_slice(&self.bytes.to_be_bytes());
         out.extend_from_slice(&self.checksum.to_be_bytes());
         out.extend_from_slice(&checksum(&out).to_be_bytes());
@@ -178,15 +178,15 @@ impl Summary {
 }
 
 /// Incremental encoder of a backup.
-pub struct Encoder {
+pub struct BackupEncoder {
     stream: u64,
     bytes: u64,
     hash: Xxh3,
 }
 
-impl Encoder {
+impl BackupEncoder {
     /// Starts a backup. Returns the encoder and the bytes of the header.
-    pub fn begin(header: &Header) -> (Self, Vec<u8>) {
+    pub fn begin(header: &BackupHeader) -> (Self, Vec<u8>) {
         let first = header.encode();
         let mut encoder = Self { stream: 0, bytes: 0, hash: Xxh3::new() };
         encoder.count_bytes(&first);
@@ -199,12 +199,12 @@ impl Encoder {
     }
 
     /// Encodes the next bytes of the snapshot's stream, or of byte streams after it, as chunks.
-    pub fn chunks(&mut self, content: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(content.len() + CHUNK_HEAD);
-        for content in content.chunks(CHUNK_MAX) {
+    pub fn encode_chunks(&mut self, content: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(content.len() + CHUNK_HEAD_BYTES);
+        for content in content.chunks(CHUNK_BYTES_MAX) {
             let length = u32::try_from(content.len()).expect("it is bounded");
             out.extend_from_slice(&length.to_be_bytes());
-            out.extend_from_slice(&chunk_sum(self.stream, content).to_be_bytes());
+            out.extend_from_slice(&chunk_checksum(self.stream, content).to_be_bytes());
             out.extend_from_slice(content);
             self.stream += content.len() as u64;
         }
@@ -213,15 +213,17 @@ impl Encoder {
     }
 
     /// Returns the trailer's fields, and the trailer's bytes to append to the file.
-    pub fn finish(self) -> (Summary, Vec<u8>) {
-        let summary =
-            Summary { bytes: self.bytes + TRAILER as u64, checksum: self.hash.digest128() };
+    pub fn finish(self) -> (BackupSummary, Vec<u8>) {
+        let summary = BackupSummary {
+            bytes: self.bytes + TRAILER_BYTES as u64,
+            checksum: self.hash.digest128(),
+        };
         (summary, summary.encode())
     }
 }
 
 /// Returns the checksum of a chunk. It covers the chunk's offset and content.
-fn chunk_sum(offset: u64, content: &[u8]) -> u32 {
+fn chunk_checksum(offset: u64, content: &[u8]) -> u32 {
     let mut covered = Vec::with_capacity(8 + content.len());
     covered.extend_from_slice(&offset.to_be_bytes());
     covered.extend_from_slice(content);
@@ -236,11 +238,11 @@ pub enum BadBackup {
     /// The file does not begin with the magic number of a backup.
     NotABackup,
     /// The backup was made by a later version.
-    Newer(u16),
+    NewerFormat(u16),
     /// The file is truncated at this position.
     Truncated(u64),
     /// The file is damaged; the damage was found after reading `at` bytes.
-    Damaged { at: u64, what: String },
+    Damaged { bytes_read: u64, description: String },
 }
 
 impl fmt::Display for BadBackup {
@@ -248,11 +250,13 @@ impl fmt::Display for BadBackup {
         match self {
             Self::Io(error) => error.fmt(f),
             Self::NotABackup => f.write_str("it is no backup: it does not begin like one"),
-            Self::Newer(format) => {
+            Self::NewerFormat(format) => {
                 write!(f, "it has format {format}, which this version does not know")
             }
             Self::Truncated(at) => write!(f, "it is cut short: it ends after {at} bytes"),
-            Self::Damaged { at, what } => write!(f, "it is damaged before byte {at}: {what}"),
+            Self::Damaged { bytes_read: at, description: what } => {
+                write!(f, "it is damaged before byte {at}: {what}")
+            }
         }
     }
 }
@@ -263,17 +267,17 @@ impl std::error::Error for BadBackup {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentKind {
     /// Bytes of the snapshot's stream.
-    OfSnapshot,
+    Snapshot,
     /// Bytes of byte streams.
-    OfStreams,
+    Streams,
     /// The trailer.
-    End(Summary),
+    End(BackupSummary),
 }
 
 /// Reader of a backup. It verifies content before returning it, and needs memory for one chunk.
-pub struct Reader<R> {
+pub struct BackupReader<R> {
     from: R,
-    header: Header,
+    header: BackupHeader,
     /// Number of bytes read from the file.
     bytes: u64,
     hash: Xxh3,
@@ -281,12 +285,12 @@ pub struct Reader<R> {
     stream_hash: Xxh3,
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> BackupReader<R> {
     /// Reads the header and creates a reader of the rest.
     pub fn open(from: R) -> Result<Self, BadBackup> {
         let mut reader = Self {
             from,
-            header: Header {
+            header: BackupHeader {
                 cluster: 0,
                 slot: Slot(0),
                 era: Era(0),
@@ -295,15 +299,15 @@ impl<R: Read> Reader<R> {
                 store: String::new(),
                 bytes: 0,
                 digest: 0,
-                streams: None,
+                stream_bytes: None,
             },
             bytes: 0,
             hash: Xxh3::new(),
             stream: 0,
             stream_hash: Xxh3::new(),
         };
-        let mut all = vec![0; LEAD];
-        let filled = reader.fill(&mut all);
+        let mut all = vec![0; LEAD_BYTES];
+        let filled = reader.fill_buffer(&mut all);
         let came = MAGIC.len().min(usize::try_from(reader.bytes).unwrap_or(usize::MAX));
         if !all.starts_with(&MAGIC[..came]) {
             return Err(BadBackup::NotABackup);
@@ -312,26 +316,28 @@ impl<R: Read> Reader<R> {
         let mut lead = Fields(&all[MAGIC.len()..]);
         let format = lead.u16().unwrap_or_default();
         if !(FORMAT..=FORMAT_STREAMS).contains(&format) {
-            return Err(BadBackup::Newer(format));
+            return Err(BadBackup::NewerFormat(format));
         }
         let length = usize::from(lead.u16().unwrap_or_default());
-        let more = if format == FORMAT { 0 } else { STREAMS };
-        if !(HEADER_MIN + 1..=HEADER_MIN + STORE_MAX).contains(&length.saturating_sub(more)) {
-            return Err(reader.damaged("its header has an impossible length"));
+        let more = if format == FORMAT { 0 } else { STREAMS_FIELD_BYTES };
+        if !(HEADER_BYTES_MIN + 1..=HEADER_BYTES_MIN + STORE_NAME_BYTES_MAX)
+            .contains(&length.saturating_sub(more))
+        {
+            return Err(reader.damage_error("its header has an impossible length"));
         }
         all.resize(length, 0);
-        reader.fill(&mut all[LEAD..])?;
-        let (covered, sum) = all.split_at(length - CHECKSUM);
+        reader.fill_buffer(&mut all[LEAD_BYTES..])?;
+        let (covered, sum) = all.split_at(length - CHECKSUM_BYTES);
         if checksum(covered).to_be_bytes() != sum {
-            return Err(reader.damaged("the checksum of the header does not match"));
+            return Err(reader.damage_error("the checksum of the header does not match"));
         }
-        let header = Header::decode(format, &covered[LEAD..]);
-        reader.header = header.ok_or_else(|| reader.damaged("its header makes no sense"))?;
+        let header = BackupHeader::decode(format, &covered[LEAD_BYTES..]);
+        reader.header = header.ok_or_else(|| reader.damage_error("its header makes no sense"))?;
         reader.hash.update(&all);
         Ok(reader)
     }
 
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &BackupHeader {
         &self.header
     }
 
@@ -340,12 +346,12 @@ impl<R: Read> Reader<R> {
         self.bytes
     }
 
-    pub(super) fn damaged(&self, what: impl Into<String>) -> BadBackup {
+    pub(super) fn damage_error(&self, what: impl Into<String>) -> BadBackup {
         let what = what.into();
-        BadBackup::Damaged { at: self.bytes, what }
+        BadBackup::Damaged { bytes_read: self.bytes, description: what }
     }
 
-    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), BadBackup> {
+    fn fill_buffer(&mut self, buffer: &mut [u8]) -> Result<(), BadBackup> {
         let mut done = 0;
         while done < buffer.len() {
             match self.from.read(&mut buffer[done..]) {
@@ -365,7 +371,7 @@ impl<R: Read> Reader<R> {
     /// At the end, verifies the trailer instead, which proves the file complete.
     pub fn read_next(&mut self, content: &mut Vec<u8>) -> Result<ContentKind, BadBackup> {
         let mut length = [0; 4];
-        self.fill(&mut length)?;
+        self.fill_buffer(&mut length)?;
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
         if length == 0 {
             return self.read_trailer().map(ContentKind::End);
@@ -376,41 +382,41 @@ impl<R: Read> Reader<R> {
             false => self.header.bytes,
         };
         let left = end - self.stream;
-        if length > CHUNK_MAX || length as u64 > left {
-            return Err(self.damaged("a chunk has an impossible length"));
+        if length > CHUNK_BYTES_MAX || length as u64 > left {
+            return Err(self.damage_error("a chunk has an impossible length"));
         }
-        let mut sum = [0; CHECKSUM];
-        self.fill(&mut sum)?;
+        let mut sum = [0; CHECKSUM_BYTES];
+        self.fill_buffer(&mut sum)?;
         content.resize(length, 0);
-        self.fill(content)?;
-        if chunk_sum(self.stream, content).to_be_bytes() != sum {
-            return Err(self.damaged("the checksum of a chunk does not match"));
+        self.fill_buffer(content)?;
+        if chunk_checksum(self.stream, content).to_be_bytes() != sum {
+            return Err(self.damage_error("the checksum of a chunk does not match"));
         }
         self.hash.update(&(length as u32).to_be_bytes());
         self.hash.update(&sum);
         self.hash.update(content);
         self.stream += length as u64;
         if of_streams {
-            return Ok(ContentKind::OfStreams);
+            return Ok(ContentKind::Streams);
         }
         self.stream_hash.update(content);
-        Ok(ContentKind::OfSnapshot)
+        Ok(ContentKind::Snapshot)
     }
 
-    fn read_trailer(&mut self) -> Result<Summary, BadBackup> {
-        let mut rest = [0; TRAILER - 4];
-        self.fill(&mut rest)?;
-        let found = Summary { bytes: self.bytes, checksum: self.hash.digest128() };
+    fn read_trailer(&mut self) -> Result<BackupSummary, BadBackup> {
+        let mut rest = [0; TRAILER_BYTES - 4];
+        self.fill_buffer(&mut rest)?;
+        let found = BackupSummary { bytes: self.bytes, checksum: self.hash.digest128() };
         if found.encode()[4..] != rest {
-            return Err(self.damaged("its trailer does not match the rest"));
+            return Err(self.damage_error("its trailer does not match the rest"));
         }
         let whole = (self.stream, self.stream_hash.digest128());
         if whole != (self.header.content_bytes(), self.header.digest) {
-            return Err(self.damaged("its contents are not what its header says"));
+            return Err(self.damage_error("its contents are not what its header says"));
         }
         match self.from.read(&mut [0]) {
             Ok(0) => Ok(found),
-            Ok(_) => Err(self.damaged("something follows behind its end")),
+            Ok(_) => Err(self.damage_error("something follows behind its end")),
             Err(error) => Err(BadBackup::Io(error)),
         }
     }

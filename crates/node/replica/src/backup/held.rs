@@ -8,13 +8,13 @@ use quorate_stream::Table;
 
 use crate::snapshots::{
     Manifest,
-    header::Header,
-    layout::{self, Head},
-    stream::{Item, Items, Malformed},
+    header::SnapshotHeader,
+    layout::{self, ChunkHead},
+    stream::{Item, ItemDecoder, Malformed},
 };
 
 /// Reader of a node's files from another thread.
-pub trait Parts {
+pub trait PartReader {
     /// Fills `buffer` with the bytes at position `at`.
     ///
     /// # Errors
@@ -23,7 +23,7 @@ pub trait Parts {
 }
 
 /// Reader of the bytes of byte streams from another thread.
-pub trait StreamBytes {
+pub trait HeldStreamReader {
     /// Extends the hold on the bytes while another part of the backup is read.
     ///
     /// # Errors
@@ -40,13 +40,13 @@ pub trait StreamBytes {
 
 /// Reason why a held snapshot cannot be read.
 #[derive(Debug)]
-pub enum Unreadable {
+pub enum SnapshotUnreadable {
     /// The snapshot's files could not be read.
     Io(io::Error),
     Damaged(String),
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for SnapshotUnreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
@@ -55,7 +55,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-impl std::error::Error for Unreadable {}
+impl std::error::Error for SnapshotUnreadable {}
 
 /// A snapshot whose files the node retains until this value is dropped.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl HeldSnapshot {
 
     /// Returns the slot of the snapshot. The snapshot covers all lower slots.
     pub fn slot(&self) -> Slot {
-        self.manifest.at
+        self.manifest.slot
     }
 
     /// Returns the length of the snapshot's stream in bytes.
@@ -92,13 +92,20 @@ impl HeldSnapshot {
 
     /// Returns the next bytes of the snapshot's stream; `None` at its end. Buffers at most one
     /// chunk, whatever the size of the snapshot.
-    pub fn next_bytes(&mut self, parts: &mut dyn Parts) -> Result<Option<Vec<u8>>, Unreadable> {
+    pub fn next_bytes(
+        &mut self,
+        parts: &mut dyn PartReader,
+    ) -> Result<Option<Vec<u8>>, SnapshotUnreadable> {
         let content = self.read_at(self.next, parts)?;
         self.next += content.as_ref().map_or(0, |content| content.len() as u64);
         Ok(content)
     }
 
-    fn read_at(&self, at: u64, parts: &mut dyn Parts) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn read_at(
+        &self,
+        at: u64,
+        parts: &mut dyn PartReader,
+    ) -> Result<Option<Vec<u8>>, SnapshotUnreadable> {
         let Manifest { layout, first_part, bytes, .. } = self.manifest;
         if at >= bytes {
             return Ok(None);
@@ -107,26 +114,26 @@ impl HeldSnapshot {
         let (chunk, offset) = layout.chunk_at(at);
         let used = (bytes - offset).min(layout.content_bytes() as u64);
         let used = usize::try_from(used).expect("a chunk fits in memory");
-        let place = layout.place(first_part, chunk);
-        let mut buffer = vec![0; layout::blocks(used)];
-        parts.read(place, &mut buffer).map_err(Unreadable::Io)?;
-        let head = Head { at: self.manifest.at, offset, first_part };
+        let place = layout.chunk_position(first_part, chunk);
+        let mut buffer = vec![0; layout::padded_chunk_bytes(used)];
+        parts.read(place, &mut buffer).map_err(SnapshotUnreadable::Io)?;
+        let head = ChunkHead { slot: self.manifest.slot, offset, first_part };
         match layout::open(head, &buffer) {
             Some(content) => Ok(Some(content.to_vec())),
-            None => Err(Unreadable::Damaged(format!("{place}: the chunk is damaged"))),
+            None => Err(SnapshotUnreadable::Damaged(format!("{place}: the chunk is damaged"))),
         }
     }
 
     /// Returns the snapshot's table of streams, which precedes the service's items.
-    pub fn streams(&self, parts: &mut dyn Parts) -> Result<Table, Unreadable> {
-        let damaged = |what: &str| Unreadable::Damaged(what.to_owned());
-        let (mut at, mut items) = (0, Items::default());
+    pub fn stream_table(&self, parts: &mut dyn PartReader) -> Result<Table, SnapshotUnreadable> {
+        let damaged = |what: &str| SnapshotUnreadable::Damaged(what.to_owned());
+        let (mut at, mut items) = (0, ItemDecoder::default());
         let (mut rows, mut over) = (Vec::new(), false);
         while !over && let Some(content) = self.read_at(at, parts)? {
             at += content.len() as u64;
             let fed: Result<(), Malformed> = items.feed(&content, |item| {
                 match item {
-                    Item::Meta(key, value) if Table::is_row(key) => {
+                    Item::Meta(key, value) if Table::is_table_key(key) => {
                         rows.push((key.to_vec(), value.to_vec()));
                     }
                     Item::Meta(..) | Item::Header(_) => {}
@@ -140,8 +147,8 @@ impl HeldSnapshot {
     }
 
     /// Returns the era at the snapshot's slot, read from the snapshot's first bytes.
-    pub fn era(&self, parts: &mut dyn Parts) -> Result<Era, Unreadable> {
-        let (mut at, mut items, mut era) = (0, Items::default(), None);
+    pub fn era(&self, parts: &mut dyn PartReader) -> Result<Era, SnapshotUnreadable> {
+        let (mut at, mut items, mut era) = (0, ItemDecoder::default(), None);
         while era.is_none() {
             let Some(content) = self.read_at(at, parts)? else {
                 break;
@@ -149,15 +156,15 @@ impl HeldSnapshot {
             at += content.len() as u64;
             let fed: Result<(), Malformed> = items.feed(&content, |item| {
                 if let Item::Header(bytes) = item {
-                    era = Header::decode(bytes).map(|header| header.eras.era());
+                    era = SnapshotHeader::decode(bytes).map(|header| header.eras.era());
                 }
                 Ok(())
             });
-            fed.map_err(|Malformed(what)| Unreadable::Damaged(what.to_owned()))?;
+            fed.map_err(|Malformed(what)| SnapshotUnreadable::Damaged(what.to_owned()))?;
             if at > (1 << 20) {
                 break;
             }
         }
-        era.ok_or_else(|| Unreadable::Damaged("the snapshot has no header".to_owned()))
+        era.ok_or_else(|| SnapshotUnreadable::Damaged("the snapshot has no header".to_owned()))
     }
 }

@@ -15,15 +15,15 @@ use quorate_stream::Table;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{
-    file::{BadBackup, ContentKind, Header, Reader},
+    file::{BackupHeader, BackupReader, BadBackup, ContentKind},
     *,
 };
 use crate::{
     snapshots::{
-        Note,
-        header::Header as StreamHeader,
-        layout::{self, Head},
-        stream::{Item, Items, Malformed},
+        BaseNote,
+        header::SnapshotHeader as StreamHeader,
+        layout::{self, ChunkHead},
+        stream::{Item, ItemDecoder, Malformed},
     },
     testing::backups::{
         CLUSTER, SLOT, byte_streams, bytes_of, eras, file_of, file_with_streams, header_of, stream,
@@ -41,8 +41,8 @@ fn sample() -> Vec<u8> {
     file_of(&header_of(&stream), &stream, 1000).0
 }
 
-fn checked(file: &[u8]) -> Result<Checked, BadBackup> {
-    check(file, &mut |_, _| Ok(()), &mut |_, _| {})
+fn checked(file: &[u8]) -> Result<CheckedBackup, BadBackup> {
+    check_backup(file, &mut |_, _| Ok(()), &mut |_, _| {})
 }
 
 #[test]
@@ -52,19 +52,19 @@ fn backup_is_read_back_for_any_piece_size() {
     for piece in [1, 7, 1000, stream.len()] {
         let (file, summary) = file_of(&header, &stream, piece);
         assert_eq!(summary.bytes, file.len() as u64);
-        let mut reader = Reader::open(&file[..]).unwrap();
+        let mut reader = BackupReader::open(&file[..]).unwrap();
         let (mut back, mut content) = (Vec::new(), Vec::new());
         let end = loop {
             match reader.read_next(&mut content).unwrap() {
-                ContentKind::OfSnapshot => back.extend_from_slice(&content),
-                ContentKind::OfStreams => panic!("there are none"),
+                ContentKind::Snapshot => back.extend_from_slice(&content),
+                ContentKind::Streams => panic!("there are none"),
                 ContentKind::End(summary) => break summary,
             }
         };
         assert!(back == stream, "in pieces of {piece}");
         assert_eq!((reader.header(), end), (&header, summary));
         let mut count = 0;
-        let checked = check(
+        let checked = check_backup(
             &file[..],
             &mut |of, item| {
                 assert_eq!((of, item), (&header, &items()[count][..]));
@@ -138,7 +138,7 @@ fn hostile_bytes_are_refused() {
             header.next_id = dice.word() as u32;
         }
         let (file, _) = file_of(&header, &stream, 5000);
-        let _ = checked(&file).map(|checked| NewGroup::of(&checked, 1, "a:1"));
+        let _ = checked(&file).map(|checked| NewGroup::from_backup(&checked, 1, "a:1"));
     }
 }
 
@@ -146,12 +146,12 @@ fn hostile_bytes_are_refused() {
 #[test]
 fn contradictory_backup_is_refused() {
     let good = stream(&items());
-    let refused = |header: &Header, stream: &[u8]| {
+    let refused = |header: &BackupHeader, stream: &[u8]| {
         let (file, _) = file_of(header, stream, 5000);
         let bad = checked(&file).unwrap_err();
         assert!(matches!(bad, BadBackup::Damaged { .. }), "{bad}");
     };
-    let spoilt: [fn(&mut Header); 8] = [
+    let spoilt: [fn(&mut BackupHeader); 8] = [
         |header| header.cluster = 8,
         |header| header.slot = Slot(501),
         |header| header.era = Era(2),
@@ -176,17 +176,17 @@ fn contradictory_backup_is_refused() {
     Item::Meta(b"late", b"").encode(&mut late);
     refused(&header_of(&late), &late);
     let mut bare = Vec::new();
-    let of = StreamHeader { cluster: CLUSTER, at: SLOT, eras: eras() };
+    let of = StreamHeader { cluster: CLUSTER, slot: SLOT, eras: eras() };
     Item::Header(&of.encode()).encode(&mut bare);
     refused(&header_of(&bare), &bare);
-    let mut refusing = |_: &Header, _: &[u8]| Err("no".to_owned());
+    let mut refusing = |_: &BackupHeader, _: &[u8]| Err("no".to_owned());
     let (file, _) = file_of(&header_of(&good), &good, 5000);
-    assert!(check(&file[..], &mut refusing, &mut |_, _| {}).is_err());
+    assert!(check_backup(&file[..], &mut refusing, &mut |_, _| {}).is_err());
     let mut later = file;
     later[9] = 2;
     assert!(matches!(checked(&later), Err(BadBackup::Damaged { .. })));
     later[9] = 3;
-    assert!(matches!(checked(&later), Err(BadBackup::Newer(3))));
+    assert!(matches!(checked(&later), Err(BadBackup::NewerFormat(3))));
     later[0] = 0;
     assert!(matches!(checked(&later), Err(BadBackup::NotABackup)));
     assert!(matches!(checked(b"notes\n"), Err(BadBackup::NotABackup)));
@@ -194,16 +194,16 @@ fn contradictory_backup_is_refused() {
 }
 
 /// Returns the start of a new cluster, read from the parts that were written.
-fn restored(file: &[u8], group: &NewGroup) -> (Founded, Vec<u8>) {
+fn restored(file: &[u8], group: &NewGroup) -> (NewLog, Vec<u8>) {
     let checked = checked(file).unwrap();
     let mut stream = Vec::new();
-    let mut write = |part: Part<'_>| -> Result<(), BadBackup> {
-        assert_eq!((part.at.file.number, part.bytes.len() % 4096), (1, 0));
-        let head = Head { at: group.at, offset: stream.len() as u64, first_part: 1 };
+    let mut write = |part: PartBlocks<'_>| -> Result<(), BadBackup> {
+        assert_eq!((part.position.file.number, part.bytes.len() % 4096), (1, 0));
+        let head = ChunkHead { slot: group.first_slot, offset: stream.len() as u64, first_part: 1 };
         stream.extend_from_slice(layout::open(head, part.bytes).unwrap());
         Ok(())
     };
-    let founded = founded(file, &checked, group, &mut write, &mut none).unwrap();
+    let founded = create_log(file, &checked, group, &mut write, &mut none).unwrap();
     (founded, stream)
 }
 
@@ -217,20 +217,20 @@ fn none(_: StreamName, _: u64, _: &[u8]) -> Result<(), BadBackup> {
 fn new_cluster_has_only_the_data_of_the_old_one() {
     let file = sample();
     let checked = checked(&file).unwrap();
-    let mut group = NewGroup::of(&checked, 99, "here:1").unwrap();
+    let mut group = NewGroup::from_backup(&checked, 99, "here:1").unwrap();
     let mut expected = items();
     let own = std::mem::replace(&mut expected[1], b"another".to_vec());
-    group.replaced = Some((own, expected[1].clone()));
+    group.replaced_item = Some((own, expected[1].clone()));
     assert_eq!((group.cluster, group.node), (99, NodeId(9)));
-    assert!(group.at.0 >= SLOT.0 + (1 << 40), "a fresh name space");
+    assert!(group.first_slot.0 >= SLOT.0 + (1 << 40), "a fresh name space");
     let (founded, stream) = restored(&file, &group);
-    let note = Note::decode(&founded.note).unwrap();
+    let note = BaseNote::decode(&founded.base_note).unwrap();
     let manifest = note.snapshot.unwrap();
-    assert_eq!((founded.at, manifest.at), (group.at, group.at));
+    assert_eq!((founded.first_slot, manifest.slot), (group.first_slot, group.first_slot));
     assert_eq!(manifest.bytes, stream.len() as u64);
     assert_eq!(manifest.digest, xxh3_128(&stream));
     let (mut back, mut meta, mut header) = (Vec::new(), Vec::new(), None);
-    let fed: Result<(), Malformed> = Items::default().feed(&stream, |item| {
+    let fed: Result<(), Malformed> = ItemDecoder::default().feed(&stream, |item| {
         match item {
             Item::Header(bytes) => header = StreamHeader::decode(bytes),
             Item::Meta(key, value) => meta.push((key.to_vec(), value.to_vec())),
@@ -241,10 +241,10 @@ fn new_cluster_has_only_the_data_of_the_old_one() {
     fed.unwrap();
     assert!(back == expected, "other items than were backed up");
     let header = header.unwrap();
-    assert_eq!((header.cluster, header.at), (99, group.at));
+    assert_eq!((header.cluster, header.slot), (99, group.first_slot));
     assert_eq!(header.eras, note.eras);
     let eras = note.eras;
-    assert!(eras.era() > Era(1000) && eras.era_start() == group.at);
+    assert!(eras.era() > Era(1000) && eras.era_start() == group.first_slot);
     let alone: Vec<_> = eras.current().members().iter().collect();
     assert_eq!(alone.len(), 1);
     assert_eq!((alone[0].member, alone[0].weight), (Member::first(9), 1));
@@ -276,10 +276,10 @@ fn users_are_restored_and_invalid_ones_refused() {
         Command::Set { name: "ann".to_owned(), role: Some(Role::Admin), password: Password::None };
     users.execute(&admin.encode()).unwrap();
     let file = with_users(&users.encode());
-    let group = NewGroup::of(&checked(&file).unwrap(), 99, "here:1").unwrap();
+    let group = NewGroup::from_backup(&checked(&file).unwrap(), 99, "here:1").unwrap();
     let (_, stream) = restored(&file, &group);
     let mut found = None;
-    let fed: Result<(), Malformed> = Items::default().feed(&stream, |item| {
+    let fed: Result<(), Malformed> = ItemDecoder::default().feed(&stream, |item| {
         if let Item::Meta(b"users", value) = item {
             found = Users::decode(value);
         }
@@ -294,19 +294,19 @@ fn users_are_restored_and_invalid_ones_refused() {
 #[test]
 fn clusters_from_one_backup_have_separate_session_names() {
     let checked = checked(&sample()).unwrap();
-    let at = |cluster| NewGroup::of(&checked, cluster, "here:1").unwrap().at;
+    let at = |cluster| NewGroup::from_backup(&checked, cluster, "here:1").unwrap().first_slot;
     assert_ne!(at(1), at(2));
     let mut newest = checked;
     for cluster in 0..100 {
-        let next = NewGroup::of(&newest, cluster, "here:1").unwrap();
-        assert!(next.at > newest.header.slot);
-        newest.header.slot = next.at;
+        let next = NewGroup::from_backup(&newest, cluster, "here:1").unwrap();
+        assert!(next.first_slot > newest.header.slot);
+        newest.header.slot = next.first_slot;
     }
     newest.header.slot = Slot(u64::MAX);
-    assert!(NewGroup::of(&newest, 1, "here:1").is_err());
+    assert!(NewGroup::from_backup(&newest, 1, "here:1").is_err());
     newest.header.slot = SLOT;
     newest.header.next_id = u32::MAX;
-    assert!(NewGroup::of(&newest, 1, "here:1").is_err());
+    assert!(NewGroup::from_backup(&newest, 1, "here:1").is_err());
 }
 
 /// A file that changes between the check and the restore is refused.
@@ -314,12 +314,12 @@ fn clusters_from_one_backup_have_separate_session_names() {
 fn backup_changed_since_its_check_is_refused() {
     let file = sample();
     let first = checked(&file).unwrap();
-    let group = NewGroup::of(&first, 99, "here:1").unwrap();
+    let group = NewGroup::from_backup(&first, 99, "here:1").unwrap();
     let other = stream(&items()[1..]);
     let (other, _) = file_of(&header_of(&other), &other, 1000);
-    let mut write = |_: Part<'_>| -> Result<(), BadBackup> { Ok(()) };
-    assert!(founded(&other[..], &first, &group, &mut write, &mut none).is_err());
-    assert!(founded(&file[..], &first, &group, &mut write, &mut none).is_ok());
+    let mut write = |_: PartBlocks<'_>| -> Result<(), BadBackup> { Ok(()) };
+    assert!(create_log(&other[..], &first, &group, &mut write, &mut none).is_err());
+    assert!(create_log(&file[..], &first, &group, &mut write, &mut none).is_ok());
 }
 
 /// The format changes only with a new version; `docs/spec/snapshot.md` has the table.
@@ -341,10 +341,10 @@ fn backup_encoding_is_stable() {
 /// Returns the streams with which a new cluster begins: their table, and each one's bytes.
 fn restored_streams(file: &[u8]) -> (Table, BTreeMap<StreamName, (u64, Vec<u8>)>) {
     let checked = checked(file).unwrap();
-    let group = NewGroup::of(&checked, 99, "here:1").unwrap();
+    let group = NewGroup::from_backup(&checked, 99, "here:1").unwrap();
     let (mut kept, mut stream) = (BTreeMap::new(), Vec::new());
-    let mut write = |part: Part<'_>| -> Result<(), BadBackup> {
-        let head = Head { at: group.at, offset: stream.len() as u64, first_part: 1 };
+    let mut write = |part: PartBlocks<'_>| -> Result<(), BadBackup> {
+        let head = ChunkHead { slot: group.first_slot, offset: stream.len() as u64, first_part: 1 };
         stream.extend_from_slice(layout::open(head, part.bytes).unwrap());
         Ok(())
     };
@@ -354,14 +354,14 @@ fn restored_streams(file: &[u8]) -> (Table, BTreeMap<StreamName, (u64, Vec<u8>)>
         all.extend_from_slice(bytes);
         Ok(())
     };
-    founded(file, &checked, &group, &mut write, &mut keep).unwrap();
+    create_log(file, &checked, &group, &mut write, &mut keep).unwrap();
     let (mut rows, mut order) = (Vec::new(), Vec::new());
-    let fed: Result<(), Malformed> = Items::default().feed(&stream, |item| {
+    let fed: Result<(), Malformed> = ItemDecoder::default().feed(&stream, |item| {
         match item {
             Item::Header(_) => order.push(1),
             Item::Meta(key, value) => {
                 order.push(2);
-                if Table::is_row(key) {
+                if Table::is_table_key(key) {
                     rows.push((key.to_vec(), value.to_vec()));
                 }
             }
@@ -381,18 +381,19 @@ fn streams_are_restored_with_their_bytes() {
     for piece in [1, 7, 699, 700, 701, 5000] {
         let file = file_with_streams(&items(), Some(piece));
         let read = checked(&file).unwrap();
-        assert_eq!((read.streams, read.stream_bytes), (3, 1270));
-        assert_eq!(read.header.streams, Some(1270));
+        assert_eq!((read.stream_count, read.stream_bytes), (3, 1270));
+        assert_eq!(read.header.stream_bytes, Some(1270));
         let (table, kept) = restored_streams(&file);
         assert_eq!(table.open_streams().count(), 0);
         for info in table.infos(None) {
             let was = before.info(&info.name).unwrap();
             assert_eq!((info.start, info.end), (was.start, was.end));
             assert_eq!((info.finished, info.pieces), (was.finished, was.pieces));
-            assert_eq!((info.id, info.keep), (was.id, was.keep));
+            assert_eq!((info.id, info.retention), (was.id, was.retention));
         }
         assert_eq!(table.len(), 3);
-        let ranges: Vec<_> = table.kept().filter(|(_, range)| !range.is_empty()).collect();
+        let ranges: Vec<_> =
+            table.retained_ranges().filter(|(_, range)| !range.is_empty()).collect();
         assert_eq!(ranges.len(), 3);
         for (name, range) in ranges {
             let (first, bytes) = &kept[&name];
@@ -403,11 +404,11 @@ fn streams_are_restored_with_their_bytes() {
     // If the backup lacks the bytes of its streams, a new cluster has no streams.
     let without = file_with_streams(&items(), None);
     let read = checked(&without).unwrap();
-    assert_eq!((read.streams, read.stream_bytes, read.header.streams), (3, 1270, None));
-    let group = NewGroup::of(&read, 99, "here:1").unwrap();
+    assert_eq!((read.stream_count, read.stream_bytes, read.header.stream_bytes), (3, 1270, None));
+    let group = NewGroup::from_backup(&read, 99, "here:1").unwrap();
     let (_, stream) = restored(&without, &group);
-    let fed: Result<(), Malformed> = Items::default().feed(&stream, |item| {
-        assert!(!matches!(item, Item::Meta(key, _) if Table::is_row(key)));
+    let fed: Result<(), Malformed> = ItemDecoder::default().feed(&stream, |item| {
+        assert!(!matches!(item, Item::Meta(key, _) if Table::is_table_key(key)));
         Ok(())
     });
     fed.unwrap();
@@ -434,12 +435,12 @@ fn streams_that_are_cut_flipped_or_miscounted_are_refused() {
         [(1269, 1269), (1271, 1271), (1270, 1269), (1270, 1271), (0, 0), (u64::MAX, 1270)]
     {
         let mut header = header_of(&stream);
-        header.streams = Some(said);
-        let (mut encoder, mut out) = Encoder::begin(&header);
-        out.extend(encoder.chunks(&stream));
+        header.stream_bytes = Some(said);
+        let (mut encoder, mut out) = BackupEncoder::begin(&header);
+        out.extend(encoder.encode_chunks(&stream));
         let mut bytes = bytes.clone();
         bytes.resize(there, 0);
-        out.extend(encoder.chunks(&bytes));
+        out.extend(encoder.encode_chunks(&bytes));
         out.extend(encoder.finish().1);
         assert!(matches!(checked(&out), Err(BadBackup::Damaged { .. })), "{said} {there}");
     }
@@ -449,10 +450,10 @@ fn streams_that_are_cut_flipped_or_miscounted_are_refused() {
 #[test]
 fn encoding_of_a_backup_with_streams_is_stable() {
     let mut header = header_of(b"abc");
-    header.streams = Some(2);
-    let (mut encoder, mut file) = Encoder::begin(&header);
-    file.extend(encoder.chunks(b"abc"));
-    file.extend(encoder.chunks(b"xy"));
+    header.stream_bytes = Some(2);
+    let (mut encoder, mut file) = BackupEncoder::begin(&header);
+    file.extend(encoder.encode_chunks(b"abc"));
+    file.extend(encoder.encode_chunks(b"xy"));
     file.extend(encoder.finish().1);
     let hex: String = file.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(

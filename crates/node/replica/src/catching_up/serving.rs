@@ -13,9 +13,9 @@ use quorate_core::{
 pub(crate) struct Serving {
     /// Slots to send to each peer. A peer's newest request replaces its older one, since the peer
     /// knows its own position best.
-    ranges: BTreeMap<NodeId, SlotRange>,
+    queued_ranges: BTreeMap<NodeId, SlotRange>,
     /// Peers' requests for payloads that are not in memory.
-    payloads: VecDeque<(NodeId, Value, Slot)>,
+    queued_payloads: VecDeque<(NodeId, Value, Slot)>,
     /// Peer served last; the next turn starts after it.
     last_served: NodeId,
 }
@@ -24,62 +24,63 @@ impl Serving {
     /// Queues slots that are decided here to be sent to a peer.
     pub(crate) fn queue_slots(&mut self, to: NodeId, range: SlotRange) {
         if !range.is_empty() {
-            self.ranges.insert(to, range);
+            self.queued_ranges.insert(to, range);
         }
     }
 
     /// Queues a peer's request for the payload of a value that was proposed in `slot`. Returns
     /// `false` if the queue is full.
-    pub(crate) fn want_payload(
+    pub(crate) fn queue_payload(
         &mut self,
         to: NodeId,
         value: Value,
         slot: Slot,
         max: usize,
     ) -> bool {
-        if self.payloads.contains(&(to, value, slot)) {
+        if self.queued_payloads.contains(&(to, value, slot)) {
             return true;
         }
-        let room = self.payloads.len() < max;
+        let room = self.queued_payloads.len() < max;
         if room {
-            self.payloads.push_back((to, value, slot));
+            self.queued_payloads.push_back((to, value, slot));
         }
         room
     }
 
     pub(crate) fn next_payload(&mut self) -> Option<(NodeId, Value, Slot)> {
-        self.payloads.pop_front()
+        self.queued_payloads.pop_front()
     }
 
     pub(crate) fn next_range(&mut self) -> Option<(NodeId, SlotRange)> {
-        let behind = self.ranges.range(NodeId(self.last_served.0.saturating_add(1))..).next();
-        let (to, range) = behind.or_else(|| self.ranges.iter().next())?;
+        let behind =
+            self.queued_ranges.range(NodeId(self.last_served.0.saturating_add(1))..).next();
+        let (to, range) = behind.or_else(|| self.queued_ranges.iter().next())?;
         self.last_served = *to;
         Some((*to, *range))
     }
 
     /// Returns the slots that are still to be sent to a peer.
-    pub(crate) fn range(&self, to: NodeId) -> Option<SlotRange> {
-        self.ranges.get(&to).copied()
+    pub(crate) fn queued_range(&self, to: NodeId) -> Option<SlotRange> {
+        self.queued_ranges.get(&to).copied()
     }
 
-    pub(crate) fn sent(&mut self, node: NodeId, to: Slot) {
-        if let Some(range) = self.ranges.get_mut(&node) {
+    pub(crate) fn record_sent(&mut self, node: NodeId, to: Slot) {
+        if let Some(range) = self.queued_ranges.get_mut(&node) {
             range.from = range.from.max(to);
             if range.is_empty() {
-                self.ranges.remove(&node);
+                self.queued_ranges.remove(&node);
             }
         }
     }
 
     /// Drops the slots queued for a peer that disconnected or cannot be served. It will ask again.
     pub(crate) fn drop_peer(&mut self, node: NodeId) {
-        self.ranges.remove(&node);
-        self.payloads.retain(|(to, ..)| *to != node);
+        self.queued_ranges.remove(&node);
+        self.queued_payloads.retain(|(to, ..)| *to != node);
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.ranges.is_empty() && self.payloads.is_empty()
+        self.queued_ranges.is_empty() && self.queued_payloads.is_empty()
     }
 }
 
@@ -97,10 +98,10 @@ mod tests {
         serving.queue_slots(NodeId(3), slots(1, 9));
         serving.queue_slots(NodeId(1), slots(2, 9));
         assert_eq!(serving.next_range(), Some((NodeId(1), slots(2, 9))));
-        serving.sent(NodeId(1), Slot(5));
+        serving.record_sent(NodeId(1), Slot(5));
         assert_eq!(serving.next_range(), Some((NodeId(3), slots(1, 9))));
         assert_eq!(serving.next_range(), Some((NodeId(1), slots(5, 9))));
-        serving.sent(NodeId(1), Slot(9));
+        serving.record_sent(NodeId(1), Slot(9));
         serving.drop_peer(NodeId(3));
         assert!(serving.is_idle());
     }

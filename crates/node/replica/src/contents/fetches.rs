@@ -12,20 +12,20 @@ use quorate_core::{
 
 /// Maximum number of values fetched concurrently. The core repeats its request for others that it
 /// needs.
-const OPEN_MAX: usize = 1024;
+const FETCHES_MAX: usize = 1024;
 
 #[derive(Debug)]
-struct Fetch {
+struct ValueFetch {
     /// Missing slots; never empty.
     range: SlotRange,
-    /// Peer that should have the bytes and gets the first request. `requests_made` then counts
+    /// Peer that should have the bytes and gets the first request. `request_count` then counts
     /// through the others.
     first_peer: NodeId,
-    requests_made: usize,
+    request_count: usize,
     next_request_at: Time,
 }
 
-impl Fetch {
+impl ValueFetch {
     /// Adds missing slots. If the bytes are the same in every slot, only the latest ones are
     /// retained.
     fn extend(&mut self, range: SlotRange, spans: bool) {
@@ -41,7 +41,7 @@ impl Fetch {
 /// Values whose bytes are being fetched.
 #[derive(Debug)]
 pub(super) struct Fetches {
-    open: BTreeMap<Value, Fetch>,
+    open: BTreeMap<Value, ValueFetch>,
     retry_ms: u64,
 }
 
@@ -68,11 +68,11 @@ impl Fetches {
         from: NodeId,
         patience: bool,
     ) {
-        if self.open.len() < OPEN_MAX || self.open.contains_key(&value) {
-            let fresh = Fetch {
+        if self.open.len() < FETCHES_MAX || self.open.contains_key(&value) {
+            let fresh = ValueFetch {
                 range,
                 first_peer: from,
-                requests_made: 0,
+                request_count: 0,
                 next_request_at: now.plus_ms(if patience { self.retry_ms } else { 0 }),
             };
             let fetch = self.open.entry(value).or_insert(fresh);
@@ -93,14 +93,14 @@ impl Fetches {
             fetch.range.from = fetch.range.from.max(to);
             if fetch.range.from >= fetch.range.to {
                 self.open.remove(value);
-            } else if fetch.requests_made > 0 {
-                fetch.requests_made -= 1;
+            } else if fetch.request_count > 0 {
+                fetch.request_count -= 1;
                 fetch.next_request_at = now;
             }
         }
     }
 
-    pub(super) fn content(&self) -> Vec<Value> {
+    pub(super) fn fetching_content(&self) -> Vec<Value> {
         let content = |value: &&Value| matches!(value, Value::Content { .. });
         self.open.keys().filter(content).copied().collect()
     }
@@ -116,9 +116,9 @@ impl Fetches {
 
     /// Handles the response of a peer that does not have the bytes. The request goes to the next
     /// peer immediately, unless all peers have given this response.
-    pub(super) fn not_there(&mut self, now: Time, value: &Value, peers: usize) {
+    pub(super) fn on_unavailable(&mut self, now: Time, value: &Value, peers: usize) {
         if let Some(fetch) = self.open.get_mut(value)
-            && !fetch.requests_made.is_multiple_of(peers.max(1))
+            && !fetch.request_count.is_multiple_of(peers.max(1))
         {
             fetch.next_request_at = now;
         }
@@ -149,8 +149,8 @@ impl Fetches {
                 continue;
             }
             let first = peers.iter().position(|peer| *peer == fetch.first_peer).unwrap_or(0);
-            let to = peers[(first + fetch.requests_made) % peers.len()];
-            fetch.requests_made += 1;
+            let to = peers[(first + fetch.request_count) % peers.len()];
+            fetch.request_count += 1;
             questions.push(PeerRequest { to, value: *value, range: fetch.range });
         }
     }
@@ -192,10 +192,10 @@ mod tests {
         fetches.start_fetch(Time(0), BATCH, slots(5, 6), NodeId(2), false);
         assert_eq!(due_requests(&mut fetches, Time(0)), [2]);
         assert_eq!(due_requests(&mut fetches, Time(0)), [0; 0], "one question at a time");
-        fetches.not_there(Time(1), &BATCH, PEERS.len());
+        fetches.on_unavailable(Time(1), &BATCH, PEERS.len());
         assert_eq!(due_requests(&mut fetches, Time(1)), [4]);
         assert_eq!(due_requests(&mut fetches, Time(1).plus_ms(10)), [1]);
-        fetches.not_there(Time(2).plus_ms(10), &BATCH, PEERS.len());
+        fetches.on_unavailable(Time(2).plus_ms(10), &BATCH, PEERS.len());
         assert_eq!(
             due_requests(&mut fetches, Time(2).plus_ms(10)),
             [0; 0],

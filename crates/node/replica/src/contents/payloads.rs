@@ -10,25 +10,25 @@ use quorate_core::{slot::Slot, value::BatchName};
 use crate::ports::payload::Payload;
 
 /// Returns whether `bytes` are the batch `name` ([value-2]). `check` is their checksum, if known.
-pub(crate) fn matches(name: &BatchName, bytes: &[u8], check: Option<u32>) -> bool {
+pub(crate) fn is_batch_content(name: &BatchName, bytes: &[u8], check: Option<u32>) -> bool {
     usize::try_from(name.length) == Ok(bytes.len())
         && name.checksum == check.unwrap_or_else(|| quorate_wire::checksum(bytes))
 }
 
 struct HeldPayload {
     payload: Payload,
-    pins: u32,
+    pin_count: u32,
     /// Key in `recent`; meaningful only while `pins` is 0.
-    stamp: u64,
+    recency: u64,
 }
 
 /// Payloads of batches, pinned or recent.
 pub(crate) struct Payloads {
     by_name: HashMap<BatchName, HeldPayload>,
     /// Batches pinned by each slot: one for each value that a ballot proposed there, so few.
-    pins: BTreeMap<Slot, Vec<BatchName>>,
-    recent: BTreeMap<u64, BatchName>,
-    stamp: u64,
+    pins_by_slot: BTreeMap<Slot, Vec<BatchName>>,
+    by_recency: BTreeMap<u64, BatchName>,
+    last_recency: u64,
     pinned_bytes: usize,
     recent_bytes: usize,
     pinned_bytes_max: usize,
@@ -39,9 +39,9 @@ impl Payloads {
     pub(crate) fn new(pinned_bytes_max: usize, recent_bytes_max: usize) -> Self {
         Self {
             by_name: HashMap::new(),
-            pins: BTreeMap::new(),
-            recent: BTreeMap::new(),
-            stamp: 0,
+            pins_by_slot: BTreeMap::new(),
+            by_recency: BTreeMap::new(),
+            last_recency: 0,
             pinned_bytes: 0,
             recent_bytes: 0,
             pinned_bytes_max,
@@ -73,88 +73,90 @@ impl Payloads {
         let Entry::Vacant(vacant) = self.by_name.entry(name) else {
             return;
         };
-        self.stamp += 1;
-        let stamp = self.stamp;
+        self.last_recency += 1;
+        let stamp = self.last_recency;
         self.recent_bytes += payload.len();
-        self.recent.insert(stamp, name);
-        vacant.insert(HeldPayload { payload, pins: 0, stamp });
-        self.shrink();
+        self.by_recency.insert(stamp, name);
+        vacant.insert(HeldPayload { payload, pin_count: 0, recency: stamp });
+        self.drop_oldest();
     }
 
     /// Pins a batch that was proposed in an open slot. Has no effect if the payload is not stored.
-    pub(crate) fn pin(&mut self, slot: Slot, name: BatchName) {
+    pub(crate) fn pin_batch(&mut self, slot: Slot, name: BatchName) {
         // This runs two or three times per slot, and looking at the pins is cheapest.
-        let pinned = self.pins.get(&slot);
+        let pinned = self.pins_by_slot.get(&slot);
         if pinned.is_some_and(|pinned| pinned.contains(&name)) {
             return;
         }
         let Some(held) = self.by_name.get_mut(&name) else {
             return;
         };
-        self.pins.entry(slot).or_default().push(name);
-        if held.pins == 0 {
-            self.recent.remove(&held.stamp);
+        self.pins_by_slot.entry(slot).or_default().push(name);
+        if held.pin_count == 0 {
+            self.by_recency.remove(&held.recency);
             self.recent_bytes -= held.payload.len();
             self.pinned_bytes += held.payload.len();
         }
-        held.pins += 1;
+        held.pin_count += 1;
     }
 
     /// Handles a decision on batch `name`, or on another value if `name` is `None`. The slot no
     /// longer pins other payloads.
-    pub(crate) fn decided(&mut self, slot: Slot, name: Option<BatchName>) {
-        if self.pins.get(&slot).map(Vec::as_slice) == name.as_ref().map(std::slice::from_ref) {
+    pub(crate) fn record_decided(&mut self, slot: Slot, name: Option<BatchName>) {
+        if self.pins_by_slot.get(&slot).map(Vec::as_slice)
+            == name.as_ref().map(std::slice::from_ref)
+        {
             return;
         }
-        for other in self.pins.remove(&slot).unwrap_or_default() {
+        for other in self.pins_by_slot.remove(&slot).unwrap_or_default() {
             if Some(other) == name {
-                self.pins.insert(slot, vec![other]);
+                self.pins_by_slot.insert(slot, vec![other]);
             } else {
-                self.release(other);
+                self.release_pin(other);
             }
         }
         if let Some(name) = name {
-            self.pin(slot, name);
+            self.pin_batch(slot, name);
         }
     }
 
     /// Unpins the payloads of slots below `slot`, all of which have been applied.
     pub(crate) fn unpin_below(&mut self, slot: Slot) {
-        while let Some(first) = self.pins.first_entry()
+        while let Some(first) = self.pins_by_slot.first_entry()
             && *first.key() < slot
         {
             for name in first.remove() {
-                self.release(name);
+                self.release_pin(name);
             }
         }
     }
 
-    fn release(&mut self, name: BatchName) {
-        let stamp = self.next_stamp();
+    fn release_pin(&mut self, name: BatchName) {
+        let stamp = self.next_recency();
         let held = self.by_name.get_mut(&name).expect("a pinned payload is held");
-        held.pins -= 1;
-        if held.pins == 0 {
-            held.stamp = stamp;
+        held.pin_count -= 1;
+        if held.pin_count == 0 {
+            held.recency = stamp;
             self.pinned_bytes -= held.payload.len();
             self.recent_bytes += held.payload.len();
-            self.recent.insert(stamp, name);
-            self.shrink();
+            self.by_recency.insert(stamp, name);
+            self.drop_oldest();
         }
     }
 
-    fn shrink(&mut self) {
+    fn drop_oldest(&mut self) {
         while self.recent_bytes > self.recent_bytes_max
-            && self.recent.len() > 1
-            && let Some((_, name)) = self.recent.pop_first()
+            && self.by_recency.len() > 1
+            && let Some((_, name)) = self.by_recency.pop_first()
             && let Some(held) = self.by_name.remove(&name)
         {
             self.recent_bytes -= held.payload.len();
         }
     }
 
-    fn next_stamp(&mut self) -> u64 {
-        self.stamp += 1;
-        self.stamp
+    fn next_recency(&mut self) -> u64 {
+        self.last_recency += 1;
+        self.last_recency
     }
 }
 
@@ -182,19 +184,19 @@ mod tests {
     #[test]
     fn bytes_must_match_length_and_checksum() {
         let honest = name(1, b"abc");
-        assert!(matches(&honest, b"abc", None));
-        assert!(!matches(&honest, b"abd", None));
-        assert!(!matches(&honest, b"abcd", None));
-        assert!(!matches(&BatchName { length: 4, ..honest }, b"abc", None));
-        assert!(matches(&honest, b"abc", Some(honest.checksum)));
-        assert!(!matches(&honest, b"abc", Some(honest.checksum ^ 1)));
+        assert!(is_batch_content(&honest, b"abc", None));
+        assert!(!is_batch_content(&honest, b"abd", None));
+        assert!(!is_batch_content(&honest, b"abcd", None));
+        assert!(!is_batch_content(&BatchName { length: 4, ..honest }, b"abc", None));
+        assert!(is_batch_content(&honest, b"abc", Some(honest.checksum)));
+        assert!(!is_batch_content(&honest, b"abc", Some(honest.checksum ^ 1)));
     }
 
     #[test]
     fn pinned_payload_outlives_any_number_of_others() {
         let mut payloads = Payloads::new(100, 20);
         let kept = store(&mut payloads, 1, 10);
-        payloads.pin(Slot(5), kept);
+        payloads.pin_batch(Slot(5), kept);
         for counter in 2..20 {
             store(&mut payloads, counter, 10);
         }
@@ -207,7 +209,7 @@ mod tests {
     fn applied_payload_is_cached_until_newer_ones_evict_it() {
         let mut payloads = Payloads::new(100, 20);
         let first = store(&mut payloads, 1, 10);
-        payloads.pin(Slot(5), first);
+        payloads.pin_batch(Slot(5), first);
         payloads.unpin_below(Slot(6));
         assert!(payloads.holds(&first));
         store(&mut payloads, 2, 10);
@@ -221,15 +223,15 @@ mod tests {
     fn slot_pins_all_proposed_batches_until_one_is_decided() {
         let mut payloads = Payloads::new(100, 0);
         let older = store(&mut payloads, 1, 10);
-        payloads.pin(Slot(5), older);
-        payloads.pin(Slot(6), older);
+        payloads.pin_batch(Slot(5), older);
+        payloads.pin_batch(Slot(6), older);
         let newer = store(&mut payloads, 2, 10);
-        payloads.pin(Slot(5), newer);
-        payloads.pin(Slot(5), newer);
-        payloads.decided(Slot(5), Some(newer));
+        payloads.pin_batch(Slot(5), newer);
+        payloads.pin_batch(Slot(5), newer);
+        payloads.record_decided(Slot(5), Some(newer));
         store(&mut payloads, 3, 1);
         assert!(payloads.holds(&older), "slot 6 still needs it");
-        payloads.decided(Slot(6), None);
+        payloads.record_decided(Slot(6), None);
         store(&mut payloads, 4, 1);
         assert!(!payloads.holds(&older));
         assert_eq!(payloads.pinned_bytes, 10);
@@ -244,7 +246,7 @@ mod tests {
         let mut payloads = Payloads::new(20, 100);
         assert!(payloads.has_room(1000), "one payload always fits");
         let first = store(&mut payloads, 1, 15);
-        payloads.pin(Slot(1), first);
+        payloads.pin_batch(Slot(1), first);
         assert!(payloads.has_room(5));
         assert!(!payloads.has_room(6));
         payloads.unpin_below(Slot(2));
@@ -258,7 +260,7 @@ mod tests {
         let mut payloads = Payloads::new(20, 100);
         assert!(payloads.has_room_ahead(1000), "one payload always fits");
         let ahead = store(&mut payloads, 1, 10);
-        payloads.pin(Slot(9), ahead);
+        payloads.pin_batch(Slot(9), ahead);
         assert!(!payloads.has_room_ahead(1));
         assert!(payloads.has_room(10));
     }

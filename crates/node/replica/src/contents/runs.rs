@@ -17,7 +17,7 @@ use crate::ports::payload::Payload;
 
 /// The available bytes of one stream.
 #[derive(Debug, Default)]
-struct Run {
+struct StreamBuffer {
     /// Bytes in memory by their first position, without overlaps.
     pieces: BTreeMap<u64, Payload>,
     /// First position that has not been applied.
@@ -25,7 +25,7 @@ struct Run {
     /// Positions on stable storage in the store of streams.
     placed_ranges: Ranges,
     /// Positions that are being written to the store of streams.
-    placing: Ranges,
+    placing_ranges: Ranges,
     /// Position up to which bytes were recorded in the log or returned for placing.
     recorded_to: u64,
 }
@@ -35,14 +35,14 @@ struct Run {
 pub(crate) struct Units {
     /// Position of the first byte.
     pub(crate) from: u64,
-    /// The payload that contains the units; `within` is their range in it.
+    /// The payload that contains the units; `payload_range` is their range in it.
     pub(crate) payload: Payload,
-    pub(crate) within: Range<usize>,
+    pub(crate) payload_range: Range<usize>,
 }
 
 impl Units {
     pub(crate) fn positions(&self) -> Range<u64> {
-        self.from..self.from + self.within.len() as u64
+        self.from..self.from + self.payload_range.len() as u64
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum BytesLocation {
     Memory,
 }
 
-impl Run {
+impl StreamBuffer {
     /// Returns the piece that contains `position`, and its first position.
     fn piece(&self, position: u64) -> Option<(u64, &Payload)> {
         let (from, payload) = self.pieces.range(..=position).next_back()?;
@@ -64,11 +64,11 @@ impl Run {
     /// Returns where the byte at `position` is stored, and the end, at most `most`, of the bytes
     /// stored there without a gap. Placed bytes take precedence over bytes in memory.
     fn location_at(&self, position: u64, most: u64) -> Option<(u64, BytesLocation)> {
-        let placed = self.placed_ranges.end_of(position);
+        let placed = self.placed_ranges.end_of_range_at(position);
         if placed > position {
             return Some((placed.min(most), BytesLocation::Placed));
         }
-        let most = self.placed_ranges.next_from(position).map_or(most, |next| next.min(most));
+        let most = self.placed_ranges.first_held_from(position).map_or(most, |next| next.min(most));
         let mut end = position;
         while end < most
             && let Some((from, payload)) = self.piece(end)
@@ -79,7 +79,7 @@ impl Run {
     }
 
     /// Returns the end, at most `most`, of the contiguous available bytes that start at `position`.
-    fn here_to(&self, position: u64, most: u64) -> u64 {
+    fn available_end(&self, position: u64, most: u64) -> u64 {
         let mut end = position;
         while end < most
             && let Some((to, _)) = self.location_at(end, most)
@@ -91,9 +91,9 @@ impl Run {
 
     /// Returns the end, at most `most`, of the contiguous bytes starting at `position` that a
     /// record may refer to now. It stops before bytes in flight to the store.
-    fn held_to(&self, position: u64, most: u64) -> u64 {
-        let placing = self.placing.next_from(position);
-        self.here_to(position, placing.map_or(most, |placing| placing.min(most)))
+    fn held_end(&self, position: u64, most: u64) -> u64 {
+        let placing = self.placing_ranges.first_held_from(position);
+        self.available_end(position, placing.map_or(most, |placing| placing.min(most)))
     }
 
     fn is_empty(&self) -> bool {
@@ -103,17 +103,17 @@ impl Run {
 
 /// Stored bytes of all streams.
 #[derive(Debug)]
-pub(crate) struct Runs {
-    streams: BTreeMap<StreamName, Run>,
+pub(crate) struct StreamBuffers {
+    streams: BTreeMap<StreamName, StreamBuffer>,
     bytes: usize,
     bytes_max: usize,
-    window: u64,
+    window_bytes: u64,
 }
 
-impl Runs {
+impl StreamBuffers {
     /// Creates an empty store of `bytes_max` bytes, with twice the owner's `window` per stream.
     pub(crate) fn new(bytes_max: usize, window: usize) -> Self {
-        Self { streams: BTreeMap::new(), bytes: 0, bytes_max, window: window as u64 }
+        Self { streams: BTreeMap::new(), bytes: 0, bytes_max, window_bytes: window as u64 }
     }
 
     /// Returns the number of bytes stored beyond the limit because open slots needed them.
@@ -135,20 +135,20 @@ impl Runs {
         let next = known.map_or(0, |run| run.next);
         // The owner may learn decisions before this node does, and is ahead of them by at most its
         // window.
-        let limit = next.saturating_add(2 * self.window);
+        let limit = next.saturating_add(2 * self.window_bytes);
         let full = self.bytes + payload.len() > self.bytes_max;
         if full && !(open && position <= next) {
             return false;
         }
-        self.put_below(stream, position, payload, limit)
+        self.store_below(stream, position, payload, limit)
     }
 
     /// Stores new bytes that open slots need, after the caller has checked the capacity.
-    pub(crate) fn put_needed(&mut self, stream: StreamName, position: u64, payload: &Payload) {
-        self.put_below(stream, position, payload, u64::MAX);
+    pub(crate) fn store_needed(&mut self, stream: StreamName, position: u64, payload: &Payload) {
+        self.store_below(stream, position, payload, u64::MAX);
     }
 
-    fn put_below(
+    fn store_below(
         &mut self,
         stream: StreamName,
         position: u64,
@@ -185,16 +185,16 @@ impl Runs {
     /// [disk-5] Returns the end, at most `most`, of the stream's contiguous bytes starting at
     /// `position` that a record may refer to: bytes in memory that are not in flight to the store,
     /// and bytes on stable storage in the store.
-    pub(crate) fn held_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
+    pub(crate) fn held_end(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let run = self.streams.get(&stream);
-        run.map_or(position, |run| run.held_to(position, most))
+        run.map_or(position, |run| run.held_end(position, most))
     }
 
     /// Returns the end, at most `most`, of the stream's contiguous bytes starting at `position`
     /// that are available in memory or in the store.
-    pub(crate) fn here_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
+    pub(crate) fn available_end(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let run = self.streams.get(&stream);
-        run.map_or(position, |run| run.here_to(position, most))
+        run.map_or(position, |run| run.available_end(position, most))
     }
 
     /// Returns where the first of `positions` is stored, and the end of the bytes stored there;
@@ -220,8 +220,8 @@ impl Runs {
         let run = self.streams.get_mut(&stream)?;
         let from = run.recorded_to.max(run.next).next_multiple_of(unit);
         let most = (from / chunk + 1) * chunk;
-        let most = run.placed_ranges.next_from(from).map_or(most, |next| next.min(most));
-        let held_to = run.held_to(from, most);
+        let most = run.placed_ranges.first_held_from(from).map_or(most, |next| next.min(most));
+        let held_to = run.held_end(from, most);
         if held_to < from + unit {
             return None;
         }
@@ -230,36 +230,37 @@ impl Runs {
         let to = to - to % unit;
         if to > from {
             let part = |at: u64| usize::try_from(at - begins).expect("of a piece");
-            let units = Units { from, within: part(from)..part(to), payload: payload.clone() };
+            let units =
+                Units { from, payload_range: part(from)..part(to), payload: payload.clone() };
             run.recorded_to = to;
             return Some(units);
         }
         // The unit is split over several pieces.
         run.recorded_to = from + unit;
         let payload = self.get(stream, &(from..from + unit))?;
-        Some(Units { from, within: 0..payload.len(), payload })
+        Some(Units { from, payload_range: 0..payload.len(), payload })
     }
 
     /// Marks bytes as in flight to the store.
-    pub(crate) fn placing(&mut self, stream: StreamName, positions: Range<u64>) {
+    pub(crate) fn mark_placing(&mut self, stream: StreamName, positions: Range<u64>) {
         if let Some(run) = self.streams.get_mut(&stream) {
-            run.placing.insert(positions);
+            run.placing_ranges.insert(positions);
         }
     }
 
     /// Marks bytes as on stable storage in the store.
-    pub(crate) fn placed(&mut self, stream: StreamName, positions: Range<u64>) {
+    pub(crate) fn mark_placed(&mut self, stream: StreamName, positions: Range<u64>) {
         let run = self.streams.entry(stream).or_default();
         let from = positions.start.max(run.next);
         if from < positions.end {
-            run.placing.remove(from..positions.end);
+            run.placing_ranges.remove(from..positions.end);
             run.placed_ranges.insert(from..positions.end);
         }
         self.forget_if_empty(stream);
     }
 
     /// Marks bytes as no longer in the store.
-    pub(crate) fn unplaced(&mut self, stream: StreamName, positions: Range<u64>) {
+    pub(crate) fn mark_unplaced(&mut self, stream: StreamName, positions: Range<u64>) {
         if let Some(run) = self.streams.get_mut(&stream) {
             run.placed_ranges.remove(positions);
         }
@@ -268,18 +269,18 @@ impl Runs {
 
     /// Clears all marks of bytes in flight to the store, so that votes no longer wait for them.
     /// Returns the streams that had such marks.
-    pub(crate) fn place_nothing(&mut self) -> Vec<StreamName> {
+    pub(crate) fn clear_placing(&mut self) -> Vec<StreamName> {
         let placing = self.streams.iter_mut();
-        let placing = placing.filter(|(_, run)| !run.placing.is_empty());
-        let nothing = |(stream, run): (&StreamName, &mut Run)| {
-            run.placing = Ranges::default();
+        let placing = placing.filter(|(_, run)| !run.placing_ranges.is_empty());
+        let nothing = |(stream, run): (&StreamName, &mut StreamBuffer)| {
+            run.placing_ranges = Ranges::default();
             *stream
         };
         placing.map(nothing).collect()
     }
 
     /// Records that the log contains the bytes at positions below `position`.
-    pub(crate) fn recorded(&mut self, stream: StreamName, position: u64) {
+    pub(crate) fn mark_recorded(&mut self, stream: StreamName, position: u64) {
         if let Some(run) = self.streams.get_mut(&stream) {
             run.recorded_to = run.recorded_to.max(position);
         }
@@ -317,11 +318,11 @@ impl Runs {
     }
 
     /// Records that positions below `next` are applied, and drops their bytes.
-    pub(crate) fn applied(&mut self, stream: StreamName, next: u64) {
+    pub(crate) fn drop_applied(&mut self, stream: StreamName, next: u64) {
         let run = self.streams.entry(stream).or_default();
         run.next = run.next.max(next);
         run.placed_ranges.remove(0..next);
-        run.placing.remove(0..next);
+        run.placing_ranges.remove(0..next);
         while let Some(first) = run.pieces.first_entry()
             && *first.key() + first.get().len() as u64 <= next
         {
@@ -349,7 +350,7 @@ impl Runs {
         }
     }
 
-    pub(crate) fn retain(&mut self, keep: impl Fn(StreamName) -> bool) {
+    pub(crate) fn retain_streams(&mut self, keep: impl Fn(StreamName) -> bool) {
         let gone: Vec<_> = self.streams.keys().copied().filter(|s| !keep(*s)).collect();
         for stream in gone {
             self.drop_stream(stream);
@@ -357,7 +358,7 @@ impl Runs {
     }
 
     fn forget_if_empty(&mut self, stream: StreamName) {
-        if self.streams.get(&stream).is_some_and(Run::is_empty) {
+        if self.streams.get(&stream).is_some_and(StreamBuffer::is_empty) {
             self.streams.remove(&stream);
         }
     }
@@ -385,7 +386,7 @@ mod tests {
     fn bytes_are_found_by_position_for_any_order_of_arrival() {
         for seed in 0..500 {
             let mut dice = Dice::new(seed);
-            let mut runs = Runs::new(1000, 100);
+            let mut runs = StreamBuffers::new(1000, 100);
             let mut here = std::collections::BTreeSet::new();
             let mut next = 0;
             for _ in 0..40 {
@@ -395,10 +396,10 @@ mod tests {
                 here.extend((from..to).filter(|at| *at >= next && *at < next + 200));
                 if dice.chance(1, 8) {
                     next += dice.below(30);
-                    runs.applied(S, next);
+                    runs.drop_applied(S, next);
                 }
                 let at = next + dice.below(100);
-                let end = runs.held_to(S, at, at + 50);
+                let end = runs.held_end(S, at, at + 50);
                 let expected = (at..at + 50).take_while(|at| here.contains(at)).count() as u64;
                 assert_eq!(end - at, expected, "seed {seed}");
                 if end > at {
@@ -420,9 +421,9 @@ mod tests {
 
     #[test]
     fn bytes_beyond_the_capacity_are_not_stored() {
-        let mut runs = Runs::new(100, 25);
+        let mut runs = StreamBuffers::new(100, 25);
         assert!(runs.store_new_bytes(S, 0, &piece(0, 60), true), "as far as the window goes");
-        assert_eq!((runs.bytes, runs.held_to(S, 0, 99)), (50, 50));
+        assert_eq!((runs.bytes, runs.held_end(S, 0, 99)), (50, 50));
         assert!(!runs.store_new_bytes(S, 50, &piece(50, 60), true));
         let other = StreamName { number: 2, ..S };
         let third = StreamName { number: 3, ..S };
@@ -431,14 +432,14 @@ mod tests {
         assert!(!runs.streams.contains_key(&third), "it leaves no trace");
         assert!(!runs.store_new_bytes(third, 0, &piece(0, 1), false), "it is not open");
         assert!(runs.store_new_bytes(third, 0, &piece(0, 1), true), "what is next always fits");
-        runs.applied(S, 50);
+        runs.drop_applied(S, 50);
         assert!(runs.store_new_bytes(third, 1, &piece(1, 2), true));
         assert!(!runs.store_new_bytes(S, 20, &piece(20, 40), true), "applied");
         assert!(runs.store_new_bytes(S, 40, &piece(40, 60), true));
-        assert_eq!(runs.held_to(S, 50, 99), 60);
-        runs.put_needed(third, 500, &piece(500, 600));
-        assert_eq!(runs.held_to(third, 500, 999), 600, "open slots need it");
-        runs.retain(|stream| stream == other);
+        assert_eq!(runs.held_end(S, 50, 99), 60);
+        runs.store_needed(third, 500, &piece(500, 600));
+        assert_eq!(runs.held_end(third, 500, 999), 600, "open slots need it");
+        runs.retain_streams(|stream| stream == other);
         assert_eq!(runs.bytes, 50);
     }
 }

@@ -6,18 +6,18 @@ use quorate_core::{
     quorum::QuorumRule,
 };
 
-use super::{As, Ended, NodeEntry};
+use super::{MemberRole, NodeEntry, PlanEnd};
 
 /// A request to the group, accepted by any node unless noted. Only the leader knows which nodes are
 /// alive and how far they lag. It immediately refuses a request that would have to wait, and
 /// continues requests that other nodes accepted once they can proceed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum GroupRequest {
     /// Assigns the id `node`, or a new one, to the folder that chose `nonce`. A repeated request
     /// returns the same id ([join-2]).
-    Join { nonce: u64, node: Option<NodeId>, peer: String, role: As },
+    Join { nonce: u64, node: Option<NodeId>, peer: String, role: MemberRole },
     /// Reserves an id for a node that joins later.
-    Reserve { peer: String, role: As },
+    Reserve { peer: String, role: MemberRole },
     /// Makes the node a voter, if it is caught up.
     Promote(NodeId),
     /// Makes a voter a learner.
@@ -45,7 +45,7 @@ pub enum Ask {
     Users(quorate_access::Command),
 }
 
-impl Ask {
+impl GroupRequest {
     /// Returns whether answering the request needs the current member table ([read-7]). Other
     /// requests are checked when they are applied.
     pub(crate) fn needs_table(&self) -> bool {
@@ -71,19 +71,19 @@ pub struct PlanStep {
 
 /// Outcome of a request to the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum GroupAnswer {
     /// Id of the node, assigned now or earlier.
     Node(NodeId),
     Done,
     /// The request had no effect because its result was already in place.
-    Already,
+    AlreadyDone,
     /// Steps of the plan with this id, which is now in progress; without an id in a dry run.
     Planned(Option<u64>, Vec<PlanStep>),
 }
 
 /// Reason for refusing a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct GroupRefusal {
     /// Machine-readable code.
     pub code: &'static str,
     /// Human-readable message.
@@ -92,7 +92,7 @@ pub struct Refused {
     pub hint: &'static str,
 }
 
-impl Refused {
+impl GroupRefusal {
     pub fn new(code: &'static str, message: impl Into<String>, hint: &'static str) -> Self {
         Self { code, message: message.into(), hint }
     }
@@ -104,55 +104,55 @@ pub struct PeerTable {
     /// All nodes that have an id, with their peer addresses; empty if unknown.
     pub peers: Vec<(NodeId, String)>,
     /// Removed nodes. They may not connect ([member-1]).
-    pub removed: Vec<NodeId>,
+    pub removed_nodes: Vec<NodeId>,
 }
 
 /// The group's members as applied by this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Members {
+pub struct MemberList {
     pub era: Era,
-    pub nodes: Vec<Listed>,
-    pub plan: Option<Underway>,
-    pub last: Option<LastPlan>,
-    pub removed: Vec<NodeId>,
+    pub nodes: Vec<ListedNode>,
+    pub plan: Option<PlanInProgress>,
+    pub last_plan: Option<LastPlan>,
+    pub removed_nodes: Vec<NodeId>,
 }
 
 /// A node with an id, in a list of members.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedNode {
     pub node: NodeId,
-    pub known: NodeEntry,
+    pub entry: NodeEntry,
     /// The node's incarnation that has weight; if none has, the one seen last.
     pub member: Member,
     /// Weight of its votes; 0 for a learner.
     pub weight: u32,
     /// The node is an auxiliary according to the configuration.
-    pub auxiliary: bool,
+    pub is_auxiliary: bool,
     /// The node that answers is in contact with the listed node.
-    pub connected: bool,
+    pub is_connected: bool,
     /// Number of slots by which the node lags behind the leader; known only to the leader.
-    pub lag: Option<u64>,
+    pub lag_slots: Option<u64>,
 }
 
 /// A plan in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Underway {
+pub struct PlanInProgress {
     /// Id of the plan: the slot of the command that made it.
     pub id: u64,
     /// The operator's request.
-    pub what: String,
+    pub description: String,
     /// Remaining steps, as planned by the node that answers.
-    pub steps: Vec<PlanStep>,
+    pub remaining_steps: Vec<PlanStep>,
     /// Condition that holds up the plan; known only to the leader.
-    pub waits: Option<String>,
+    pub wait_reason: Option<String>,
 }
 
 /// The plan that ended last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastPlan {
     /// Outcome of the plan, and the slot in which it ended.
-    pub ended: Ended,
+    pub end: PlanEnd,
     /// [era-9] A quorum of full replicas has everything up to the plan's last step, so removed
     /// nodes may be switched off and their data deleted.
-    pub settled: bool,
+    pub is_settled: bool,
 }

@@ -3,9 +3,9 @@
 use quorate_core::{level::Level, node_id::NodeId, slot::Slot};
 
 use super::{
-    Ended, Group, NODES_MAX, NodeEntry, Plan,
+    Group, NODES_MAX, NodeEntry, Plan, PlanEnd,
     command::{
-        put_changes, put_goal, put_nodes, put_nonce, put_text, put32, role_number, role_numbered,
+        decode_role, encode_role, put_changes, put_goal, put_nodes, put_nonce, put_text, put_u32,
         take_changes, take_goal, take_nodes, take_nonce, take_text,
     },
 };
@@ -27,33 +27,33 @@ impl Group {
                 out.extend_from_slice(&level.to_be_bytes());
             }
         }
-        put32(self.next, &mut out);
+        put_u32(self.next, &mut out);
         let count = u32::try_from(self.nodes.len()).expect("bounded by NODES_MAX");
-        put32(count, &mut out);
+        put_u32(count, &mut out);
         for (node, known) in &self.nodes {
-            put32(node.0, &mut out);
+            put_u32(node.0, &mut out);
             put_nonce(known.nonce, &mut out);
             put_text(&known.peer, &mut out);
-            out.push(role_number(known.role));
-            put32(known.priority, &mut out);
-            out.push(u8::from(known.founding));
+            out.push(encode_role(known.role));
+            put_u32(known.priority, &mut out);
+            out.push(u8::from(known.is_founding));
         }
         let gone = u32::try_from(self.removed_nonces.len()).expect("ids are numbered by 32 bits");
-        put32(gone, &mut out);
+        put_u32(gone, &mut out);
         for (nonce, node) in &self.removed_nonces {
             out.extend_from_slice(&nonce.to_be_bytes());
-            put32(node.0, &mut out);
+            put_u32(node.0, &mut out);
         }
         out.push(u8::from(self.plan.is_some()));
         if let Some(plan) = &self.plan {
             out.extend_from_slice(&plan.id.to_be_bytes());
             put_goal(&plan.goal, &mut out);
-            put_changes(&plan.then, &mut out);
-            put_nodes(&plan.leaving, &mut out);
-            put_text(&plan.what, &mut out);
+            put_changes(&plan.later_changes, &mut out);
+            put_nodes(&plan.nodes_to_remove, &mut out);
+            put_text(&plan.description, &mut out);
         }
-        out.push(u8::from(self.ended.is_some()));
-        if let Some(Ended { id, reached, at }) = self.ended {
+        out.push(u8::from(self.last_end.is_some()));
+        if let Some(PlanEnd { id, is_goal_reached: reached, slot: at }) = self.last_end {
             out.extend_from_slice(&id.to_be_bytes());
             out.push(u8::from(reached));
             out.extend_from_slice(&at.0.to_be_bytes());
@@ -85,9 +85,9 @@ impl Group {
             let known = NodeEntry {
                 nonce: take_nonce(&mut fields)?,
                 peer: take_text(&mut fields)?,
-                role: role_numbered(fields.u8()?)?,
+                role: decode_role(fields.u8()?)?,
                 priority: fields.u32()?,
-                founding: flag(&mut fields)?,
+                is_founding: flag(&mut fields)?,
             };
             group.nodes.insert(node, known);
         }
@@ -98,16 +98,16 @@ impl Group {
             group.plan = Some(Plan {
                 id: fields.u64()?,
                 goal: take_goal(&mut fields)?,
-                then: take_changes(&mut fields)?,
-                leaving: take_nodes(&mut fields)?,
-                what: take_text(&mut fields)?,
+                later_changes: take_changes(&mut fields)?,
+                nodes_to_remove: take_nodes(&mut fields)?,
+                description: take_text(&mut fields)?,
             });
         }
         if flag(&mut fields)? {
-            group.ended = Some(Ended {
+            group.last_end = Some(PlanEnd {
                 id: fields.u64()?,
-                reached: flag(&mut fields)?,
-                at: Slot(fields.u64()?),
+                is_goal_reached: flag(&mut fields)?,
+                slot: Slot(fields.u64()?),
             });
         }
         fields.0.is_empty().then_some(group)

@@ -17,7 +17,7 @@ use crate::fields::Fields;
 
 /// Intended role of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum As {
+pub enum MemberRole {
     /// Member with a vote.
     #[default]
     Voter,
@@ -27,7 +27,7 @@ pub enum As {
     Auxiliary,
 }
 
-impl As {
+impl MemberRole {
     /// Returns the role's name on command lines and in documents.
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl As {
         }
     }
 
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         [Self::Voter, Self::Learner, Self::Auxiliary].into_iter().find(|role| role.name() == name)
     }
 }
@@ -47,7 +47,7 @@ impl As {
 pub enum Command {
     /// Assigns an id to the folder with this nonce, or reserves one if `nonce` is `None`. `node` is
     /// a previously reserved id, if any.
-    Allocate { nonce: Option<u64>, node: Option<NodeId>, peer: String, role: As },
+    Allocate { nonce: Option<u64>, node: Option<NodeId>, peer: String, role: MemberRole },
     /// Changes a node's peer address.
     Address { node: NodeId, peer: String },
     /// Sets a node's priority. Of several nodes that could lead, the one with the highest priority
@@ -60,10 +60,10 @@ pub enum Command {
         goal: Goal,
         /// Changes of roles and of the quorum rule, made once the weights have reached their
         /// targets.
-        then: Vec<Change>,
+        later_changes: Vec<Change>,
         /// Nodes to remove from the group once they have no weight.
-        leaving: Vec<NodeId>,
-        what: String,
+        nodes_to_remove: Vec<NodeId>,
+        description: String,
     },
     /// Cancels the plan made by the command in slot `plan`. Finished steps are not undone.
     Cancel { plan: u64 },
@@ -71,7 +71,7 @@ pub enum Command {
 
 /// Effect of an executed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Granted {
+pub enum CommandEffect {
     Done,
     /// The id that was assigned or reserved.
     Node(NodeId),
@@ -81,50 +81,50 @@ pub enum Granted {
 
 /// Reason why a command had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denied {
+pub enum CommandDenied {
     /// This version cannot decode the command.
     Malformed,
     /// The address is empty or too long.
-    Address,
+    BadAddress,
     /// The id has never been assigned, or has been removed.
     UnknownNode(NodeId),
     /// Another folder uses this id.
-    Taken(NodeId),
+    IdTaken(NodeId),
     /// This node is already a member at that address.
     AddressTaken(NodeId),
     /// The folder belongs to this node, and the node has been removed.
     Removed(NodeId),
     /// No more ids can be assigned, because the table is full.
-    Full,
+    TableFull,
     /// Another plan, with this id, is in progress.
     UnderWay(u64),
     /// The plan was made for an earlier era than this, the current one.
     OtherEra(Era),
     /// No valid steps lead to the plan's goal.
-    Impossible,
+    NoPath,
     /// The plan to cancel is not in progress.
     NoSuchPlan,
     /// The command was for the table of users, which refused it for this reason.
-    Users(quorate_access::Denied),
+    UsersDenied(quorate_access::Denied),
 }
 
 /// Reply to a command.
-pub type Reply = Result<Granted, Denied>;
+pub type CommandReply = Result<CommandEffect, CommandDenied>;
 
-impl fmt::Display for Denied {
+impl fmt::Display for CommandDenied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed => f.write_str("this version does not understand the request"),
-            Self::Address => f.write_str("the address is empty or too long"),
+            Self::BadAddress => f.write_str("the address is empty or too long"),
             Self::UnknownNode(node) => write!(f, "there is no node {node}"),
-            Self::Taken(node) => write!(f, "another folder already has the id of node {node}"),
+            Self::IdTaken(node) => write!(f, "another folder already has the id of node {node}"),
             Self::AddressTaken(node) => write!(
                 f,
                 "node {node} is a member at this address; if its folder is lost, start the new node there with \
                  --as learner, then run 'quorate member replace {node} NEW' with the id that it gets"
             ),
             Self::Removed(node) => write!(f, "this folder was node {node}, which was removed"),
-            Self::Full => f.write_str("no more ids are available: remove dead nodes"),
+            Self::TableFull => f.write_str("no more ids are available: remove dead nodes"),
             Self::UnderWay(plan) => write!(f, "plan {plan} is in progress"),
             Self::OtherEra(era) => {
                 write!(
@@ -132,11 +132,11 @@ impl fmt::Display for Denied {
                     "the members were changed meanwhile: the era is now {era}"
                 )
             }
-            Self::Impossible => f.write_str(
+            Self::NoPath => f.write_str(
                 "no valid sequence of steps leads there: quorums would not overlap, or weights would overflow",
             ),
             Self::NoSuchPlan => f.write_str("that plan is not in progress"),
-            Self::Users(denied) => denied.fmt(f),
+            Self::UsersDenied(denied) => denied.fmt(f),
         }
     }
 }
@@ -154,23 +154,29 @@ impl Command {
             Self::Allocate { nonce, node, peer, role } => {
                 out.push(ALLOCATE);
                 put_nonce(*nonce, &mut out);
-                put32(node.map_or(0, |node| node.0), &mut out);
+                put_u32(node.map_or(0, |node| node.0), &mut out);
                 put_text(peer, &mut out);
-                out.push(role_number(*role));
+                out.push(encode_role(*role));
             }
             Self::Address { node, peer } => {
                 out.push(ADDRESS);
-                put32(node.0, &mut out);
+                put_u32(node.0, &mut out);
                 put_text(peer, &mut out);
             }
             Self::Priority { node, priority } => {
                 out.push(PRIORITY);
-                put32(node.0, &mut out);
-                put32(*priority, &mut out);
+                put_u32(node.0, &mut out);
+                put_u32(*priority, &mut out);
             }
-            Self::Plan { era, goal, then, leaving, what } => {
+            Self::Plan {
+                era,
+                goal,
+                later_changes: then,
+                nodes_to_remove: leaving,
+                description: what,
+            } => {
                 out.push(PLAN);
-                put32(era.0, &mut out);
+                put_u32(era.0, &mut out);
                 put_goal(goal, &mut out);
                 put_changes(then, &mut out);
                 put_nodes(leaving, &mut out);
@@ -192,16 +198,16 @@ impl Command {
                 nonce: take_nonce(&mut fields)?,
                 node: Some(NodeId(fields.u32()?)).filter(|node| node.0 > 0),
                 peer: take_text(&mut fields)?,
-                role: role_numbered(fields.u8()?)?,
+                role: decode_role(fields.u8()?)?,
             },
             ADDRESS => Self::Address { node: NodeId(fields.u32()?), peer: take_text(&mut fields)? },
             PRIORITY => Self::Priority { node: NodeId(fields.u32()?), priority: fields.u32()? },
             PLAN => Self::Plan {
                 era: Era(fields.u32()?),
                 goal: take_goal(&mut fields)?,
-                then: take_changes(&mut fields)?,
-                leaving: take_nodes(&mut fields)?,
-                what: take_text(&mut fields)?,
+                later_changes: take_changes(&mut fields)?,
+                nodes_to_remove: take_nodes(&mut fields)?,
+                description: take_text(&mut fields)?,
             },
             CANCEL => Self::Cancel { plan: fields.u64()? },
             _ => return None,
@@ -211,54 +217,54 @@ impl Command {
 }
 
 /// Encodes a reply as a kind and a number.
-pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
+pub fn encode_reply(reply: &CommandReply, out: &mut Vec<u8>) {
     let (kind, number) = match *reply {
-        Ok(Granted::Done) => (0, 0),
-        Ok(Granted::Node(node)) => (1, u64::from(node.0)),
-        Ok(Granted::Plan(plan)) => (2, plan),
-        Err(Denied::Malformed) => (16, 0),
-        Err(Denied::Address) => (17, 0),
-        Err(Denied::UnknownNode(node)) => (18, u64::from(node.0)),
-        Err(Denied::Taken(node)) => (19, u64::from(node.0)),
-        Err(Denied::Full) => (20, 0),
-        Err(Denied::UnderWay(plan)) => (21, plan),
-        Err(Denied::OtherEra(era)) => (22, u64::from(era.0)),
-        Err(Denied::Impossible) => (23, 0),
-        Err(Denied::NoSuchPlan) => (24, 0),
-        Err(Denied::Removed(node)) => (25, u64::from(node.0)),
-        Err(Denied::AddressTaken(node)) => (26, u64::from(node.0)),
+        Ok(CommandEffect::Done) => (0, 0),
+        Ok(CommandEffect::Node(node)) => (1, u64::from(node.0)),
+        Ok(CommandEffect::Plan(plan)) => (2, plan),
+        Err(CommandDenied::Malformed) => (16, 0),
+        Err(CommandDenied::BadAddress) => (17, 0),
+        Err(CommandDenied::UnknownNode(node)) => (18, u64::from(node.0)),
+        Err(CommandDenied::IdTaken(node)) => (19, u64::from(node.0)),
+        Err(CommandDenied::TableFull) => (20, 0),
+        Err(CommandDenied::UnderWay(plan)) => (21, plan),
+        Err(CommandDenied::OtherEra(era)) => (22, u64::from(era.0)),
+        Err(CommandDenied::NoPath) => (23, 0),
+        Err(CommandDenied::NoSuchPlan) => (24, 0),
+        Err(CommandDenied::Removed(node)) => (25, u64::from(node.0)),
+        Err(CommandDenied::AddressTaken(node)) => (26, u64::from(node.0)),
         // The table of users has its own encoding of replies, so this one is not used for it.
-        Err(Denied::Users(_)) => (16, 0),
+        Err(CommandDenied::UsersDenied(_)) => (16, 0),
     };
     out.push(kind);
     out.extend_from_slice(&u64::to_be_bytes(number));
 }
 
 /// Decodes a reply; `None` if it is malformed.
-pub fn decode_reply(bytes: &[u8]) -> Option<Reply> {
+pub fn decode_reply(bytes: &[u8]) -> Option<CommandReply> {
     let mut fields = Fields(bytes);
     let (kind, number) = (fields.u8()?, fields.u64()?);
     let small = u32::try_from(number).unwrap_or(u32::MAX);
     Some(match kind {
-        0 => Ok(Granted::Done),
-        1 => Ok(Granted::Node(NodeId(small))),
-        2 => Ok(Granted::Plan(number)),
-        16 => Err(Denied::Malformed),
-        17 => Err(Denied::Address),
-        18 => Err(Denied::UnknownNode(NodeId(small))),
-        19 => Err(Denied::Taken(NodeId(small))),
-        20 => Err(Denied::Full),
-        21 => Err(Denied::UnderWay(number)),
-        22 => Err(Denied::OtherEra(Era(small))),
-        23 => Err(Denied::Impossible),
-        24 => Err(Denied::NoSuchPlan),
-        25 => Err(Denied::Removed(NodeId(small))),
-        26 => Err(Denied::AddressTaken(NodeId(small))),
+        0 => Ok(CommandEffect::Done),
+        1 => Ok(CommandEffect::Node(NodeId(small))),
+        2 => Ok(CommandEffect::Plan(number)),
+        16 => Err(CommandDenied::Malformed),
+        17 => Err(CommandDenied::BadAddress),
+        18 => Err(CommandDenied::UnknownNode(NodeId(small))),
+        19 => Err(CommandDenied::IdTaken(NodeId(small))),
+        20 => Err(CommandDenied::TableFull),
+        21 => Err(CommandDenied::UnderWay(number)),
+        22 => Err(CommandDenied::OtherEra(Era(small))),
+        23 => Err(CommandDenied::NoPath),
+        24 => Err(CommandDenied::NoSuchPlan),
+        25 => Err(CommandDenied::Removed(NodeId(small))),
+        26 => Err(CommandDenied::AddressTaken(NodeId(small))),
         _ => return None,
     })
 }
 
-pub(super) fn put32(number: u32, out: &mut Vec<u8>) {
+pub(super) fn put_u32(number: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(&number.to_be_bytes());
 }
 
@@ -293,9 +299,9 @@ pub(super) fn put_goal(goal: &Goal, out: &mut Vec<u8>) {
     let count = u8::try_from(goal.len()).unwrap_or(u8::MAX);
     out.push(count);
     for (member, weight) in goal.iter().take(usize::from(count)) {
-        put32(member.node.0, out);
-        put32(member.incarnation.0, out);
-        put32(*weight, out);
+        put_u32(member.node.0, out);
+        put_u32(member.incarnation.0, out);
+        put_u32(*weight, out);
     }
 }
 
@@ -325,7 +331,7 @@ pub(super) fn put_changes(changes: &[Change], out: &mut Vec<u8>) {
             _ => (u8::MAX, [0, 0]),
         };
         out.push(kind);
-        words.into_iter().for_each(|word| put32(word, out));
+        words.into_iter().for_each(|word| put_u32(word, out));
     }
 }
 
@@ -348,7 +354,7 @@ pub(super) fn put_nodes(nodes: &[NodeId], out: &mut Vec<u8>) {
     let count = u8::try_from(nodes.len()).unwrap_or(u8::MAX);
     out.push(count);
     for node in nodes.iter().take(usize::from(count)) {
-        put32(node.0, out);
+        put_u32(node.0, out);
     }
 }
 
@@ -357,19 +363,19 @@ pub(super) fn take_nodes(fields: &mut Fields<'_>) -> Option<Vec<NodeId>> {
     (0..count).map(|_| fields.u32().map(NodeId)).collect()
 }
 
-pub(super) const fn role_number(role: As) -> u8 {
+pub(super) const fn encode_role(role: MemberRole) -> u8 {
     match role {
-        As::Voter => 0,
-        As::Learner => 1,
-        As::Auxiliary => 2,
+        MemberRole::Voter => 0,
+        MemberRole::Learner => 1,
+        MemberRole::Auxiliary => 2,
     }
 }
 
-pub(super) const fn role_numbered(number: u8) -> Option<As> {
+pub(super) const fn decode_role(number: u8) -> Option<MemberRole> {
     match number {
-        0 => Some(As::Voter),
-        1 => Some(As::Learner),
-        2 => Some(As::Auxiliary),
+        0 => Some(MemberRole::Voter),
+        1 => Some(MemberRole::Learner),
+        2 => Some(MemberRole::Auxiliary),
         _ => None,
     }
 }
@@ -382,20 +388,20 @@ mod tests {
     fn every_reply_round_trips() {
         let node = NodeId(7);
         for reply in [
-            Ok(Granted::Done),
-            Ok(Granted::Node(node)),
-            Ok(Granted::Plan(1 << 40)),
-            Err(Denied::Malformed),
-            Err(Denied::Address),
-            Err(Denied::UnknownNode(node)),
-            Err(Denied::Taken(node)),
-            Err(Denied::Full),
-            Err(Denied::UnderWay(1 << 40)),
-            Err(Denied::OtherEra(Era(3))),
-            Err(Denied::Impossible),
-            Err(Denied::NoSuchPlan),
-            Err(Denied::Removed(node)),
-            Err(Denied::AddressTaken(node)),
+            Ok(CommandEffect::Done),
+            Ok(CommandEffect::Node(node)),
+            Ok(CommandEffect::Plan(1 << 40)),
+            Err(CommandDenied::Malformed),
+            Err(CommandDenied::BadAddress),
+            Err(CommandDenied::UnknownNode(node)),
+            Err(CommandDenied::IdTaken(node)),
+            Err(CommandDenied::TableFull),
+            Err(CommandDenied::UnderWay(1 << 40)),
+            Err(CommandDenied::OtherEra(Era(3))),
+            Err(CommandDenied::NoPath),
+            Err(CommandDenied::NoSuchPlan),
+            Err(CommandDenied::Removed(node)),
+            Err(CommandDenied::AddressTaken(node)),
         ] {
             let mut bytes = Vec::new();
             encode_reply(&reply, &mut bytes);

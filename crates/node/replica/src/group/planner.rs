@@ -12,8 +12,8 @@ use std::{
 };
 
 use quorate_core::{
-    configuration::{Change, Configuration, Invalid, MEMBERS_MAX, Voter},
-    leader::split,
+    configuration::{Change, Configuration, InvalidConfiguration, MEMBERS_MAX, Voter},
+    leader::split_quorums,
     node_id::Member,
     quorum::{MemberSet, Phase, QuorumRule},
 };
@@ -22,9 +22,9 @@ use super::Plan;
 
 /// Maximum number of configurations searched. If no path is found within it, the planner first
 /// raises all weights and then lowers them.
-const EXPLORED_MAX: usize = 2000;
+const CONFIGURATIONS_MAX: usize = 2000;
 /// Maximum number of members with which a search is tried; with more, its checks delay the reactor.
-const SEARCHED_MAX: usize = 7;
+const SEARCH_MEMBERS_MAX: usize = 7;
 /// Cost, in steps, of each loss that both ends of the path survive and a configuration does not.
 const LOSS_COST: u32 = 10_000;
 /// Like [`LOSS_COST`], but with members that are down but may recover counted as alive.
@@ -33,7 +33,7 @@ const DOWN_LOSS_COST: u32 = 1_000;
 const PAUSE_COST: u32 = 100;
 /// Maximum target weight. Bounds the number of steps, since weights change by one per era, or all
 /// by a factor.
-pub const WEIGHT_WANTED_MAX: u32 = 64;
+pub const TARGET_WEIGHT_MAX: u32 = 64;
 /// Factors by which all weights may be multiplied or divided.
 const WEIGHT_FACTORS: [u32; 2] = [2, 3];
 
@@ -42,13 +42,13 @@ pub type Goal = BTreeMap<Member, u32>;
 
 /// Steps of a plan, with the number of configurations that are risky or cause a pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Steps {
+pub struct PlannedSteps {
     /// Changes in order; empty if the goal is reached.
     pub changes: Vec<Change>,
     /// Number of configurations on the path that survive fewer losses than those at both ends.
-    pub fragile: usize,
+    pub fragile_count: usize,
     /// Number of configurations in which the leader pauses for a round trip ([cast-5]).
-    pub pauses: usize,
+    pub pause_count: usize,
 }
 
 /// Reason why no path exists.
@@ -58,7 +58,7 @@ pub enum NoPath {
     Empty,
     /// The path would have more than [`MEMBERS_MAX`] members.
     TooMany,
-    /// A target weight exceeds [`WEIGHT_WANTED_MAX`].
+    /// A target weight exceeds [`TARGET_WEIGHT_MAX`].
     TooHeavy,
     /// No path is valid: on every one tried, quorums would not intersect or weights would be out of
     /// bounds.
@@ -67,25 +67,25 @@ pub enum NoPath {
 
 /// Facts about the members that the planner considers in addition to their weights.
 #[derive(Clone, Copy)]
-pub struct Sight<'a> {
+pub struct MemberFacts<'a> {
     pub leader: Option<Member>,
     /// Returns whether a member is alive.
-    pub lives: &'a dyn Fn(Member) -> bool,
+    pub is_alive: &'a dyn Fn(Member) -> bool,
     /// Returns whether a member is gone permanently because its node forgot its votes
     /// ([volatile-1]).
     pub is_gone: &'a dyn Fn(Member) -> bool,
 }
 
-impl Sight<'_> {
+impl MemberFacts<'_> {
     /// Assumes no leader and that all members are alive.
-    pub const NOTHING: Self = Self { leader: None, lives: &|_| true, is_gone: &|_| false };
+    pub const ALL_ALIVE: Self = Self { leader: None, is_alive: &|_| true, is_gone: &|_| false };
 }
 
-impl Sight<'_> {
+impl MemberFacts<'_> {
     /// Returns the number of losses that a configuration survives once members that are down are
     /// back.
     fn survived_later(&self, at: &Configuration) -> Option<usize> {
-        losses_survived(at, &|member| (self.lives)(member) || !(self.is_gone)(member))
+        losses_survived(at, &|member| (self.is_alive)(member) || !(self.is_gone)(member))
     }
 }
 
@@ -98,16 +98,19 @@ struct Search<'a> {
     from: &'a Configuration,
     members: Vec<Member>,
     goal: Weights,
-    sight: Sight<'a>,
+    facts: MemberFacts<'a>,
     /// Number of losses that every configuration should survive.
-    losses: usize,
+    survivable_losses: usize,
     /// Like `losses`, with members that are down but may recover counted as alive.
-    losses_later: usize,
+    survivable_losses_later: usize,
     weight_max: u32,
 }
 
 /// Returns the configuration with the target weights and unchanged rule, class and roles.
-pub fn reached_by(from: &Configuration, goal: &Goal) -> Result<Configuration, Invalid> {
+pub fn goal_configuration(
+    from: &Configuration,
+    goal: &Goal,
+) -> Result<Configuration, InvalidConfiguration> {
     let voters = goal.iter().filter(|(_, weight)| **weight > 0);
     let voters = voters.map(|(member, weight)| Voter {
         member: *member,
@@ -117,7 +120,11 @@ pub fn reached_by(from: &Configuration, goal: &Goal) -> Result<Configuration, In
     Configuration::new(voters.collect(), from.rule(), from.class())
 }
 
-pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps, NoPath> {
+pub fn plan(
+    from: &Configuration,
+    goal: &Goal,
+    sight: MemberFacts<'_>,
+) -> Result<PlannedSteps, NoPath> {
     let mut members: Vec<Member> = from.members().iter().map(|voter| voter.member).collect();
     members.extend(goal.iter().filter(|(_, w)| **w > 0).map(|(member, _)| *member));
     members.sort_unstable();
@@ -128,7 +135,7 @@ pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps
     if members.len() > MEMBERS_MAX {
         return Err(NoPath::TooMany);
     }
-    if goal.values().any(|weight| *weight > WEIGHT_WANTED_MAX) {
+    if goal.values().any(|weight| *weight > TARGET_WEIGHT_MAX) {
         return Err(NoPath::TooHeavy);
     }
     let weights = |of: &dyn Fn(Member) -> u32| members.iter().map(|m| of(*m)).collect::<Weights>();
@@ -139,9 +146,9 @@ pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps
         from,
         members: members.clone(),
         goal: end.clone(),
-        sight,
-        losses: 0,
-        losses_later: 0,
+        facts: sight,
+        survivable_losses: 0,
+        survivable_losses_later: 0,
         weight_max: most.saturating_mul(2).saturating_add(1),
     };
     // The final configuration counts as well, if it is valid.
@@ -150,22 +157,26 @@ pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps
         let least = survived(from).min(last.as_ref().and_then(survived));
         least.unwrap_or(0)
     };
-    search.losses = least(&|at| losses_survived(at, sight.lives));
-    search.losses_later = least(&|at| sight.survived_later(at));
-    let way = search.best(&start).or_else(|| search.plain(&start));
+    search.survivable_losses = least(&|at| losses_survived(at, sight.is_alive));
+    search.survivable_losses_later = least(&|at| sight.survived_later(at));
+    let way = search.cheapest_path(&start).or_else(|| search.raise_then_lower_path(&start));
     let way = way.ok_or(NoPath::Invalid)?;
-    Ok(search.steps(&start, way))
+    Ok(search.count_steps(&start, way))
 }
 
 /// Returns a plan's changes except removals: of weights first, then of roles and the rule.
-pub fn whole(from: &Configuration, plan: &Plan, sight: Sight<'_>) -> Result<Vec<Change>, NoPath> {
+pub fn plan_changes(
+    from: &Configuration,
+    plan: &Plan,
+    sight: MemberFacts<'_>,
+) -> Result<Vec<Change>, NoPath> {
     let mut changes = self::plan(from, &plan.goal, sight)?.changes;
     let mut at = from.clone();
     for change in &changes {
-        at = at.changed(*change).map_err(|_| NoPath::Invalid)?;
+        at = at.after_change(*change).map_err(|_| NoPath::Invalid)?;
     }
     for change in plan.remaining_changes(&at) {
-        at = at.changed(change).map_err(|_| NoPath::Invalid)?;
+        at = at.after_change(change).map_err(|_| NoPath::Invalid)?;
         changes.push(change);
     }
     Ok(changes)
@@ -213,7 +224,7 @@ impl Search<'_> {
     /// Returns the configuration with `weights` and all else unchanged, if valid.
     fn configuration(&self, weights: &Weights) -> Option<Configuration> {
         let goal = self.members.iter().copied().zip(weights.iter().copied());
-        reached_by(self.from, &goal.collect()).ok()
+        goal_configuration(self.from, &goal.collect()).ok()
     }
 
     /// Returns the weights that are one step away, each with its change.
@@ -246,49 +257,50 @@ impl Search<'_> {
 
     /// Returns the cost of a configuration; `None` if the group could not decide in it.
     fn cost(&self, configuration: &Configuration) -> Option<u32> {
-        let missing = u32::try_from(self.missing(configuration)?).unwrap_or(u32::MAX);
-        let later = self.sight.survived_later(configuration).unwrap_or(0);
-        let bare = u32::try_from(self.losses_later.saturating_sub(later)).unwrap_or(u32::MAX);
-        let pauses = u32::from(self.pauses(configuration));
+        let missing = u32::try_from(self.missing_losses(configuration)?).unwrap_or(u32::MAX);
+        let later = self.facts.survived_later(configuration).unwrap_or(0);
+        let bare =
+            u32::try_from(self.survivable_losses_later.saturating_sub(later)).unwrap_or(u32::MAX);
+        let pauses = u32::from(self.causes_pause(configuration));
         let fragile = missing.saturating_mul(LOSS_COST);
         Some(fragile.saturating_add(bare.saturating_mul(DOWN_LOSS_COST)) + pauses * PAUSE_COST + 1)
     }
 
     /// Returns the number of further losses that it would have to survive; `None` without quorum.
-    fn missing(&self, configuration: &Configuration) -> Option<usize> {
-        let survived = losses_survived(configuration, self.sight.lives)?;
-        Some(self.losses.saturating_sub(survived))
+    fn missing_losses(&self, configuration: &Configuration) -> Option<usize> {
+        let survived = losses_survived(configuration, self.facts.is_alive)?;
+        Some(self.survivable_losses.saturating_sub(survived))
     }
 
-    fn pauses(&self, configuration: &Configuration) -> bool {
-        let Sight { leader, lives, .. } = self.sight;
+    fn causes_pause(&self, configuration: &Configuration) -> bool {
+        let MemberFacts { leader, is_alive: lives, .. } = self.facts;
         let full = |member| !configuration.is_auxiliary(member);
-        leader.is_some_and(|leader| split(configuration, leader, lives, full).is_none())
+        leader.is_some_and(|leader| split_quorums(configuration, leader, lives, full).is_none())
     }
 
     /// Returns the cheapest path, if the search finds one within its limits.
-    fn best(&self, start: &Weights) -> Option<Vec<Change>> {
+    fn cheapest_path(&self, start: &Weights) -> Option<Vec<Change>> {
         let mut known = ReachedConfigurations::new();
         let mut queue = BinaryHeap::from([Reverse((0, start.clone()))]);
         known.insert(start.clone(), (0, None));
         let mut looked_at = 0;
-        if self.members.len() > SEARCHED_MAX {
+        if self.members.len() > SEARCH_MEMBERS_MAX {
             return None;
         }
         while let Some(Reverse((cost, at))) = queue.pop() {
             if at == self.goal {
-                return Some(trace(&known, at));
+                return Some(path_to(&known, at));
             }
             if known.get(&at).is_some_and(|(best, _)| *best < cost) {
                 continue;
             }
             looked_at += 1;
-            if looked_at > EXPLORED_MAX {
+            if looked_at > CONFIGURATIONS_MAX {
                 return None;
             }
             let here = self.configuration(&at)?;
             for (change, next) in self.neighbours(&at) {
-                let Ok(configuration) = here.changed(change) else {
+                let Ok(configuration) = here.after_change(change) else {
                     continue;
                 };
                 let Some(there) = self.cost(&configuration) else {
@@ -306,7 +318,7 @@ impl Search<'_> {
 
     /// Returns a path on which weights are first raised and then lowered. Members that forgot their
     /// votes are lowered before that, since only one member of a node may have weight at a time.
-    fn plain(&self, start: &Weights) -> Option<Vec<Change>> {
+    fn raise_then_lower_path(&self, start: &Weights) -> Option<Vec<Change>> {
         let mut changes = Vec::new();
         let returns = |index: usize| {
             let node = self.members[index].node;
@@ -332,27 +344,27 @@ impl Search<'_> {
         }
         let mut at = self.from.clone();
         for change in &changes {
-            at = at.changed(*change).ok()?;
+            at = at.after_change(*change).ok()?;
         }
         Some(changes)
     }
 
-    fn steps(&self, start: &Weights, changes: Vec<Change>) -> Steps {
+    fn count_steps(&self, start: &Weights, changes: Vec<Change>) -> PlannedSteps {
         let (mut fragile, mut pauses) = (0, 0);
         let mut at = self.configuration(start);
         for change in &changes {
-            at = at.and_then(|at| at.changed(*change).ok());
+            at = at.and_then(|at| at.after_change(*change).ok());
             if let Some(at) = &at {
-                fragile += usize::from(self.missing(at) != Some(0));
-                pauses += usize::from(self.pauses(at));
+                fragile += usize::from(self.missing_losses(at) != Some(0));
+                pauses += usize::from(self.causes_pause(at));
             }
         }
-        Steps { changes, fragile, pauses }
+        PlannedSteps { changes, fragile_count: fragile, pause_count: pauses }
     }
 }
 
 /// Returns the changes on the path found to these weights.
-fn trace(known: &ReachedConfigurations, mut at: Weights) -> Vec<Change> {
+fn path_to(known: &ReachedConfigurations, mut at: Weights) -> Vec<Change> {
     let mut changes = Vec::new();
     while let Some((_, Some((before, change)))) = known.get(&at) {
         changes.push(*change);
@@ -386,12 +398,12 @@ mod tests {
         goal.map(|(node, weight)| (Member::first(node), *weight)).collect()
     }
 
-    fn follow_path(from: &[u32], to: &[u32], leader: Option<u32>) -> Steps {
-        let sight = Sight { leader: leader.map(Member::first), ..Sight::NOTHING };
+    fn follow_path(from: &[u32], to: &[u32], leader: Option<u32>) -> PlannedSteps {
+        let sight = MemberFacts { leader: leader.map(Member::first), ..MemberFacts::ALL_ALIVE };
         let steps = plan(&weighted(from), &goal(to), sight).unwrap();
         let mut at = weighted(from);
         for change in &steps.changes {
-            at = at.changed(*change).unwrap();
+            at = at.after_change(*change).unwrap();
         }
         assert_eq!(at, weighted(to), "{from:?} to {to:?}");
         steps
@@ -401,7 +413,7 @@ mod tests {
     #[test]
     fn a_member_is_replaced_without_pause_or_risk() {
         let steps = follow_path(&[1, 1, 1], &[1, 1, 0, 1], Some(1));
-        assert_eq!((steps.fragile, steps.pauses), (0, 0), "{steps:?}");
+        assert_eq!((steps.fragile_count, steps.pause_count), (0, 0), "{steps:?}");
         assert!(steps.changes.len() <= 8, "{steps:?}");
         // The plain path is fragile and causes a pause.
         let plain = [Change::Increment(Member::first(4)), Change::Decrement(Member::first(3))];
@@ -437,11 +449,15 @@ mod tests {
     #[test]
     fn plan_tolerates_as_many_losses_as_its_ends() {
         let steps = follow_path(&[1; 5], &[1, 1, 1, 1, 0, 1], Some(1));
-        assert_eq!(steps.fragile, 0, "{steps:?}");
+        assert_eq!(steps.fragile_count, 0, "{steps:?}");
         let lives = |member: Member| member.node.0 != 1;
-        let sight = Sight { leader: Some(Member::first(3)), lives: &lives, ..Sight::NOTHING };
+        let sight = MemberFacts {
+            leader: Some(Member::first(3)),
+            is_alive: &lives,
+            ..MemberFacts::ALL_ALIVE
+        };
         let steps = plan(&weighted(&[1; 5]), &goal(&[0, 1, 1, 1, 1, 1]), sight).unwrap();
-        assert_eq!(steps.fragile, 0, "{steps:?}");
+        assert_eq!(steps.fragile_count, 0, "{steps:?}");
     }
 
     /// [class-5] The member to be replaced is down for a moment. It keeps its weight until the new
@@ -451,16 +467,20 @@ mod tests {
         let (old, new) = (Member::first(2), Member::first(4));
         let (from, to) = (weighted(&[1, 1, 1]), goal(&[1, 0, 1, 1]));
         let lives = |member: Member| member != old;
-        let mut sight = Sight { leader: Some(Member::first(3)), lives: &lives, ..Sight::NOTHING };
+        let mut sight = MemberFacts {
+            leader: Some(Member::first(3)),
+            is_alive: &lives,
+            ..MemberFacts::ALL_ALIVE
+        };
         let steps = plan(&from, &to, sight).unwrap();
         let wanted = [Change::Increment(new), Change::Decrement(old)];
         assert_eq!(steps.changes, wanted);
         // The old member does not lose its weight if the new one is down, too.
         let lives = |member: Member| member != old && member != new;
-        sight.lives = &lives;
+        sight.is_alive = &lives;
         let mut at = from.clone();
         for change in plan(&from, &to, sight).unwrap().changes {
-            at = at.changed(change).unwrap();
+            at = at.after_change(change).unwrap();
             assert!(losses_survived(&at, &|_| true) >= Some(1), "{at:?}");
             assert!(losses_survived(&at, &lives).is_some(), "{at:?}");
         }
@@ -470,7 +490,7 @@ mod tests {
         let mut to = goal(&[1, 0, 1]);
         to.insert(new, 1);
         let (lives, gone) = (|member| member != old, |member| member == old);
-        (sight.lives, sight.is_gone) = (&lives, &gone);
+        (sight.is_alive, sight.is_gone) = (&lives, &gone);
         let steps = plan(&from, &to, sight).unwrap();
         let wanted = [Change::Decrement(old), Change::Increment(new)];
         assert_eq!(steps.changes, wanted);
@@ -480,12 +500,16 @@ mod tests {
     #[test]
     fn no_step_leaves_live_members_without_a_quorum() {
         let lives = |member: Member| member.node.0 != 3;
-        let sight = Sight { leader: Some(Member::first(2)), lives: &lives, ..Sight::NOTHING };
+        let sight = MemberFacts {
+            leader: Some(Member::first(2)),
+            is_alive: &lives,
+            ..MemberFacts::ALL_ALIVE
+        };
         let from = weighted(&[1, 1, 1]);
         let steps = plan(&from, &goal(&[0, 1, 1, 1]), sight).unwrap();
         let mut at = from;
         for change in &steps.changes {
-            at = at.changed(*change).unwrap();
+            at = at.after_change(*change).unwrap();
             assert!(losses_survived(&at, &lives).is_some(), "{steps:?}");
         }
     }
@@ -518,9 +542,9 @@ mod tests {
         let from = Configuration::new(voters, QuorumRule::Majority, Class::Durable).unwrap();
         let goal = [member(1, 1), member(2, 0), member(3, 0)].map(|member| (member, 1));
         let lives = |other: Member| other != member(1, 0);
-        let sight = Sight {
+        let sight = MemberFacts {
             leader: Some(member(2, 0)),
-            lives: &lives,
+            is_alive: &lives,
             is_gone: &|other| other == member(1, 0),
         };
         let steps = plan(&from, &Goal::from(goal), sight).unwrap();
@@ -530,16 +554,16 @@ mod tests {
     #[test]
     fn impossible_goals_are_refused() {
         let from = weighted(&[1, 1, 1]);
-        assert_eq!(plan(&from, &Goal::new(), Sight::NOTHING), Err(NoPath::Empty));
+        assert_eq!(plan(&from, &Goal::new(), MemberFacts::ALL_ALIVE), Err(NoPath::Empty));
         let many = goal(&[1; 17]);
-        assert_eq!(plan(&from, &many, Sight::NOTHING), Err(NoPath::TooMany));
-        let heavy = goal(&[1, WEIGHT_WANTED_MAX + 1, 1]);
-        assert_eq!(plan(&from, &heavy, Sight::NOTHING), Err(NoPath::TooHeavy));
-        follow_path(&[1, 1, 1], &[1, WEIGHT_WANTED_MAX, 1], None);
+        assert_eq!(plan(&from, &many, MemberFacts::ALL_ALIVE), Err(NoPath::TooMany));
+        let heavy = goal(&[1, TARGET_WEIGHT_MAX + 1, 1]);
+        assert_eq!(plan(&from, &heavy, MemberFacts::ALL_ALIVE), Err(NoPath::TooHeavy));
+        follow_path(&[1, 1, 1], &[1, TARGET_WEIGHT_MAX, 1], None);
         let rule = QuorumRule::Flexible { phase1: 2, phase2: 2 };
         let flexible = Configuration::new(from.members().to_vec(), rule, Class::Durable).unwrap();
         let five = goal(&[1, 1, 1, 1, 1]);
-        assert_eq!(plan(&flexible, &five, Sight::NOTHING), Err(NoPath::Invalid));
+        assert_eq!(plan(&flexible, &five, MemberFacts::ALL_ALIVE), Err(NoPath::Invalid));
     }
 
     /// [volatile-2] One of many members forgot its votes: its old weight goes first.
@@ -550,9 +574,9 @@ mod tests {
         let (old, new) =
             (Member::first(2), Member { incarnation: Incarnation(1), ..Member::first(2) });
         to.insert(new, 1);
-        let sight = Sight {
+        let sight = MemberFacts {
             leader: Some(Member::first(1)),
-            lives: &|member| member != old,
+            is_alive: &|member| member != old,
             is_gone: &|member| member == old,
         };
         let steps = plan(&from, &to, sight).unwrap();

@@ -17,9 +17,9 @@ use quorate_core::{
 
 use crate::{
     group::{
-        Denied, Granted, Plan, Reply,
-        asking::{Answer, Ask, PlanStep, Refused},
-        planner::{self, Goal, Sight},
+        CommandDenied, CommandEffect, CommandReply, Plan,
+        asking::{GroupAnswer, GroupRefusal, GroupRequest, PlanStep},
+        planner::{self, Goal, MemberFacts},
     },
     members::rising::LevelRaises,
     ports::front::Failure,
@@ -28,15 +28,15 @@ use crate::{
 /// Delay in milliseconds before a change that was proposed but has no result is retried.
 const RETRY_MS: u64 = 20;
 /// Minimum interval in milliseconds between handovers of leadership for a plan or a priority.
-const HAND_OVER_MS: u64 = 2_000;
+const HANDOVER_INTERVAL_MS: u64 = 2_000;
 /// Minimum interval in milliseconds between commands that a leader proposes on its own.
-const COMMAND_MS: u64 = 1_000;
+const COMMAND_INTERVAL_MS: u64 = 1_000;
 /// Interval in milliseconds at which a leader checks for a better leader or a node to readmit.
 const CHECK_INTERVAL_MS: u64 = 250;
 
 /// Remaining changes of a plan, as computed for one era.
 #[derive(Debug)]
-struct Way {
+struct PlannedPath {
     plan: u64,
     era: Era,
     changes: VecDeque<Change>,
@@ -47,16 +47,16 @@ struct Way {
 pub(crate) struct MembershipDriver {
     /// Operators' requests, by number, until this node has applied the slots decided before them
     /// ([read-7]). The flag marks a dry run.
-    unjudged: BTreeMap<u64, (Ask, bool)>,
+    unchecked_requests: BTreeMap<u64, (GroupRequest, bool)>,
     /// Steps to show to each waiting operator, by the number of the request.
     waiting_operators: BTreeMap<u64, Vec<PlanStep>>,
-    answers: VecDeque<(u64, Result<Answer, Refused>)>,
-    way: Option<Way>,
+    answers: VecDeque<(u64, Result<GroupAnswer, GroupRefusal>)>,
+    planned_path: Option<PlannedPath>,
     /// Last era in which a change was tried, and the earliest time of the next attempt in that era.
-    last_try: (Era, Time),
+    last_attempt: (Era, Time),
     /// Minimum time in milliseconds for which leadership stays, unless a request or a plan moves
     /// it.
-    bounce_ms: u64,
+    leadership_stay_ms: u64,
     next_check_at: Time,
     /// Earliest time of the next handover, whatever its reason.
     hand_over_at: Time,
@@ -64,16 +64,16 @@ pub(crate) struct MembershipDriver {
     /// counts as a request: it may move leadership, and the new leader keeps it as well.
     stays_until: Time,
     /// Earliest time of the next command that the leader proposes on its own.
-    command_at: Time,
+    next_command_at: Time,
     /// Condition that holds up the plan, for display.
     wait_reason: Option<String>,
     /// The leader could not propose in the last turn, because it changes the era without a casting
     /// vote.
-    pausing: bool,
+    is_pausing: bool,
     /// Version of the group's table whose table of peers was last returned.
     returned_version: Option<u64>,
     /// Levels that other nodes support, and operators' requests that wait for a raise.
-    pub(super) rising: LevelRaises,
+    pub(super) level_raises: LevelRaises,
     /// Level of the group at the last check.
     pub(super) raised_to: Option<Level>,
     /// Node to which leadership is to be handed.
@@ -84,27 +84,27 @@ impl MembershipDriver {
     /// Creates the state. A leader keeps leadership for `bounce_ms` unless a request moves it.
     pub(crate) fn new(bounce_ms: u64, rising: LevelRaises) -> Self {
         Self {
-            unjudged: BTreeMap::new(),
+            unchecked_requests: BTreeMap::new(),
             waiting_operators: BTreeMap::new(),
             answers: VecDeque::new(),
-            way: None,
-            last_try: (Era(0), Time(0)),
-            bounce_ms,
+            planned_path: None,
+            last_attempt: (Era(0), Time(0)),
+            leadership_stay_ms: bounce_ms,
             next_check_at: Time(0),
             hand_over_at: Time(0),
             stays_until: Time(0),
-            command_at: Time(0),
+            next_command_at: Time(0),
             wait_reason: None,
-            pausing: false,
+            is_pausing: false,
             returned_version: None,
-            rising,
+            level_raises: rising,
             raised_to: None,
             heir: None,
         }
     }
 
     /// Returns whether the leader's next check is due. If so, delays the one after it.
-    pub(crate) fn take_look(&mut self, now: Time) -> bool {
+    pub(crate) fn take_due_check(&mut self, now: Time) -> bool {
         let due = now >= self.next_check_at;
         if due {
             self.next_check_at = now.plus_ms(CHECK_INTERVAL_MS);
@@ -117,12 +117,12 @@ impl MembershipDriver {
     }
 
     /// Makes the leader's next check due as soon as possible.
-    pub(crate) fn look_soon(&mut self, now: Time) {
+    pub(crate) fn check_soon(&mut self, now: Time) {
         self.next_check_at = now;
     }
 
     /// Returns whether this node keeps leadership for now, unless a request moves it.
-    pub(crate) fn stays(&self, now: Time) -> bool {
+    pub(crate) fn keeps_leadership(&self, now: Time) -> bool {
         now < self.stays_until
     }
 
@@ -131,48 +131,48 @@ impl MembershipDriver {
     }
 
     /// Marks a version of the table as returned. Returns `false` if it was marked before.
-    pub(crate) fn take_version(&mut self, version: u64) -> bool {
+    pub(crate) fn mark_version_returned(&mut self, version: u64) -> bool {
         self.returned_version.replace(version) != Some(version)
     }
 
-    pub(crate) fn rising(&self) -> &LevelRaises {
-        &self.rising
+    pub(crate) fn level_raises(&self) -> &LevelRaises {
+        &self.level_raises
     }
 
-    pub(crate) fn rising_mut(&mut self) -> &mut LevelRaises {
-        &mut self.rising
+    pub(crate) fn level_raises_mut(&mut self) -> &mut LevelRaises {
+        &mut self.level_raises
     }
 
     /// Returns whether the next change may be tried in this era.
     pub(crate) fn is_due(&self, now: Time, era: Era) -> bool {
-        era != self.last_try.0 || now >= self.last_try.1
+        era != self.last_attempt.0 || now >= self.last_attempt.1
     }
 
-    pub(crate) fn record_try(&mut self, now: Time, era: Era) {
-        self.last_try = (era, now.plus_ms(RETRY_MS));
+    pub(crate) fn record_attempt(&mut self, now: Time, era: Era) {
+        self.last_attempt = (era, now.plus_ms(RETRY_MS));
     }
 
-    pub(crate) fn try_at(&self) -> Time {
-        self.last_try.1
+    pub(crate) fn next_attempt_at(&self) -> Time {
+        self.last_attempt.1
     }
 
     /// Returns whether the leader may propose a command by itself, and if so delays the next.
     pub(crate) fn may_command(&mut self, now: Time) -> bool {
-        let may = now >= self.command_at;
+        let may = now >= self.next_command_at;
         if may {
-            self.command_at = now.plus_ms(COMMAND_MS);
+            self.next_command_at = now.plus_ms(COMMAND_INTERVAL_MS);
         }
         may
     }
 
     /// Stores an operator's request until it can be checked.
-    pub(crate) fn judge_later(&mut self, asked: u64, ask: Ask, dry_run: bool) {
-        self.unjudged.insert(asked, (ask, dry_run));
+    pub(crate) fn queue_request(&mut self, asked: u64, ask: GroupRequest, dry_run: bool) {
+        self.unchecked_requests.insert(asked, (ask, dry_run));
     }
 
     /// Removes and returns the request with number `asked`, if it is waiting to be checked.
-    pub(crate) fn take_unjudged(&mut self, asked: u64) -> Option<(Ask, bool)> {
-        self.unjudged.remove(&asked)
+    pub(crate) fn take_unchecked(&mut self, asked: u64) -> Option<(GroupRequest, bool)> {
+        self.unchecked_requests.remove(&asked)
     }
 
     /// Registers an operator that waits for the result of a command, with the steps to show then.
@@ -180,17 +180,21 @@ impl MembershipDriver {
         self.waiting_operators.insert(asked, steps);
     }
 
-    pub(crate) fn answer_operator(&mut self, asked: u64, answer: Result<Answer, Refused>) {
+    pub(crate) fn answer_operator(
+        &mut self,
+        asked: u64,
+        answer: Result<GroupAnswer, GroupRefusal>,
+    ) {
         self.answers.push_back((asked, answer));
     }
 
     /// Answers the operator for whom the ended command was proposed.
-    pub(crate) fn on_ended(&mut self, asked: u64, ended: Result<Reply, Failure>) {
+    pub(crate) fn on_ended(&mut self, asked: u64, ended: Result<CommandReply, Failure>) {
         let steps = self.waiting_operators.remove(&asked).unwrap_or_default();
         let answer = match ended {
-            Ok(Ok(Granted::Done)) => Ok(Answer::Done),
-            Ok(Ok(Granted::Node(node))) => Ok(Answer::Node(node)),
-            Ok(Ok(Granted::Plan(plan))) => Ok(Answer::Planned(Some(plan), steps)),
+            Ok(Ok(CommandEffect::Done)) => Ok(GroupAnswer::Done),
+            Ok(Ok(CommandEffect::Node(node))) => Ok(GroupAnswer::Node(node)),
+            Ok(Ok(CommandEffect::Plan(plan))) => Ok(GroupAnswer::Planned(Some(plan), steps)),
             Ok(Err(denied)) => Err(denied.into()),
             Err(failure) => Err(failure.into()),
         };
@@ -198,7 +202,7 @@ impl MembershipDriver {
     }
 
     /// Takes the next answer to a request, with the number of the request.
-    pub(crate) fn take_answer(&mut self) -> Option<(u64, Result<Answer, Refused>)> {
+    pub(crate) fn take_answer(&mut self) -> Option<(u64, Result<GroupAnswer, GroupRefusal>)> {
         self.answers.pop_front()
     }
 
@@ -208,43 +212,43 @@ impl MembershipDriver {
 
     /// Records the condition that holds up the plan. The set of live nodes may change meanwhile, so
     /// the steps will be computed again.
-    pub(crate) fn wait_for(&mut self, why: String) {
+    pub(crate) fn set_wait_reason(&mut self, why: String) {
         self.wait_reason = Some(why);
-        self.way = None;
+        self.planned_path = None;
     }
 
     /// Records that nothing holds up the plan any longer.
-    pub(crate) fn go_on(&mut self) {
+    pub(crate) fn clear_wait_reason(&mut self) {
         self.wait_reason = None;
     }
 
     /// Returns whether proposals are waiting for a change of era ([cast-5]).
     pub(crate) fn is_pausing(&self) -> bool {
-        self.pausing
+        self.is_pausing
     }
 
     /// Sets whether the leader could not propose in this turn because it moves to another era.
     pub(crate) fn set_pausing(&mut self, pauses: bool) {
-        self.pausing = pauses;
+        self.is_pausing = pauses;
     }
 
     /// Returns whether leadership may be handed over. If so, delays the next handover.
     pub(crate) fn may_hand_over(&mut self, now: Time) -> bool {
         let may = now >= self.hand_over_at;
         if may {
-            self.hand_over_at = now.plus_ms(HAND_OVER_MS);
+            self.hand_over_at = now.plus_ms(HANDOVER_INTERVAL_MS);
         }
         may
     }
 
     /// Resets the state of a node that has just been elected, because earlier results are void.
-    pub(crate) fn restart(&mut self, now: Time) {
-        self.way = None;
+    pub(crate) fn on_elected(&mut self, now: Time) {
+        self.planned_path = None;
         self.wait_reason = None;
-        self.last_try = (Era(0), now);
+        self.last_attempt = (Era(0), now);
         self.next_check_at = now;
         self.hand_over_at = now;
-        self.stays_until = now.plus_ms(self.bounce_ms);
+        self.stays_until = now.plus_ms(self.leadership_stay_ms);
     }
 
     /// Returns the next change of this plan in this era, if any is left.
@@ -253,33 +257,33 @@ impl MembershipDriver {
         plan: &Plan,
         era: Era,
         configuration: &Configuration,
-        sight: Sight<'_>,
+        sight: MemberFacts<'_>,
     ) -> Option<Change> {
-        let known = |way: &Way| (way.plan, way.era) == (plan.id, era);
-        if !self.way.as_ref().is_some_and(known) {
-            let changes = self.changes(plan, era, configuration, sight);
-            self.way = Some(Way { plan: plan.id, era, changes });
+        let known = |way: &PlannedPath| (way.plan, way.era) == (plan.id, era);
+        if !self.planned_path.as_ref().is_some_and(known) {
+            let changes = self.compute_changes(plan, era, configuration, sight);
+            self.planned_path = Some(PlannedPath { plan: plan.id, era, changes });
         }
-        self.way.as_ref()?.changes.front().copied()
+        self.planned_path.as_ref()?.changes.front().copied()
     }
 
     /// Returns the remaining changes computed for this plan in this era.
     pub(crate) fn remaining_changes(&self, plan: u64, era: Era) -> Option<Vec<Change>> {
-        let way = self.way.as_ref();
+        let way = self.planned_path.as_ref();
         let way = way.filter(|way| (way.plan, way.era) == (plan, era))?;
         Some(way.changes.iter().copied().collect())
     }
 
     /// Returns the remaining steps computed for the previous era if the first of them led to this
     /// era; otherwise computes new ones.
-    fn changes(
+    fn compute_changes(
         &mut self,
         plan: &Plan,
         era: Era,
         configuration: &Configuration,
-        sight: Sight<'_>,
+        sight: MemberFacts<'_>,
     ) -> VecDeque<Change> {
-        let before = self.way.take().filter(|way| way.plan == plan.id);
+        let before = self.planned_path.take().filter(|way| way.plan == plan.id);
         let rest = before.filter(|way| way.era.next() == era).map(|mut way| {
             way.changes.pop_front();
             way.changes
@@ -287,19 +291,19 @@ impl MembershipDriver {
         let leads_there = |rest: &VecDeque<Change>| {
             let mut at = Ok(configuration.clone());
             for change in rest {
-                at = at.and_then(|at| at.changed(*change));
+                at = at.and_then(|at| at.after_change(*change));
             }
             at.is_ok_and(|at| plan.is_reached(&at))
         };
         rest.filter(leads_there).unwrap_or_else(|| {
-            let changes = planner::whole(configuration, plan, sight);
+            let changes = planner::plan_changes(configuration, plan, sight);
             changes.map_or_else(|_| VecDeque::new(), VecDeque::from)
         })
     }
 }
 
 /// Returns a plan's steps for display: changes with the resulting weights, then removals.
-pub(crate) fn steps_to_show(
+pub(crate) fn describe_steps(
     configuration: &Configuration,
     changes: &[Change],
     leaving: &[NodeId],
@@ -308,7 +312,7 @@ pub(crate) fn steps_to_show(
     let mut steps = Vec::new();
     let removals = leaving.iter().map(|node| Change::Remove(*node));
     for change in changes.iter().copied().chain(removals) {
-        let Ok(next) = at.changed(change) else {
+        let Ok(next) = at.after_change(change) else {
             break;
         };
         at = next;
@@ -337,34 +341,40 @@ fn describe_change(change: Change) -> String {
 }
 
 /// Formats the weights of a goal, such as `1:1 2:1 4:1`.
-pub(crate) fn goal_text(goal: &Goal) -> String {
+pub(crate) fn format_goal(goal: &Goal) -> String {
     let weights = goal.iter().filter(|(_, weight)| **weight > 0);
     let weights = weights.map(|(member, weight)| format!("{}:{weight}", member.node));
     weights.collect::<Vec<_>>().join(" ")
 }
 
-impl From<Denied> for Refused {
-    fn from(denied: Denied) -> Self {
+impl From<CommandDenied> for GroupRefusal {
+    fn from(denied: CommandDenied) -> Self {
         let (code, hint) = match denied {
-            Denied::Malformed => ("malformed", "use the same version on all nodes"),
-            Denied::Address => ("bad_address", "give HOST:PORT, at most 256 bytes"),
-            Denied::UnknownNode(_) => ("unknown_node", "'quorate member list' lists the nodes"),
-            Denied::Taken(_) => ("taken", "reserve another id with `quorate member add`"),
-            Denied::AddressTaken(_) => {
+            CommandDenied::Malformed => ("malformed", "use the same version on all nodes"),
+            CommandDenied::BadAddress => ("bad_address", "give HOST:PORT, at most 256 bytes"),
+            CommandDenied::UnknownNode(_) => {
+                ("unknown_node", "'quorate member list' lists the nodes")
+            }
+            CommandDenied::IdTaken(_) => ("taken", "reserve another id with `quorate member add`"),
+            CommandDenied::AddressTaken(_) => {
                 ("address_taken", "use another address, or replace the node that has this one")
             }
-            Denied::Removed(_) => ("removed", "start with an empty folder to join as a new node"),
-            Denied::Full => {
+            CommandDenied::Removed(_) => {
+                ("removed", "start with an empty folder to join as a new node")
+            }
+            CommandDenied::TableFull => {
                 ("full", "`quorate member remove` frees the ids of nodes that are gone")
             }
-            Denied::UnderWay(_) => (
+            CommandDenied::UnderWay(_) => (
                 "under_way",
                 "wait until it ends, or end it where it is with `quorate member cancel`",
             ),
-            Denied::OtherEra(_) => ("other_era", "look again with `quorate member list`"),
-            Denied::Impossible => ("impossible", "choose other weights"),
-            Denied::NoSuchPlan => ("no_plan", "`quorate member list` shows the plan in progress"),
-            Denied::Users(denied) => users_denied(denied),
+            CommandDenied::OtherEra(_) => ("other_era", "look again with `quorate member list`"),
+            CommandDenied::NoPath => ("impossible", "choose other weights"),
+            CommandDenied::NoSuchPlan => {
+                ("no_plan", "`quorate member list` shows the plan in progress")
+            }
+            CommandDenied::UsersDenied(denied) => users_denied(denied),
         };
         Self::new(code, denied.to_string(), hint)
     }
@@ -374,19 +384,19 @@ const fn users_denied(denied: quorate_access::Denied) -> (&'static str, &'static
     use quorate_access::Denied;
     match denied {
         Denied::Malformed => ("malformed", "use the same version on all nodes"),
-        Denied::Name => ("bad_name", "names of users are those that certificates have"),
-        Denied::Unknown => ("unknown_user", "`quorate user list` shows who there is"),
+        Denied::InvalidName => ("bad_name", "names of users are those that certificates have"),
+        Denied::UnknownUser => ("unknown_user", "`quorate user list` shows who there is"),
         Denied::NoRole => ("no_role", "give --role reader, writer, operator or admin"),
         Denied::Full => ("full", "remove users who are gone: `quorate user remove`"),
         Denied::LastAdmin => (
             "last_admin",
             "make another user an admin first; `quorate user open` lets every client do everything again",
         ),
-        Denied::Hash => ("bad_hash", "give the password, and not its hash"),
+        Denied::InvalidHash => ("bad_hash", "give the password, and not its hash"),
     }
 }
 
-impl From<Failure> for Refused {
+impl From<Failure> for GroupRefusal {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Unknown | Failure::ReplyForgotten => Self::new(

@@ -5,7 +5,7 @@ use quorate_core::{time::Time, value::Value};
 use quorate_log::disk::Disk;
 
 use crate::{
-    group::asking::{Answer, Refused},
+    group::asking::{GroupAnswer, GroupRefusal},
     members::MembersWork,
     observing::events::Event,
     ports::service::StateMachine,
@@ -18,20 +18,20 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         now: Time,
         asked: u64,
         dry_run: bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), GroupRefusal> {
         let (level, to) = (self.spine.level(), self.spine.level().next());
-        if level >= self.driver.rising.supports() {
-            self.driver.answer_operator(asked, Ok(Answer::Already));
+        if level >= self.driver.level_raises.supported_level() {
+            self.driver.answer_operator(asked, Ok(GroupAnswer::AlreadyDone));
             return Ok(());
         }
         self.view().check_held_back(now, to)?;
         if dry_run {
-            let planned = Answer::Planned(None, Vec::new());
+            let planned = GroupAnswer::Planned(None, Vec::new());
             self.driver.answer_operator(asked, Ok(planned));
             return Ok(());
         }
-        self.driver.rising.request_level(now, asked, to);
-        self.driver.look_soon(now);
+        self.driver.level_raises.request_level(now, asked, to);
+        self.driver.check_soon(now);
         Ok(())
     }
 
@@ -40,22 +40,23 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
     /// possible now.
     pub(crate) fn raise_to_propose(&mut self, now: Time, has_room: bool) -> Option<Value> {
         let to = self.spine.level().next();
-        if to > self.driver.rising.supports() {
+        if to > self.driver.level_raises.supported_level() {
             return None;
         }
         let due = self.view().raise_at();
-        let wanted = self.driver.rising.is_asked() || due.is_some_and(|at| now >= at);
-        if !wanted || !self.view().held_back(now, to).is_empty() || !has_room {
+        let wanted = self.driver.level_raises.has_request() || due.is_some_and(|at| now >= at);
+        if !wanted || !self.view().raise_obstacles(now, to).is_empty() || !has_room {
             return None;
         }
         // [level-8] The folder is marked first, since a proposal is in the log immediately.
-        if !self.driver.rising.may_store_level(to) || !self.driver.rising.take_turn(now) {
+        if !self.driver.level_raises.may_store_level(to) || !self.driver.level_raises.take_turn(now)
+        {
             return None;
         }
         let membership = self.spine.applying.membership();
         Some(Value::Raise {
             era: membership.eras().era(),
-            nodes: membership.table().nodes_sum(),
+            nodes: membership.table().joined_nodes_checksum(),
             to,
         })
     }
@@ -64,17 +65,17 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
     pub(crate) fn answer_raises(&mut self, now: Time) {
         let level = self.spine.level();
         if self.driver.raised_to.replace(level).is_some_and(|before| before < level) {
-            self.spine.observing.queue_event(Event::Raised { level });
-            self.driver.rising.on_raised();
+            self.spine.observing.queue_event(Event::LevelRaised { level });
+            self.driver.level_raises.on_raised();
         }
-        for asked in self.driver.rising.reached(level) {
-            self.driver.answer_operator(asked, Ok(Answer::Done));
+        for asked in self.driver.level_raises.take_reached(level) {
+            self.driver.answer_operator(asked, Ok(GroupAnswer::Done));
         }
-        let leads = self.spine.protocol.leads();
-        for asked in self.driver.rising.take_expired(now, leads) {
+        let leads = self.spine.protocol.is_leader();
+        for asked in self.driver.level_raises.take_expired(now, leads) {
             let refused = self.view().check_held_back(now, level.next()).err();
             let refused = refused.filter(|_| leads).unwrap_or_else(|| {
-                Refused::new(
+                GroupRefusal::new(
                     "unknown_outcome",
                     "the level has not been raised yet",
                     "check with `quorate member feature`; repeating the request is harmless",

@@ -10,22 +10,22 @@ use quorate_log::disk::Disk;
 use crate::{
     group::{
         Command,
-        asking::{Answer, Ask, Refused},
-        command::Denied,
+        asking::{GroupAnswer, GroupRefusal, GroupRequest},
+        command::CommandDenied,
         planner::{NoPath, losses_survived},
     },
-    members::{MembersWork, driver::steps_to_show, view::UnproposedPlan},
+    members::{MembersWork, driver::describe_steps, view::UnproposedPlan},
     ports::service::StateMachine,
     proposing::{batch::Kind, gather::Waiter},
 };
 
 /// Hint shown if a voter cannot replace a node because the quorum rule needs that node's weight.
-const AS_LEARNER_OR_RULE: &str = "start the new node with `--as learner`; if it already votes, change the rule with \
+const LEARNER_OR_RULE_HINT: &str = "start the new node with `--as learner`; if it already votes, change the rule with \
                                   'quorate member quorum' and repeat the command";
 
 /// Hint shown if replacing a node with a voter would leave the group with fewer votes than it
 /// needs.
-const NAME_A_NEW_NODE: &str = "name a new node that was started with `--as learner`; to make the group smaller, \
+const NEW_NODE_HINT: &str = "name a new node that was started with `--as learner`; to make the group smaller, \
                                use 'quorate member remove'";
 
 impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
@@ -33,28 +33,28 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         &mut self,
         now: Time,
         asked: u64,
-        ask: Ask,
+        ask: GroupRequest,
         dry_run: bool,
-    ) -> Result<(), Refused> {
-        self.spine.applying.takes_commands()?;
+    ) -> Result<(), GroupRefusal> {
+        self.spine.applying.check_accepts_commands()?;
         let command = match ask {
-            Ask::Join { nonce, node, peer, role } => {
+            GroupRequest::Join { nonce, node, peer, role } => {
                 Command::Allocate { nonce: Some(nonce), node, peer, role }
             }
-            Ask::Reserve { peer, role } => {
+            GroupRequest::Reserve { peer, role } => {
                 Command::Allocate { nonce: None, node: None, peer, role }
             }
-            Ask::Priority(node, priority) => Command::Priority { node, priority },
-            Ask::Address(node, peer) => Command::Address { node, peer },
-            Ask::Cancel => match self.spine.group().plan() {
+            GroupRequest::Priority(node, priority) => Command::Priority { node, priority },
+            GroupRequest::Address(node, peer) => Command::Address { node, peer },
+            GroupRequest::Cancel => match self.spine.group().plan() {
                 Some(plan) => Command::Cancel { plan: plan.id },
                 None => {
-                    self.driver.answer_operator(asked, Ok(Answer::Already));
+                    self.driver.answer_operator(asked, Ok(GroupAnswer::AlreadyDone));
                     return Ok(());
                 }
             },
-            Ask::Users(command) => return self.begin_users(now, asked, &command, dry_run),
-            Ask::Raise => {
+            GroupRequest::Users(command) => return self.begin_users(now, asked, &command, dry_run),
+            GroupRequest::Raise => {
                 self.view().check_leads()?;
                 return self.begin_raise(now, asked, dry_run);
             }
@@ -68,8 +68,8 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
             // would be denied.
             let membership = self.spine.applying.membership();
             let (mut table, at) = (membership.table().clone(), self.spine.applying.applied_to());
-            table.execute(at, &command.encode(), membership.eras()).map_err(Refused::from)?;
-            self.driver.answer_operator(asked, Ok(Answer::Planned(None, Vec::new())));
+            table.execute(at, &command.encode(), membership.eras()).map_err(GroupRefusal::from)?;
+            self.driver.answer_operator(asked, Ok(GroupAnswer::Planned(None, Vec::new())));
             return Ok(());
         }
         self.propose_command(now, Waiter::Operator(asked), &command)
@@ -82,14 +82,14 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         asked: u64,
         command: &quorate_access::Command,
         dry_run: bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), GroupRefusal> {
         if dry_run {
-            let would = self.spine.applying.access().would(command.clone());
-            would.map_err(Denied::Users)?;
-            self.driver.answer_operator(asked, Ok(Answer::Done));
+            let would = self.spine.applying.access().preview_reply(command.clone());
+            would.map_err(CommandDenied::UsersDenied)?;
+            self.driver.answer_operator(asked, Ok(GroupAnswer::Done));
             return Ok(());
         }
-        let origin = self.spine.proposing.origin();
+        let origin = self.spine.proposing.origin_mut();
         let waiter = Waiter::Operator(asked);
         Ok(origin.accept_for(now, Kind::Access, waiter, &command.encode())?)
     }
@@ -99,8 +99,8 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         now: Time,
         waiter: Waiter,
         command: &Command,
-    ) -> Result<(), Refused> {
-        let origin = self.spine.proposing.origin();
+    ) -> Result<(), GroupRefusal> {
+        let origin = self.spine.proposing.origin_mut();
         Ok(origin.accept_for(now, Kind::Group, waiter, &command.encode())?)
     }
 
@@ -108,42 +108,44 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         &mut self,
         now: Time,
         asked: u64,
-        ask: &Ask,
+        ask: &GroupRequest,
         dry_run: bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), GroupRefusal> {
         if dry_run {
             // The steps depend on which nodes are alive, and only the leader knows that.
             self.view().check_leads()?;
         }
         let Some(wanted) = self.view().plan_for(ask)? else {
-            self.driver.answer_operator(asked, Ok(Answer::Already));
+            self.driver.answer_operator(asked, Ok(GroupAnswer::AlreadyDone));
             return Ok(());
         };
         if let Some(plan) = self.spine.group().plan() {
             // If the request is repeated, its plan is already in progress.
-            let asked_before = (&plan.goal, &plan.then, &plan.leaving);
-            if asked_before == (&wanted.plan.goal, &wanted.plan.then, &wanted.plan.leaving) {
+            let asked_before = (&plan.goal, &plan.later_changes, &plan.nodes_to_remove);
+            if asked_before
+                == (&wanted.plan.goal, &wanted.plan.later_changes, &wanted.plan.nodes_to_remove)
+            {
                 let (id, current) = (plan.id, self.spine.applying.membership().eras().current());
-                let changes = self.view().way(now, current, plan).unwrap_or_default();
-                let steps = steps_to_show(current, &changes, &plan.leaving);
-                self.driver.answer_operator(asked, Ok(Answer::Planned(Some(id), steps)));
+                let changes = self.view().path_to_goal(now, current, plan).unwrap_or_default();
+                let steps = describe_steps(current, &changes, &plan.nodes_to_remove);
+                self.driver.answer_operator(asked, Ok(GroupAnswer::Planned(Some(id), steps)));
                 return Ok(());
             }
-            return Err(Denied::UnderWay(plan.id).into());
+            return Err(CommandDenied::UnderWay(plan.id).into());
         }
-        let UnproposedPlan { plan, rising } = wanted;
+        let UnproposedPlan { plan, gaining_members: rising } = wanted;
         let membership = self.spine.applying.membership();
         // [member-4] Checked at every level, as in `begin_ask`.
         membership.table().check_goal(&plan.goal, membership.eras()).map_err(|denied| {
-            let refused = Refused::from(denied);
+            let refused = GroupRefusal::from(denied);
             match (denied, &rising[..]) {
-                (Denied::AddressTaken(old), [new]) => {
+                (CommandDenied::AddressTaken(old), [new]) => {
                     let new = new.node;
                     let message = format!(
                         "node {old} votes at the address of node {new} already: if its folder is lost, \
                          run 'quorate member replace {old} {new}'"
                     );
-                    Refused { message, ..refused }
+                    GroupRefusal { message, ..refused }
                 }
                 _ => refused,
             }
@@ -153,29 +155,30 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
         }
         let (era, current) = (membership.eras().era(), membership.eras().current());
         let by_voter = match *ask {
-            Ask::Replace { new, .. } => current.member_of(new).is_some(),
+            GroupRequest::Replace { new, .. } => current.member_of(new).is_some(),
             _ => false,
         };
-        let changes = self.view().way(now, current, &plan).map_err(|why| match by_voter {
-            // The quorum rule would lose the old node's weight; a learner could take it over.
-            true => Refused { hint: AS_LEARNER_OR_RULE, ..no_way(why) },
-            false => no_way(why),
-        })?;
+        let changes =
+            self.view().path_to_goal(now, current, &plan).map_err(|why| match by_voter {
+                // The quorum rule would lose the old node's weight; a learner could take it over.
+                true => GroupRefusal { hint: LEARNER_OR_RULE_HINT, ..refuse_no_path(why) },
+                false => refuse_no_path(why),
+            })?;
         self.view().check_alive(now, current, &changes)?;
         if by_voter {
-            check_bears(current, &changes, &plan.leaving)?;
+            check_bears(current, &changes, &plan.nodes_to_remove)?;
         }
-        let steps = steps_to_show(current, &changes, &plan.leaving);
+        let steps = describe_steps(current, &changes, &plan.nodes_to_remove);
         if dry_run {
-            self.driver.answer_operator(asked, Ok(Answer::Planned(None, steps)));
+            self.driver.answer_operator(asked, Ok(GroupAnswer::Planned(None, steps)));
             return Ok(());
         }
         let command = Command::Plan {
             era,
             goal: plan.goal,
-            then: plan.then,
-            leaving: plan.leaving,
-            what: plan.what,
+            later_changes: plan.later_changes,
+            nodes_to_remove: plan.nodes_to_remove,
+            description: plan.description,
         };
         self.propose_command(now, Waiter::Operator(asked), &command)?;
         self.driver.add_waiting_operator(asked, steps);
@@ -183,14 +186,14 @@ impl<D: Disk, S: StateMachine> MembersWork<'_, D, S> {
     }
 }
 
-fn no_way(why: NoPath) -> Refused {
+fn refuse_no_path(why: NoPath) -> GroupRefusal {
     let message = match why {
         NoPath::Empty => "no voter would be left",
         NoPath::TooMany => "a cluster has at most 16 voters",
         NoPath::TooHeavy => "a weight is at most 64",
         NoPath::Invalid => "quorums would not meet, or weights overflow, on every way there",
     };
-    Refused::new("impossible", message, "choose other weights")
+    GroupRefusal::new("impossible", message, "choose other weights")
 }
 
 /// Checks that the group will survive as many losses as before. Replacing a voter with another
@@ -199,24 +202,24 @@ fn check_bears(
     current: &Configuration,
     changes: &[Change],
     leaving: &[NodeId],
-) -> Result<(), Refused> {
+) -> Result<(), GroupRefusal> {
     let removals = leaving.iter().map(|node| Change::Remove(*node));
     let mut after = current.clone();
     for change in changes.iter().copied().chain(removals) {
-        if let Ok(next) = after.changed(change) {
+        if let Ok(next) = after.after_change(change) {
             after = next;
         }
     }
     let bears = |at: &Configuration| losses_survived(at, &|_| true).unwrap_or(0);
     let (before, after) = (bears(current), bears(&after));
     if after < before {
-        return Err(Refused::new(
+        return Err(GroupRefusal::new(
             "already_votes",
             format!(
                 "the new node votes already: without the old one the group would survive the loss of {after} \
                  voters, and it survives {before} now"
             ),
-            NAME_A_NEW_NODE,
+            NEW_NODE_HINT,
         ));
     }
     Ok(())

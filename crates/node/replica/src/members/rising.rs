@@ -16,34 +16,34 @@ use crate::defaults;
 const RETRY_MS: u64 = 200;
 /// Time in milliseconds after which an operator's request for a level is answered even if the level
 /// was not reached.
-const ANSWER_MS: u64 = 10_000;
+const REQUEST_TIMEOUT_MS: u64 = 10_000;
 /// Boot number of the first process of a folder.
 pub(crate) const FIRST_BOOT: u32 = 1;
 /// Maximum number of disconnected nodes whose levels are remembered.
-const REMEMBERED_MAX: usize = 128;
+const REMEMBERED_NODES_MAX: usize = 128;
 
 /// Policy of a leader for raising the level without an operator's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Raising {
+pub enum RaisePolicy {
     /// Only an operator raises the level.
-    Hold,
+    OnRequest,
     /// The leader raises the level the given number of milliseconds after its first contact with
     /// the last upgraded node.
-    After(u64),
+    AfterDelay(u64),
 }
 
-impl Default for Raising {
+impl Default for RaisePolicy {
     fn default() -> Self {
-        Self::After(defaults::RAISE_MS)
+        Self::AfterDelay(defaults::LEVEL_RAISE_DELAY_MS)
     }
 }
 
-impl Raising {
+impl RaisePolicy {
     /// Parses `auto` or `hold`; `None` for other text.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::default()),
-            "hold" => Some(Self::Hold),
+            "hold" => Some(Self::OnRequest),
             _ => None,
         }
     }
@@ -52,31 +52,31 @@ impl Raising {
 /// Level that another node supports, as known to this process.
 #[derive(Clone, Copy, Debug)]
 struct NodeLevel {
-    newest: Level,
+    supported_level: Level,
     /// Time at which this process first saw the node support that level.
     first_seen_at: Time,
-    connected: bool,
+    is_connected: bool,
     /// The process is the first in its folder, so no older release has used the folder.
-    is_first: bool,
+    is_first_boot: bool,
 }
 
 /// Levels of the other nodes, and pending raises.
 #[derive(Debug)]
 pub(crate) struct LevelRaises {
     /// Highest level that this release supports.
-    supports: Level,
-    raising: Raising,
+    supported_level: Level,
+    policy: RaisePolicy,
     /// Start of this process.
     started_at: Time,
     /// This process is the first in its folder, which began empty.
-    is_first: bool,
+    is_first_boot: bool,
     node_levels: BTreeMap<NodeId, NodeLevel>,
     /// All connected nodes understand statements about the end of this node's log ([lie-1]).
     all_support_log_statements: bool,
     /// Level that, according to its mark, the folder may require ([level-8]).
     marked_level: Level,
     /// Level with which the folder must still be marked.
-    to_mark: Option<Level>,
+    level_to_mark: Option<Level>,
     /// Earliest time of the next proposal.
     retry_at: Time,
     /// Operators' requests for a level: number, level and deadline of each.
@@ -88,58 +88,58 @@ impl LevelRaises {
         now: Time,
         supports: Level,
         marked: Level,
-        raising: Raising,
+        raising: RaisePolicy,
         is_first: bool,
     ) -> Self {
         Self {
-            supports,
-            raising,
+            supported_level: supports,
+            policy: raising,
             started_at: now,
-            is_first,
+            is_first_boot: is_first,
             node_levels: BTreeMap::new(),
             all_support_log_statements: false,
             marked_level: marked,
-            to_mark: None,
+            level_to_mark: None,
             retry_at: now,
             level_requests: Vec::new(),
         }
     }
 
-    pub(crate) fn supports(&self) -> Level {
-        self.supports
+    pub(crate) fn supported_level(&self) -> Level {
+        self.supported_level
     }
 
     /// [level-4] Records that the node's process number `boot` connected, and the highest level
     /// that it supports.
     pub(crate) fn record_connection(&mut self, now: Time, node: NodeId, boot: u32, newest: Level) {
-        let same = self.node_levels.get(&node).filter(|heard| heard.newest == newest);
+        let same = self.node_levels.get(&node).filter(|heard| heard.supported_level == newest);
         let since = same.map_or(now, |heard| heard.first_seen_at);
         let heard = NodeLevel {
-            newest,
+            supported_level: newest,
             first_seen_at: since,
-            connected: true,
-            is_first: boot == FIRST_BOOT,
+            is_connected: true,
+            is_first_boot: boot == FIRST_BOOT,
         };
         self.node_levels.insert(node, heard);
         // Bounded, because a client that knows the cluster's id may claim any node's id.
-        if self.node_levels.len() > REMEMBERED_MAX {
-            self.node_levels.retain(|_, heard| heard.connected);
+        if self.node_levels.len() > REMEMBERED_NODES_MAX {
+            self.node_levels.retain(|_, heard| heard.is_connected);
         }
-        self.look_for_witnesses();
+        self.check_log_statement_support();
     }
 
     /// Marks a node as disconnected, since it may return with a different release.
     pub(crate) fn record_disconnection(&mut self, node: NodeId) {
         if let Some(heard) = self.node_levels.get_mut(&node) {
-            heard.connected = false;
+            heard.is_connected = false;
         }
-        self.look_for_witnesses();
+        self.check_log_statement_support();
     }
 
-    fn look_for_witnesses(&mut self) {
-        let mut connected = self.node_levels.values().filter(|heard| heard.connected);
-        self.all_support_log_statements = self.supports >= witness::MIN_LEVEL
-            && connected.all(|heard| heard.newest >= witness::MIN_LEVEL);
+    fn check_log_statement_support(&mut self) {
+        let mut connected = self.node_levels.values().filter(|heard| heard.is_connected);
+        self.all_support_log_statements = self.supported_level >= witness::MIN_LEVEL
+            && connected.all(|heard| heard.supported_level >= witness::MIN_LEVEL);
     }
 
     /// [lie-1] Returns whether all connected nodes understand statements about the end of this
@@ -150,46 +150,47 @@ impl LevelRaises {
 
     /// [lie-3] Returns whether this release and the connected process of this node both understand
     /// reminders.
-    pub(crate) fn may_remind(&self, node: NodeId) -> bool {
-        self.supports >= witness::MIN_LEVEL && self.newest_of(node) >= Some(witness::MIN_LEVEL)
+    pub(crate) fn can_remind(&self, node: NodeId) -> bool {
+        self.supported_level >= witness::MIN_LEVEL
+            && self.supported_level_of(node) >= Some(witness::MIN_LEVEL)
     }
 
     /// Returns the highest level that this node's connected process supports; `None` if the node is
     /// not connected.
-    pub(crate) fn newest_of(&self, node: NodeId) -> Option<Level> {
-        let heard = self.node_levels.get(&node).filter(|heard| heard.connected)?;
-        Some(heard.newest)
+    pub(crate) fn supported_level_of(&self, node: NodeId) -> Option<Level> {
+        let heard = self.node_levels.get(&node).filter(|heard| heard.is_connected)?;
+        Some(heard.supported_level)
     }
 
     /// [level-6] Returns the time at which all of the given nodes will have supported their current
     /// levels for long enough; `None` if only an operator raises the level. [level-11] In a group
     /// as it was `founded`, folders that no older release has used need no waiting time.
-    pub(crate) fn due_at(
+    pub(crate) fn raise_due_at(
         &self,
         others: impl Iterator<Item = NodeId>,
         founded: bool,
     ) -> Option<Time> {
-        let Raising::After(ms) = self.raising else {
+        let RaisePolicy::AfterDelay(ms) = self.policy else {
             return None;
         };
         let heard: Vec<_> = others.filter_map(|node| self.node_levels.get(&node)).collect();
         let since = heard.iter().map(|node| node.first_seen_at);
         let last = since.chain([self.started_at]).max()?;
-        let unused = founded && self.is_first && heard.iter().all(|node| node.is_first);
+        let unused = founded && self.is_first_boot && heard.iter().all(|node| node.is_first_boot);
         Some(last.plus_ms(if unused { 0 } else { ms }))
     }
 
     /// Returns whether an operator's request for a level is pending.
-    pub(crate) fn is_asked(&self) -> bool {
+    pub(crate) fn has_request(&self) -> bool {
         !self.level_requests.is_empty()
     }
 
     pub(crate) fn request_level(&mut self, now: Time, asked: u64, to: Level) {
-        self.level_requests.push((asked, to, now.plus_ms(ANSWER_MS)));
+        self.level_requests.push((asked, to, now.plus_ms(REQUEST_TIMEOUT_MS)));
     }
 
     /// Removes and returns the requests whose level has been reached.
-    pub(crate) fn reached(&mut self, level: Level) -> Vec<u64> {
+    pub(crate) fn take_reached(&mut self, level: Level) -> Vec<u64> {
         let done = self.level_requests.extract_if(.., |(_, to, _)| *to <= level);
         done.map(|(asked, ..)| asked).collect()
     }
@@ -205,16 +206,16 @@ impl LevelRaises {
     /// not, requests the mark.
     pub(crate) fn may_store_level(&mut self, level: Level) -> bool {
         if level > self.marked_level {
-            self.to_mark = Some(level);
+            self.level_to_mark = Some(level);
         }
         level <= self.marked_level
     }
 
-    pub(crate) fn take_to_mark(&mut self) -> Option<Level> {
-        self.to_mark.take()
+    pub(crate) fn take_level_to_mark(&mut self) -> Option<Level> {
+        self.level_to_mark.take()
     }
 
-    pub(crate) fn marked(&mut self, level: Level) {
+    pub(crate) fn on_marked(&mut self, level: Level) {
         self.marked_level = self.marked_level.max(level);
     }
 
@@ -243,32 +244,32 @@ mod tests {
         Time(0).plus_ms(ms)
     }
 
-    fn rising(raising: Raising) -> LevelRaises {
+    fn rising(raising: RaisePolicy) -> LevelRaises {
         LevelRaises::new(at(0), Level(9), Level(8), raising, false)
     }
 
     /// [level-4] The levels that a process supports count only while it is connected.
     #[test]
     fn reported_level_counts_only_while_connected() {
-        let mut rising = rising(Raising::Hold);
-        assert_eq!(rising.newest_of(NODE), None);
+        let mut rising = rising(RaisePolicy::OnRequest);
+        assert_eq!(rising.supported_level_of(NODE), None);
         rising.record_connection(at(1), NODE, 2, Level(9));
-        assert_eq!(rising.newest_of(NODE), Some(Level(9)));
+        assert_eq!(rising.supported_level_of(NODE), Some(Level(9)));
         rising.record_disconnection(NODE);
-        assert_eq!(rising.newest_of(NODE), None);
+        assert_eq!(rising.supported_level_of(NODE), None);
         rising.record_connection(at(2), NODE, 2, Level(8));
-        assert_eq!(rising.newest_of(NODE), Some(Level(8)));
+        assert_eq!(rising.supported_level_of(NODE), Some(Level(8)));
     }
 
     /// [level-6] The delay counts from the last node that returned with another release; a mere
     /// reconnection does not restart it.
     #[test]
     fn raise_delay_counts_from_the_last_release_change() {
-        let due = |rising: &LevelRaises| rising.due_at([NODE, NodeId(3)].into_iter(), true);
-        let mut held = rising(Raising::Hold);
+        let due = |rising: &LevelRaises| rising.raise_due_at([NODE, NodeId(3)].into_iter(), true);
+        let mut held = rising(RaisePolicy::OnRequest);
         held.record_connection(at(1), NODE, 2, Level(9));
         assert_eq!(due(&held), None);
-        let mut rising = rising(Raising::After(1_000));
+        let mut rising = rising(RaisePolicy::AfterDelay(1_000));
         assert_eq!(due(&rising), Some(at(1_000)), "from its own start");
         rising.record_connection(at(10), NODE, 2, Level(8));
         rising.record_connection(at(20), NodeId(3), 2, Level(9));
@@ -286,51 +287,59 @@ mod tests {
     #[test]
     fn new_folders_need_no_raise_delay() {
         let nodes = || [NODE, NodeId(3)].into_iter();
-        let mut rising = rising(Raising::After(1_000));
-        rising.is_first = true;
+        let mut rising = rising(RaisePolicy::AfterDelay(1_000));
+        rising.is_first_boot = true;
         rising.record_connection(at(10), NODE, 1, Level(9));
         rising.record_connection(at(20), NodeId(3), 1, Level(9));
-        assert_eq!(rising.due_at(nodes(), true), Some(at(20)));
-        assert_eq!(rising.due_at(nodes(), false), Some(at(1_020)), "the members have changed");
+        assert_eq!(rising.raise_due_at(nodes(), true), Some(at(20)));
+        assert_eq!(
+            rising.raise_due_at(nodes(), false),
+            Some(at(1_020)),
+            "the members have changed"
+        );
         rising.record_connection(at(30), NODE, 2, Level(9));
-        assert_eq!(rising.due_at(nodes(), true), Some(at(1_020)), "a process before it is unknown");
+        assert_eq!(
+            rising.raise_due_at(nodes(), true),
+            Some(at(1_020)),
+            "a process before it is unknown"
+        );
         rising.record_connection(at(30), NODE, 1, Level(9));
-        rising.is_first = false;
-        assert_eq!(rising.due_at(nodes(), true), Some(at(1_020)));
+        rising.is_first_boot = false;
+        assert_eq!(rising.raise_due_at(nodes(), true), Some(at(1_020)));
     }
 
     /// [level-8] Data that requires a level is not stored before the folder is marked with it.
     #[test]
     fn nothing_is_stored_before_the_folder_is_marked() {
-        let mut rising = rising(Raising::Hold);
+        let mut rising = rising(RaisePolicy::OnRequest);
         assert!(rising.may_store_level(Level(8)));
-        assert_eq!(rising.take_to_mark(), None);
+        assert_eq!(rising.take_level_to_mark(), None);
         assert!(!rising.may_store_level(Level(9)));
-        assert_eq!(rising.take_to_mark(), Some(Level(9)));
-        rising.marked(Level(9));
+        assert_eq!(rising.take_level_to_mark(), Some(Level(9)));
+        rising.on_marked(Level(9));
         assert!(rising.may_store_level(Level(9)));
     }
 
     #[test]
     fn raise_requests_are_answered_once() {
-        let mut rising = rising(Raising::Hold);
+        let mut rising = rising(RaisePolicy::OnRequest);
         rising.request_level(at(0), 1, Level(9));
         rising.request_level(at(5), 2, Level(9));
-        assert_eq!(rising.reached(Level(8)), []);
+        assert_eq!(rising.take_reached(Level(8)), []);
         assert_eq!(rising.take_expired(at(10_000), true), [1]);
-        assert_eq!(rising.reached(Level(9)), [2]);
+        assert_eq!(rising.take_reached(Level(9)), [2]);
         rising.request_level(at(9), 3, Level(9));
         assert_eq!(rising.take_expired(at(9), false), [3]);
-        assert!(!rising.is_asked());
+        assert!(!rising.has_request());
     }
 
     #[test]
     fn number_of_remembered_nodes_is_bounded() {
-        let mut rising = rising(Raising::Hold);
+        let mut rising = rising(RaisePolicy::OnRequest);
         for node in 1..10_000 {
             rising.record_connection(at(1), NodeId(node), 2, Level(9));
             rising.record_disconnection(NodeId(node));
         }
-        assert!(rising.node_levels.len() <= REMEMBERED_MAX + 1);
+        assert!(rising.node_levels.len() <= REMEMBERED_NODES_MAX + 1);
     }
 }

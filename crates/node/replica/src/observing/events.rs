@@ -31,23 +31,23 @@ pub enum Event {
     Role { role: Role, leader: Option<NodeId>, ballot: Ballot },
     /// No leader is known. Reported again at growing intervals. `connected` counts the members that
     /// this node is connected to, including itself.
-    NoLeader { for_ms: u64, connected: usize, members: usize },
+    NoLeader { leaderless_ms: u64, connected_count: usize, member_count: usize },
     /// The node has been lagging for a while.
     Behind(Progress),
     /// The activity reported by [`Event::Behind`] is still in progress.
     StillBehind(Progress),
     /// The activity reported by [`Event::Behind`] is complete.
-    Done { activity: Activity, slots: u64, ms: u64 },
+    ActivityDone { activity: Activity, slots: u64, duration_ms: u64 },
     /// The node has caught up: a leader is known, and everything known to be decided, below `at`,
     /// is applied. Reported once after the start, and after each [`Event::Behind`].
-    Level { at: Slot, ms: u64 },
+    CaughtUp { applied_to: Slot, ms: u64 },
     /// No log segment can be created. `waits` is set if a resource such as free space is lacking,
     /// so that the log waits for it and does not fail.
-    NoSegment { waits: bool, why: String },
+    NoSegment { is_waiting: bool, why: String },
     /// Log segments can be created again.
-    SegmentsAgain { ms: u64 },
+    SegmentsRecovered { ms: u64 },
     /// [room-1] This node's disk has become full except for its reserve, or is no longer full.
-    DiskFull { full: bool, free: u64 },
+    DiskFull { is_full: bool, free_bytes: u64 },
     /// A log write took unusually long.
     SlowWrite { ms: u64, bytes: usize },
     /// A log write has not finished for an unusually long time.
@@ -61,11 +61,11 @@ pub enum Event {
     /// The service has stopped working normally, or the kind of trouble has changed.
     ServiceTrouble { why: String },
     /// The service works again.
-    ServiceWell,
+    ServiceRecovered,
     /// The group now uses this feature level, according to the log as applied by this node.
-    Raised { level: Level },
+    LevelRaised { level: Level },
     /// The service recovered from a failure, with its note about the recovery.
-    ServiceBack { why: String },
+    ServiceRestarted { why: String },
     /// [time-3] A wall clock differs from the group's by more than a second, or no longer does.
     ClockOff(ClockDeviation),
     /// A snapshot of this node's state, which covers all slots below `at`, is complete.
@@ -79,7 +79,7 @@ pub enum Event {
     /// A scrub found damage in a file. Each damaged place is reported once ([scrub-4]).
     DamageFound { kind: Kind, what: String },
     /// A scrub ended. `found` counts all damaged places, including those already known.
-    Scrubbed { bytes: u64, found: u64, ms: u64 },
+    Scrubbed { bytes: u64, found_count: u64, ms: u64 },
     /// A rule of the protocol was violated.
     Alarm(Alarm),
 }

@@ -6,22 +6,22 @@ use quorate_core::time::Time;
 
 /// Samples of a total at equal intervals, the oldest first.
 #[derive(Clone, Debug)]
-pub(crate) struct Pace {
-    every_ms: u64,
+pub(crate) struct RateSamples {
+    interval_ms: u64,
     samples_max: usize,
     samples: VecDeque<(Time, u64)>,
 }
 
-impl Pace {
+impl RateSamples {
     /// Creates a rate that covers the last `samples_max` intervals of `every_ms`.
     pub(crate) fn new(every_ms: u64, samples_max: usize) -> Self {
-        Self { every_ms, samples_max, samples: VecDeque::new() }
+        Self { interval_ms: every_ms, samples_max, samples: VecDeque::new() }
     }
 
     /// Records the total at this time, if the last sample is old enough.
     pub(crate) fn record_total(&mut self, now: Time, total: u64) {
         let last = self.samples.back();
-        if last.is_some_and(|(at, _)| now < at.plus_ms(self.every_ms)) {
+        if last.is_some_and(|(at, _)| now < at.plus_ms(self.interval_ms)) {
             return;
         }
         if self.samples.len() == self.samples_max {
@@ -34,7 +34,7 @@ impl Pace {
     pub(crate) fn per_second(&self, now: Time, total: u64) -> Option<u64> {
         let (at, before) = self.samples.front()?;
         let us = now.since_us(*at);
-        if us < self.every_ms * 1000 {
+        if us < self.interval_ms * 1000 {
             return None;
         }
         let grown = u128::from(total.saturating_sub(*before)) * 1_000_000;
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn growth_is_measured_over_the_last_samples() {
-        let mut pace = Pace::new(100, 3);
+        let mut pace = RateSamples::new(100, 3);
         assert_eq!(pace.per_second(at_ms(0), 0), None);
         for ms in (0..1000).step_by(10) {
             pace.record_total(at_ms(ms), ms * 5);
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn single_sample_is_not_a_rate() {
-        let mut pace = Pace::new(100, 3);
+        let mut pace = RateSamples::new(100, 3);
         pace.record_total(at_ms(50), 7);
         assert_eq!(pace.per_second(at_ms(149), 900), None);
         assert_eq!(pace.per_second(at_ms(150), 107), Some(1000));

@@ -13,12 +13,12 @@ use quorate_core::{
 };
 
 /// Number of maximum election timeouts within which a node of a real era would mention it.
-const ELECTIONS: u64 = 10;
+const ELECTION_TIMEOUTS: u64 = 10;
 
 /// Eras above this node's own that it has promised or seen in messages.
 #[derive(Debug)]
 pub(crate) struct Promises {
-    patience_us: u64,
+    unknown_era_patience_us: u64,
     /// Newest era in which another node was seen to act, and the last time of that.
     newest_acting_era: Option<(Era, Time)>,
     /// Promise to an era that this node does not know.
@@ -28,14 +28,14 @@ pub(crate) struct Promises {
 #[derive(Clone, Copy, Debug)]
 struct UnknownEraPromise {
     ballot: Ballot,
-    since: Time,
+    promised_at: Time,
     is_reported: bool,
 }
 
 impl Promises {
     pub(crate) const fn new(election_max_ms: u64) -> Self {
         Self {
-            patience_us: election_max_ms * ELECTIONS * 1000,
+            unknown_era_patience_us: election_max_ms * ELECTION_TIMEOUTS * 1000,
             newest_acting_era: None,
             unknown_era_promise: None,
         }
@@ -83,19 +83,19 @@ impl Promises {
         }
         if self.unknown_era_promise.is_none_or(|beyond| beyond.ballot != promised) {
             self.unknown_era_promise =
-                Some(UnknownEraPromise { ballot: promised, since: now, is_reported: false });
+                Some(UnknownEraPromise { ballot: promised, promised_at: now, is_reported: false });
         }
     }
 
     fn lasting_promise(&self, now: Time) -> Option<UnknownEraPromise> {
         let beyond = self.unknown_era_promise?;
         let shown = self.newest_acting_era.filter(|(era, _)| *era >= beyond.ballot.era);
-        let quiet_since = shown.map_or(beyond.since, |(_, at)| at.max(beyond.since));
-        (now.since_us(quiet_since) >= self.patience_us).then_some(beyond)
+        let quiet_since = shown.map_or(beyond.promised_at, |(_, at)| at.max(beyond.promised_at));
+        (now.since_us(quiet_since) >= self.unknown_era_patience_us).then_some(beyond)
     }
 
-    pub(crate) fn notice(&self, now: Time) -> Option<String> {
-        let UnknownEraPromise { ballot, since, .. } = self.lasting_promise(now)?;
+    pub(crate) fn unknown_era_notice(&self, now: Time) -> Option<String> {
+        let UnknownEraPromise { ballot, promised_at: since, .. } = self.lasting_promise(now)?;
         let Ballot { era, node, .. } = ballot;
         let seconds = now.since_us(since) / 1_000_000;
         Some(format!(
@@ -107,10 +107,10 @@ impl Promises {
     }
 
     /// Returns the notice for the operator the first time that there is one.
-    pub(crate) fn take_news(&mut self, now: Time) -> Option<String> {
+    pub(crate) fn take_new_notice(&mut self, now: Time) -> Option<String> {
         let news = self.lasting_promise(now).filter(|beyond| !beyond.is_reported)?;
         self.unknown_era_promise = Some(UnknownEraPromise { is_reported: true, ..news });
-        self.notice(now)
+        self.unknown_era_notice(now)
     }
 }
 
@@ -147,19 +147,19 @@ mod tests {
     #[test]
     fn promise_in_an_era_without_any_leader_is_reported() {
         let mut promises = promised(7);
-        assert_eq!(promises.notice(at(999)), None);
+        assert_eq!(promises.unknown_era_notice(at(999)), None);
         // Leaders of other eras do not mention it, nor do nodes that were misled.
         promises.record_message(at(500), &lives(0), Era(0));
         promises.record_message(at(500), &lives(6), Era(0));
         let misled = Message::Preempted { ballot: ballot(0), promised: ballot(7) };
         promises.record_message(at(500), &misled, Era(0));
-        assert_eq!(promises.take_news(at(999)), None);
-        let text = promises.take_news(at(1000)).unwrap();
+        assert_eq!(promises.take_new_notice(at(999)), None);
+        let text = promises.take_new_notice(at(1000)).unwrap();
         assert!(text.contains("for at least 1 s"), "{text}");
         assert!(text.contains("ballot 7.1.3"), "{text}");
         assert!(text.contains("knows era 7"), "{text}");
-        assert_eq!(promises.take_news(at(1001)), None, "said once");
-        let text = promises.notice(at(5000)).unwrap();
+        assert_eq!(promises.take_new_notice(at(1001)), None, "said once");
+        let text = promises.unknown_era_notice(at(5000)).unwrap();
         assert!(text.contains("for at least 5 s"), "{text}");
     }
 
@@ -170,12 +170,12 @@ mod tests {
         for ms in (0..10_000).step_by(500) {
             promises.record_message(at(ms), &lives(7 + u32::from(ms > 5000)), Era(0));
             promises.record_promise(at(ms), ballot(7), Era(0));
-            assert_eq!(promises.notice(at(ms + 499)), None);
+            assert_eq!(promises.unknown_era_notice(at(ms + 499)), None);
         }
-        assert!(promises.notice(at(10_500)).is_some(), "it fell silent");
+        assert!(promises.unknown_era_notice(at(10_500)).is_some(), "it fell silent");
         // The acceptor has caught up.
         promises.record_promise(at(10_600), ballot(7), Era(7));
-        assert_eq!(promises.notice(at(20_000)), None);
+        assert_eq!(promises.unknown_era_notice(at(20_000)), None);
     }
 
     /// The log contains the promise, but not the time when it was made.
@@ -183,12 +183,12 @@ mod tests {
     fn promise_is_reported_after_a_restart() {
         let mut promises = Promises::new(100);
         promises.record_promise(at(0), ballot(7), Era(0));
-        assert_eq!(promises.notice(at(999)), None);
-        assert!(promises.notice(at(1000)).is_some());
+        assert_eq!(promises.unknown_era_notice(at(999)), None);
+        assert!(promises.unknown_era_notice(at(1000)).is_some());
         // A ballot of another intruder restarts the wait.
         promises.record_message(at(2000), &asks(9), Era(0));
         promises.record_promise(at(2000), ballot(9), Era(0));
-        assert_eq!(promises.notice(at(2999)), None);
-        assert!(promises.notice(at(3000)).unwrap().contains("era 9"));
+        assert_eq!(promises.unknown_era_notice(at(2999)), None);
+        assert!(promises.unknown_era_notice(at(3000)).unwrap().contains("era 9"));
     }
 }

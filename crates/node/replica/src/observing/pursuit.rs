@@ -7,7 +7,7 @@ use quorate_core::{slot::Slot, time::Time};
 use crate::{
     observing::{
         events::{Event, Events},
-        pace::Pace,
+        pace::RateSamples,
     },
     ports::status::{Activity, Progress},
 };
@@ -23,16 +23,16 @@ const RATE_SAMPLING: (u64, usize) = (250, 8);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeProgress {
     /// Number of slots whose bytes must still be read back before the node sends anything.
-    pub(crate) unread: u64,
+    pub(crate) unread_slots: u64,
     /// Received bytes and size of a peer's snapshot, if one is being received.
-    pub(crate) receiving: Option<(u64, u64)>,
+    pub(crate) received_of_total: Option<(u64, u64)>,
     /// Number of slots lost from the log that must be fetched from peers.
-    pub(crate) missing: u64,
+    pub(crate) missing_slots: u64,
     pub(crate) applied_to: Slot,
     /// First slot that is not known to be decided, by this node or its peers.
     pub(crate) known_to: Slot,
     /// A leader is known. Without one, the node learns no further decisions.
-    pub(crate) led: bool,
+    pub(crate) has_leader: bool,
 }
 
 /// Progress of a node since its start, and the reports about it so far.
@@ -40,22 +40,22 @@ pub(crate) struct NodeProgress {
 pub(crate) struct LagTracker {
     /// Slot below which everything was decided before this process started.
     replay_to: Slot,
-    unread: u64,
-    missing: u64,
+    unread_slots: u64,
+    missing_slots: u64,
     /// Current activity, with its start.
-    doing: Option<OngoingActivity>,
+    current_activity: Option<OngoingActivity>,
     /// Time at which the node was last seen caught up, initially its start.
-    level_at: Time,
+    caught_up_at: Time,
     caught_up_reported: bool,
-    pace: Pace,
+    rate_samples: RateSamples,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct OngoingActivity {
     activity: Activity,
     from: u64,
-    to: u64,
-    began: Time,
+    end: u64,
+    began_at: Time,
     /// Time of the last report about the current activity, if any.
     last_report_at: Option<Time>,
 }
@@ -65,12 +65,12 @@ impl LagTracker {
     pub(crate) fn new(now: Time, replay_to: Slot, unread: u64, missing: u64) -> Self {
         Self {
             replay_to,
-            unread,
-            missing,
-            doing: None,
-            level_at: now,
+            unread_slots: unread,
+            missing_slots: missing,
+            current_activity: None,
+            caught_up_at: now,
             caught_up_reported: false,
-            pace: Pace::new(RATE_SAMPLING.0, RATE_SAMPLING.1),
+            rate_samples: RateSamples::new(RATE_SAMPLING.0, RATE_SAMPLING.1),
         }
     }
 
@@ -78,12 +78,12 @@ impl LagTracker {
     /// sends nothing before they are read; then a needed snapshot, without which it makes no
     /// progress; then lost slots, which block those after them; then the node's own log, which is
     /// faster than its peers.
-    fn activity(&self, standing: &NodeProgress) -> Option<Activity> {
+    fn choose_activity(&self, standing: &NodeProgress) -> Option<Activity> {
         let behind = standing.applied_to < standing.known_to;
         match () {
-            () if standing.unread > 0 => Some(Activity::ReadingVotes),
-            () if standing.receiving.is_some() => Some(Activity::ReceivingSnapshot),
-            () if standing.missing > 0 => Some(Activity::Repairing),
+            () if standing.unread_slots > 0 => Some(Activity::ReadingVotes),
+            () if standing.received_of_total.is_some() => Some(Activity::ReceivingSnapshot),
+            () if standing.missing_slots > 0 => Some(Activity::Repairing),
             () if standing.applied_to < self.replay_to => Some(Activity::Replaying),
             () if behind => Some(Activity::CatchingUp),
             () => None,
@@ -93,9 +93,13 @@ impl LagTracker {
     /// Returns the progress of an activity, and its goal.
     fn position(&self, activity: Activity, standing: &NodeProgress) -> (u64, u64) {
         match activity {
-            Activity::ReadingVotes => (self.unread.saturating_sub(standing.unread), self.unread),
-            Activity::ReceivingSnapshot => standing.receiving.unwrap_or_default(),
-            Activity::Repairing => (self.missing.saturating_sub(standing.missing), self.missing),
+            Activity::ReadingVotes => {
+                (self.unread_slots.saturating_sub(standing.unread_slots), self.unread_slots)
+            }
+            Activity::ReceivingSnapshot => standing.received_of_total.unwrap_or_default(),
+            Activity::Repairing => {
+                (self.missing_slots.saturating_sub(standing.missing_slots), self.missing_slots)
+            }
             Activity::Replaying => (standing.applied_to.0, self.replay_to.0),
             Activity::CatchingUp => (standing.applied_to.0, standing.known_to.0),
         }
@@ -108,36 +112,36 @@ impl LagTracker {
         standing: &NodeProgress,
         events: &mut Events,
     ) {
-        self.missing = self.missing.max(standing.missing);
-        let activity = self.activity(standing);
-        if self.doing.map(|doing| doing.activity) != activity {
+        self.missing_slots = self.missing_slots.max(standing.missing_slots);
+        let activity = self.choose_activity(standing);
+        if self.current_activity.map(|doing| doing.activity) != activity {
             self.end_activity(now, standing, events);
-            self.doing = activity.map(|activity| {
+            self.current_activity = activity.map(|activity| {
                 let (at, to) = self.position(activity, standing);
                 // Bytes that an earlier process received count as progress.
                 let from = if activity.counts_bytes() { 0 } else { at };
-                OngoingActivity { activity, from, to, began: now, last_report_at: None }
+                OngoingActivity { activity, from, end: to, began_at: now, last_report_at: None }
             });
-            self.pace.restart();
+            self.rate_samples.restart();
         }
-        match &mut self.doing {
-            None => self.level(now, standing, events),
+        match &mut self.current_activity {
+            None => self.record_caught_up(now, standing, events),
             Some(doing) => {
                 let activity = doing.activity;
                 let told = doing.last_report_at;
                 let due = match told {
-                    None if activity == Activity::Repairing => doing.began,
-                    None => doing.began.plus_ms(REPORT_AFTER_MS),
+                    None if activity == Activity::Repairing => doing.began_at,
+                    None => doing.began_at.plus_ms(REPORT_AFTER_MS),
                     Some(at) => at.plus_ms(REPORT_INTERVAL_MS),
                 };
                 if now >= due {
                     doing.last_report_at = Some(now);
                 }
                 let (at, to) = self.position(activity, standing);
-                if let Some(doing) = &mut self.doing {
-                    doing.to = to;
+                if let Some(doing) = &mut self.current_activity {
+                    doing.end = to;
                 }
-                self.pace.record_total(now, at);
+                self.rate_samples.record_total(now, at);
                 if now >= due
                     && let Some(progress) = self.progress(now, standing)
                 {
@@ -152,7 +156,7 @@ impl LagTracker {
 
     /// Ends the current activity, because it is complete or another one replaces it.
     fn end_activity(&mut self, now: Time, standing: &NodeProgress, events: &mut Events) {
-        let Some(doing) = self.doing.take() else {
+        let Some(doing) = self.current_activity.take() else {
             return;
         };
         if doing.last_report_at.is_none() {
@@ -165,43 +169,43 @@ impl LagTracker {
             return;
         }
         let (at, _) = self.position(doing.activity, standing);
-        events.push(Event::Done {
+        events.push(Event::ActivityDone {
             activity: doing.activity,
-            slots: at.min(doing.to).saturating_sub(doing.from),
-            ms: now.since_us(doing.began) / 1000,
+            slots: at.min(doing.end).saturating_sub(doing.from),
+            duration_ms: now.since_us(doing.began_at) / 1000,
         });
     }
 
-    fn level(&mut self, now: Time, standing: &NodeProgress, events: &mut Events) {
-        if !standing.led {
+    fn record_caught_up(&mut self, now: Time, standing: &NodeProgress, events: &mut Events) {
+        if !standing.has_leader {
             return;
         }
         if !self.caught_up_reported {
             self.caught_up_reported = true;
-            events.push(Event::Level {
-                at: standing.applied_to,
-                ms: now.since_us(self.level_at) / 1000,
+            events.push(Event::CaughtUp {
+                applied_to: standing.applied_to,
+                ms: now.since_us(self.caught_up_at) / 1000,
             });
         }
-        self.level_at = now;
+        self.caught_up_at = now;
     }
 
     pub(crate) fn progress(&self, now: Time, standing: &NodeProgress) -> Option<Progress> {
-        let doing = self.doing?;
+        let doing = self.current_activity?;
         // The activity may have ended since the last check.
-        if self.activity(standing) != Some(doing.activity) {
+        if self.choose_activity(standing) != Some(doing.activity) {
             return None;
         }
         let (at, to) = self.position(doing.activity, standing);
-        let ms = now.since_us(doing.began) / 1000;
+        let ms = now.since_us(doing.began_at) / 1000;
         let starting = !self.caught_up_reported;
         (starting || ms >= REPORT_AFTER_MS).then_some(Progress {
             activity: doing.activity,
             from: doing.from,
-            at,
-            to,
-            per_second: self.pace.per_second(now, at),
-            ms,
+            position: at,
+            end: to,
+            per_second: self.rate_samples.per_second(now, at),
+            elapsed_ms: ms,
         })
     }
 }
@@ -216,12 +220,12 @@ mod tests {
 
     fn standing(applied_to: u64, known_to: u64) -> NodeProgress {
         NodeProgress {
-            unread: 0,
-            receiving: None,
-            missing: 0,
+            unread_slots: 0,
+            received_of_total: None,
+            missing_slots: 0,
             applied_to: Slot(applied_to),
             known_to: Slot(known_to),
-            led: true,
+            has_leader: true,
         }
     }
 
@@ -229,14 +233,14 @@ mod tests {
         let mut list = Vec::new();
         while let Some(event) = events.next() {
             list.push(match event {
-                Event::Behind(at) => format!("{:?} {} of {}", at.activity, at.at, at.to),
+                Event::Behind(at) => format!("{:?} {} of {}", at.activity, at.position, at.end),
                 Event::StillBehind(at) => {
-                    format!("still {:?} {} at {:?}/s", at.activity, at.at, at.per_second)
+                    format!("still {:?} {} at {:?}/s", at.activity, at.position, at.per_second)
                 }
-                Event::Done { activity, slots, ms } => {
+                Event::ActivityDone { activity, slots, duration_ms: ms } => {
                     format!("done {activity:?}, {slots} slots in {ms} ms")
                 }
-                Event::Level { at, ms } => format!("level at {at} after {ms} ms"),
+                Event::CaughtUp { applied_to: at, ms } => format!("level at {at} after {ms} ms"),
                 other => format!("{other:?}"),
             });
         }
@@ -247,7 +251,7 @@ mod tests {
     fn start_is_caught_up_once_a_leader_confirms_it() {
         let (mut pursuit, mut events) =
             (LagTracker::new(at_ms(0), Slot(9), 0, 0), Events::default());
-        let unled = NodeProgress { led: false, ..standing(9, 9) };
+        let unled = NodeProgress { has_leader: false, ..standing(9, 9) };
         pursuit.check_progress(at_ms(50), &unled, &mut events);
         assert_eq!(told(&mut events), [""; 0]);
         pursuit.check_progress(at_ms(200), &standing(9, 9), &mut events);
@@ -301,8 +305,10 @@ mod tests {
         let mut pursuit = LagTracker::new(at_ms(0), Slot(1), 0, 0);
         pursuit.check_progress(at_ms(0), &standing(1, 1), &mut events);
         pursuit.check_progress(at_ms(50), &standing(1, 900), &mut events);
-        let receiving =
-            |mib: u64| NodeProgress { receiving: Some((mib << 20, 40 << 20)), ..standing(1, 900) };
+        let receiving = |mib: u64| NodeProgress {
+            received_of_total: Some((mib << 20, 40 << 20)),
+            ..standing(1, 900)
+        };
         for ms in (2000..6000).step_by(100) {
             pursuit.check_progress(at_ms(ms), &receiving(ms / 200), &mut events);
         }
@@ -329,11 +335,11 @@ mod tests {
     fn repair_is_reported_before_replay_until_it_ends() {
         let mut events = Events::default();
         let mut pursuit = LagTracker::new(at_ms(0), Slot(100), 0, 20);
-        let damaged = |missing| NodeProgress { missing, ..standing(40, 100) };
+        let damaged = |missing| NodeProgress { missing_slots: missing, ..standing(40, 100) };
         pursuit.check_progress(at_ms(0), &damaged(20), &mut events);
         pursuit.check_progress(at_ms(1000), &damaged(15), &mut events);
         let progress = pursuit.progress(at_ms(1000), &damaged(15)).unwrap();
-        assert_eq!((progress.at, progress.to, progress.ms), (5, 20, 1000));
+        assert_eq!((progress.position, progress.end, progress.elapsed_ms), (5, 20, 1000));
         pursuit.check_progress(at_ms(1500), &damaged(0), &mut events);
         assert_eq!(told(&mut events), ["Repairing 0 of 20", "done Repairing, 20 slots in 1500 ms"]);
         let progress = pursuit.progress(at_ms(1500), &damaged(0)).unwrap();

@@ -7,7 +7,7 @@ use quorate_core::{ballot::Ballot, node_id::NodeId, time::Time};
 use crate::ports::status::LeaderChange;
 
 /// Maximum number of changes that are retained.
-const REIGNS_MAX: usize = 32;
+const CHANGES_MAX: usize = 32;
 
 /// The latest changes of leader, oldest first.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl LeaderHistory {
         if same || (last.is_none() && leader.is_none()) {
             return;
         }
-        if self.changes.len() >= REIGNS_MAX {
+        if self.changes.len() >= CHANGES_MAX {
             self.changes.pop_front();
         }
         self.changes.push_back((now, leader, ballot));
@@ -36,7 +36,7 @@ impl LeaderHistory {
         let seen = |(at, leader, ballot): &(Time, Option<NodeId>, Ballot)| LeaderChange {
             leader: *leader,
             ballot: *ballot,
-            ago_ms: now.since_us(*at) / 1000,
+            age_ms: now.since_us(*at) / 1000,
         };
         self.changes.iter().map(seen).collect()
     }
@@ -65,14 +65,14 @@ mod tests {
         let seen: Vec<_> = reigns
             .recent_changes(Time(9000))
             .iter()
-            .map(|reign| (reign.leader, reign.ballot.round, reign.ago_ms))
+            .map(|reign| (reign.leader, reign.ballot.round, reign.age_ms))
             .collect();
         assert_eq!(seen, [(led, 1, 8), (None, 1, 6), (led, 2, 4)]);
         for round in 3..100 {
             reigns.record_leader(Time(9000), led, ballot(round));
         }
         let seen = reigns.recent_changes(Time(9000));
-        assert_eq!(seen.len(), REIGNS_MAX);
+        assert_eq!(seen.len(), CHANGES_MAX);
         assert_eq!(seen.last().map(|reign| reign.ballot.round), Some(99));
     }
 }

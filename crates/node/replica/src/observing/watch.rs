@@ -6,7 +6,7 @@ use quorate_log::disk::DiskError;
 use crate::{
     observing::{
         events::{Event, Events},
-        pace::Pace,
+        pace::RateSamples,
         pursuit::{LagTracker, NodeProgress},
     },
     ports::status::Progress,
@@ -32,9 +32,9 @@ const GROWTH_SAMPLING: (u64, usize) = (1_000, 60);
 #[derive(Debug)]
 pub(crate) struct ReplicaView<'a> {
     /// Progress of the node in applying decided slots.
-    pub(crate) standing: NodeProgress,
+    pub(crate) progress: NodeProgress,
     /// The node is stopping or was removed, and so needs no leader.
-    pub(crate) leaves: bool,
+    pub(crate) is_leaving: bool,
     /// Start of the oldest log write in flight.
     pub(crate) oldest_write: Option<Time>,
     /// Total number of bytes that the log has written.
@@ -42,52 +42,52 @@ pub(crate) struct ReplicaView<'a> {
     /// Reason why no log segment can be created; `None` if one can.
     pub(crate) segment_failure: Option<&'a DiskError>,
     /// Number of connected members including this node, and number of all members.
-    pub(crate) reachable: (usize, usize),
+    pub(crate) reachable_members: (usize, usize),
 }
 
 /// State at the last check, and the conditions already reported.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct ReplicaWatch {
     next_check_at: Time,
     pursuit: LagTracker,
-    growth: Pace,
+    log_growth: RateSamples,
     /// Last time at which a leader was known, or the node's start.
-    led_at: Time,
+    last_led_at: Time,
     /// Time without a leader, in milliseconds, at which the next report is due.
-    unled_due_ms: u64,
+    leaderless_report_due_ms: u64,
     /// Start of the period in which no log segment can be created; `None` if one can.
     segments_fail_since: Option<Time>,
-    hang_due_ms: u64,
+    hang_report_due_ms: u64,
 }
 
-impl Watch {
+impl ReplicaWatch {
     pub(crate) fn new(now: Time, pursuit: LagTracker) -> Self {
         Self {
             next_check_at: now,
             pursuit,
-            growth: Pace::new(GROWTH_SAMPLING.0, GROWTH_SAMPLING.1),
-            led_at: now,
-            unled_due_ms: NO_LEADER_MS,
+            log_growth: RateSamples::new(GROWTH_SAMPLING.0, GROWTH_SAMPLING.1),
+            last_led_at: now,
+            leaderless_report_due_ms: NO_LEADER_MS,
             segments_fail_since: None,
-            hang_due_ms: HANGING_WRITE_MS,
+            hang_report_due_ms: HANGING_WRITE_MS,
         }
     }
 
     /// Records that this node will lead by itself after `wait_us` microseconds, so that the lack of
     /// a leader is not reported before then ([lie-6]).
-    pub(crate) fn waits_alone(&mut self, now: Time, wait_us: u64) {
-        self.led_at = now.plus_us(wait_us);
+    pub(crate) fn expect_own_lead(&mut self, now: Time, wait_us: u64) {
+        self.last_led_at = now.plus_us(wait_us);
     }
 
     pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize, events: &mut Events) {
-        self.hang_due_ms = HANGING_WRITE_MS;
+        self.hang_report_due_ms = HANGING_WRITE_MS;
         let ms = took_us / 1000;
         if ms >= SLOW_WRITE_MS {
             events.push(Event::SlowWrite { ms, bytes });
         }
     }
 
-    pub(crate) fn take_due(&mut self, now: Time) -> bool {
+    pub(crate) fn take_due_check(&mut self, now: Time) -> bool {
         let due = now >= self.next_check_at;
         if due {
             self.next_check_at = now.plus_ms(CHECK_INTERVAL_MS);
@@ -102,32 +102,36 @@ impl Watch {
         sight: &ReplicaView<'_>,
         events: &mut Events,
     ) {
-        let unled_ms = self.look_at_leader(now, sight.standing.led || sight.leaves);
-        self.growth.record_total(now, sight.written_bytes);
-        if !sight.leaves {
-            self.pursuit.check_progress(now, &sight.standing, events);
+        let unled_ms = self.check_leader(now, sight.progress.has_leader || sight.is_leaving);
+        self.log_growth.record_total(now, sight.written_bytes);
+        if !sight.is_leaving {
+            self.pursuit.check_progress(now, &sight.progress, events);
         }
-        self.look_at_writes(now, sight.oldest_write, events);
-        self.look_at_segments(now, sight.segment_failure, events);
+        self.check_writes(now, sight.oldest_write, events);
+        self.check_segments(now, sight.segment_failure, events);
         if let Some(for_ms) = unled_ms {
-            let (connected, members) = sight.reachable;
-            events.push(Event::NoLeader { for_ms, connected, members });
+            let (connected, members) = sight.reachable_members;
+            events.push(Event::NoLeader {
+                leaderless_ms: for_ms,
+                connected_count: connected,
+                member_count: members,
+            });
         }
     }
 
-    fn look_at_segments(&mut self, now: Time, failure: Option<&DiskError>, events: &mut Events) {
+    fn check_segments(&mut self, now: Time, failure: Option<&DiskError>, events: &mut Events) {
         match (failure, self.segments_fail_since) {
             (Some(failure), None) => {
                 self.segments_fail_since = Some(now);
                 events.push(Event::NoSegment {
-                    waits: failure.lack.is_some(),
+                    is_waiting: failure.exhausted.is_some(),
                     why: failure.to_string(),
                 });
             }
             (None, Some(since)) => {
                 self.segments_fail_since = None;
                 let ms = now.since_us(since) / 1000;
-                events.push(Event::SegmentsAgain { ms });
+                events.push(Event::SegmentsRecovered { ms });
             }
             _ => {}
         }
@@ -139,30 +143,30 @@ impl Watch {
     }
 
     /// Returns the growth rate of the log in bytes per second; `None` before enough samples.
-    pub(crate) fn growth(&self, now: Time, written_bytes: u64) -> Option<u64> {
-        self.growth.per_second(now, written_bytes)
+    pub(crate) fn log_growth(&self, now: Time, written_bytes: u64) -> Option<u64> {
+        self.log_growth.per_second(now, written_bytes)
     }
 
-    fn look_at_leader(&mut self, now: Time, led: bool) -> Option<u64> {
+    fn check_leader(&mut self, now: Time, led: bool) -> Option<u64> {
         if led {
-            (self.led_at, self.unled_due_ms) = (now, NO_LEADER_MS);
+            (self.last_led_at, self.leaderless_report_due_ms) = (now, NO_LEADER_MS);
             return None;
         }
-        let for_ms = now.since_us(self.led_at) / 1000;
-        if for_ms < self.unled_due_ms {
+        let for_ms = now.since_us(self.last_led_at) / 1000;
+        if for_ms < self.leaderless_report_due_ms {
             return None;
         }
-        self.unled_due_ms = match for_ms {
+        self.leaderless_report_due_ms = match for_ms {
             ..NO_LEADER_SECOND_MS => NO_LEADER_SECOND_MS,
             _ => for_ms + NO_LEADER_EVERY_MS,
         };
         Some(for_ms)
     }
 
-    fn look_at_writes(&mut self, now: Time, oldest: Option<Time>, events: &mut Events) {
+    fn check_writes(&mut self, now: Time, oldest: Option<Time>, events: &mut Events) {
         let ms = oldest.map_or(0, |began| now.since_us(began) / 1000);
-        if ms >= self.hang_due_ms {
-            self.hang_due_ms = ms * 2;
+        if ms >= self.hang_report_due_ms {
+            self.hang_report_due_ms = ms * 2;
             events.push(Event::WriteHangs { ms });
         }
     }
@@ -177,8 +181,8 @@ mod tests {
         Time(0).plus_ms(ms)
     }
 
-    fn watch() -> Watch {
-        Watch::new(at_ms(0), LagTracker::new(at_ms(0), Slot(1), 0, 0))
+    fn watch() -> ReplicaWatch {
+        ReplicaWatch::new(at_ms(0), LagTracker::new(at_ms(0), Slot(1), 0, 0))
     }
 
     #[test]
@@ -186,7 +190,7 @@ mod tests {
         let mut watch = watch();
         let mut told = Vec::new();
         for ms in (0..200_000).step_by(50) {
-            told.extend(watch.look_at_leader(at_ms(ms), ms < 500));
+            told.extend(watch.check_leader(at_ms(ms), ms < 500));
         }
         // The last leader was seen at 450 ms.
         assert_eq!(told, [1_000, 10_000, 70_000, 130_000, 190_000]);
@@ -196,8 +200,8 @@ mod tests {
     #[test]
     fn planned_wait_is_not_reported_as_a_missing_leader() {
         let mut watch = watch();
-        watch.waits_alone(at_ms(100), 2_000_000);
-        let told = (0..4_000).step_by(50).map(|ms| watch.look_at_leader(at_ms(ms), false));
+        watch.expect_own_lead(at_ms(100), 2_000_000);
+        let told = (0..4_000).step_by(50).map(|ms| watch.check_leader(at_ms(ms), false));
         assert_eq!(told.flatten().collect::<Vec<_>>(), [1_000], "at 3100 ms");
     }
 
@@ -205,7 +209,7 @@ mod tests {
     fn hanging_write_is_reported_before_it_ends() {
         let (mut watch, mut events) = (watch(), Events::default());
         for ms in (0..10_000).step_by(50) {
-            watch.look_at_writes(at_ms(ms), Some(at_ms(0)), &mut events);
+            watch.check_writes(at_ms(ms), Some(at_ms(0)), &mut events);
         }
         watch.on_written(10_000_000, 4096, &mut events);
         watch.on_written(199_000, 4096, &mut events);

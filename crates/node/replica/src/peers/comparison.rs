@@ -12,49 +12,49 @@ use quorate_core::{
     time::Time,
 };
 
-use crate::applying::digest::{Claim, Digest};
+use crate::applying::digest::{Digest, DigestClaim};
 
 /// Interval in milliseconds at which each node sends peers a claim about its state.
-const COMPARE_EVERY_MS: u64 = 1_000;
+const CLAIM_INTERVAL_MS: u64 = 1_000;
 
 /// Peer whose applied state differs from this node's, and the slot below which they differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Doubt {
-    pub(crate) with: NodeId,
-    pub(crate) to: Slot,
+pub(crate) struct StateDoubt {
+    pub(crate) differing_peer: NodeId,
+    pub(crate) differs_below: Slot,
 }
 
 /// Claims of peers, and the results of comparisons with them.
 #[derive(Debug)]
 pub(super) struct Comparison {
     /// The first claim of each peer about slots that this node has not applied yet.
-    claims_ahead: BTreeMap<NodeId, Claim>,
+    claims_ahead: BTreeMap<NodeId, DigestClaim>,
     /// Peers whose applied state differs, each with the slot below which the states differ. A
     /// difference is permanent, so it is reported once, until the peer has another state.
-    different: BTreeMap<NodeId, Slot>,
+    differing_peers: BTreeMap<NodeId, Slot>,
     /// Peers whose applied state is the same, each with the slot below which the states agree.
-    same: BTreeMap<NodeId, Slot>,
+    agreeing_peers: BTreeMap<NodeId, Slot>,
     /// [differ-2] Set if this node may be the one with the wrong state.
-    doubt: Option<Doubt>,
+    doubt: Option<StateDoubt>,
     due_at: Time,
 }
 
 impl Comparison {
-    pub(super) fn new(now: Time, doubt: Option<Doubt>) -> Self {
+    pub(super) fn new(now: Time, doubt: Option<StateDoubt>) -> Self {
         Self {
             claims_ahead: BTreeMap::new(),
-            different: BTreeMap::new(),
-            same: BTreeMap::new(),
+            differing_peers: BTreeMap::new(),
+            agreeing_peers: BTreeMap::new(),
             doubt,
-            due_at: now.plus_ms(COMPARE_EVERY_MS),
+            due_at: now.plus_ms(CLAIM_INTERVAL_MS),
         }
     }
 
     /// Returns whether to send a claim to the peers now, and schedules the next one.
-    pub(super) fn take_due(&mut self, now: Time) -> bool {
+    pub(super) fn take_due_claim(&mut self, now: Time) -> bool {
         let due = now >= self.due_at;
         if due {
-            self.due_at = now.plus_ms(COMPARE_EVERY_MS);
+            self.due_at = now.plus_ms(CLAIM_INTERVAL_MS);
         }
         due
     }
@@ -64,10 +64,10 @@ impl Comparison {
     pub(super) fn compare_claim(
         &mut self,
         from: NodeId,
-        claim: Claim,
+        claim: DigestClaim,
         own: &Digest,
     ) -> Option<Alarm> {
-        if own.known_to().is_none_or(|to| claim.to > to) {
+        if own.digest_end().is_none_or(|to| claim.to > to) {
             self.claims_ahead.entry(from).or_insert(claim);
             return None;
         }
@@ -75,8 +75,8 @@ impl Comparison {
     }
 
     /// Compares the claims of peers that were ahead, now that this node has applied the same slots.
-    pub(super) fn caught_up(&mut self, own: &Digest) -> Option<Alarm> {
-        let applied_to = own.known_to()?;
+    pub(super) fn compare_pending_claims(&mut self, own: &Digest) -> Option<Alarm> {
+        let applied_to = own.digest_end()?;
         loop {
             let mut claims = self.claims_ahead.iter();
             let (&from, &claim) = claims.find(|(_, claim)| claim.to <= applied_to)?;
@@ -88,20 +88,20 @@ impl Comparison {
         }
     }
 
-    fn compare(&mut self, with: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
+    fn compare(&mut self, with: NodeId, claim: DigestClaim, own: &Digest) -> Option<Alarm> {
         let to = claim.to;
-        if own.agrees(claim)? {
-            self.different.retain(|node, at| *node != with || *at > to);
-            let same = self.same.entry(with).or_insert(to);
+        if own.agrees_with(claim)? {
+            self.differing_peers.retain(|node, at| *node != with || *at > to);
+            let same = self.agreeing_peers.entry(with).or_insert(to);
             *same = to.max(*same);
             return None;
         }
-        self.same.remove(&with);
-        if self.different.insert(with, to).is_some() {
+        self.agreeing_peers.remove(&with);
+        if self.differing_peers.insert(with, to).is_some() {
             return None;
         }
-        let before = self.doubt.filter(|doubt| doubt.to >= to);
-        self.doubt = before.or(Some(Doubt { with, to }));
+        let before = self.doubt.filter(|doubt| doubt.differs_below >= to);
+        self.doubt = before.or(Some(StateDoubt { differing_peer: with, differs_below: to }));
         Some(Alarm::DifferentHistory { with, to })
     }
 
@@ -111,9 +111,9 @@ impl Comparison {
         &mut self,
         own: Member,
         members: &Configuration,
-    ) -> Option<Doubt> {
-        let Doubt { to, .. } = self.doubt?;
-        let says_same = |node| self.same.get(&node).is_some_and(|same| *same >= to);
+    ) -> Option<StateDoubt> {
+        let StateDoubt { differs_below: to, .. } = self.doubt?;
+        let says_same = |node| self.agreeing_peers.get(&node).is_some_and(|same| *same >= to);
         let (mut all, mut same) = (0, 0);
         for voter in members.members().iter().filter(|voter| !voter.auxiliary) {
             let weight = u64::from(voter.weight);
@@ -131,7 +131,7 @@ impl Comparison {
     /// Drops the claims of a peer that disconnected, since it may return as another incarnation.
     pub(super) fn drop_claims(&mut self, peer: NodeId) {
         self.claims_ahead.remove(&peer);
-        self.same.remove(&peer);
+        self.agreeing_peers.remove(&peer);
     }
 }
 
@@ -145,7 +145,7 @@ mod tests {
 
     fn apply(digest: &mut Digest, slot: u64, session: u64) {
         let range = SlotRange::one(Slot(slot));
-        digest.applied(range, &Value::ExpireSession { session });
+        digest.add_applied(range, &Value::ExpireSession { session });
     }
 
     fn applied(values: &[u64]) -> Digest {
@@ -156,7 +156,7 @@ mod tests {
         digest
     }
 
-    fn claim(values: &[u64]) -> Claim {
+    fn claim(values: &[u64]) -> DigestClaim {
         applied(values).latest_claim().unwrap()
     }
 
@@ -187,12 +187,12 @@ mod tests {
         assert_eq!(heard(4, there), None);
         comparison.drop_claims(NodeId(4));
         apply(&mut own, 2, 2);
-        assert_eq!(comparison.caught_up(&own), None);
+        assert_eq!(comparison.compare_pending_claims(&own), None);
         apply(&mut own, 3, 3);
         let (with, to) = (NodeId(2), Slot(4));
         let alarm = Some(Alarm::DifferentHistory { with, to });
-        assert_eq!(comparison.caught_up(&own), alarm);
-        assert_eq!(comparison.caught_up(&own), None);
+        assert_eq!(comparison.compare_pending_claims(&own), alarm);
+        assert_eq!(comparison.compare_pending_claims(&own), None);
         assert_eq!(comparison.compare_claim(with, there, &own), None, "told once");
     }
 
@@ -208,16 +208,16 @@ mod tests {
         }
         let (with, to) = (NodeId(2), Slot(5));
         let alarm = Some(Alarm::DifferentHistory { with, to });
-        assert_eq!(comparison.caught_up(&own), alarm);
+        assert_eq!(comparison.compare_pending_claims(&own), alarm);
     }
 
     #[test]
     fn unknown_digest_raises_no_alarm() {
         let mut comparison = comparison();
         let mut unknown = Digest::new(Slot(9), None);
-        unknown.applied(SlotRange::one(Slot(9)), &Value::NoOp);
+        unknown.add_applied(SlotRange::one(Slot(9)), &Value::NoOp);
         assert_eq!(comparison.compare_claim(NodeId(2), claim(&[5]), &unknown), None);
-        assert_eq!(comparison.caught_up(&unknown), None);
+        assert_eq!(comparison.compare_pending_claims(&unknown), None);
     }
 
     /// [differ-2] If two nodes differ, either may be wrong; of three nodes, the two that agree are
@@ -236,7 +236,7 @@ mod tests {
         comparison.compare_claim(NodeId(3), here, &digest);
         assert_eq!(comparison.doubt_own_state(own, &group(3)), None);
         assert!(comparison.compare_claim(NodeId(2), there, &digest).is_some());
-        let doubt = Some(Doubt { with: NodeId(2), to: Slot(4) });
+        let doubt = Some(StateDoubt { differing_peer: NodeId(2), differs_below: Slot(4) });
         assert_eq!(comparison.doubt_own_state(own, &group(2)), doubt);
         assert_eq!(comparison.doubt_own_state(own, &group(3)), None, "node 3 has the same");
         assert_eq!(comparison.doubt_own_state(own, &group(2)), None, "it is over");

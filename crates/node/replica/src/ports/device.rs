@@ -31,38 +31,38 @@ pub struct DeviceStatus {
     /// Human-readable description of the device.
     pub name: String,
     /// The core currently uses the device.
-    pub used: bool,
+    pub is_used: bool,
     /// Ballot in which the device's acceptor votes.
-    pub armed: Option<Ballot>,
+    pub armed_ballot: Option<Ballot>,
     /// First slot that the device's coordinator may assign; `None` if it assigns none.
-    pub gives_from: Option<Slot>,
+    pub assigns_from: Option<Slot>,
     /// Number of slots that the device can hold.
-    pub cells: u32,
+    pub slot_capacity: u32,
     /// Maximum size of a value in a frame, in bytes.
-    pub room: usize,
+    pub frame_value_bytes: usize,
     /// Boot number of the device.
     pub boot: u32,
     /// Number of votes seen from this device and earlier ones.
-    pub votes: u64,
+    pub vote_count: u64,
     /// Number of slots assigned by this device and earlier ones, as seen by this node.
-    pub given: u64,
+    pub assigned_slots: u64,
     /// Number of decisions counted by this device and earlier ones, as seen by this node.
-    pub counted: u64,
+    pub counted_decisions: u64,
     /// Number of times that a coordinator was revoked.
-    pub taken_back: u64,
+    pub revocation_count: u64,
     /// Number of values from this node that were offered to another member's device.
-    pub offered: u64,
+    pub offered_values: u64,
     /// Number of values sent over connections because they were too long for a frame.
-    pub outgrown: u64,
+    pub oversized_values: u64,
     /// Number of frames for this node that the current device dropped for lack of space.
-    pub lost: u64,
+    pub dropped_frames: u64,
     /// Number of frames received by this device and earlier ones, by outcome, indexed by
     /// [`quorate_offload::Reason`].
-    pub refused: [u64; COUNTERS],
+    pub frames_by_outcome: [u64; COUNTERS],
     /// Remark on the device, for example that its interface was renamed, or that it is idle.
-    pub note: Option<String>,
+    pub remark: Option<String>,
     /// Reason why the device is not in use; `None` if it is.
-    pub why: Option<String>,
+    pub unused_reason: Option<String>,
 }
 
 /// Iterates over the reasons for refusing frames, in the order of [`DeviceStatus::refused`].

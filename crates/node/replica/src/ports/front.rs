@@ -159,23 +159,23 @@ pub trait State {
 
 /// Maximum time in milliseconds, counted from the first request, that requests wait for the access
 /// rules ([access-4]) and the group's clock ([time-4]). Equals the wait for a leader.
-const PATIENCE_MS: u64 = 5_000;
+const ACCESS_WAIT_MAX_MS: u64 = 5_000;
 
 /// Time that requests have waited, counted once per process. Each call adds the time since the
 /// previous one, up to a bound, because a node's clock jumps when it learns the group's ([time-3]).
 #[derive(Debug, Default)]
 pub struct AccessPatience {
     /// Last reading of the clock, in milliseconds.
-    last_ms: Option<u64>,
+    last_clock_ms: Option<u64>,
     waited_ms: u64,
 }
 
 impl AccessPatience {
     /// Returns whether the maximum waiting time has passed.
     pub fn has_expired(&mut self, now_ms: u64) -> bool {
-        let last_ms = self.last_ms.replace(now_ms).unwrap_or(now_ms);
-        self.waited_ms += now_ms.saturating_sub(last_ms).min(PATIENCE_MS / 4);
-        self.waited_ms >= PATIENCE_MS
+        let last_ms = self.last_clock_ms.replace(now_ms).unwrap_or(now_ms);
+        self.waited_ms += now_ms.saturating_sub(last_ms).min(ACCESS_WAIT_MAX_MS / 4);
+        self.waited_ms >= ACCESS_WAIT_MAX_MS
     }
 }
 
@@ -332,7 +332,7 @@ pub trait Front {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputDecision {
     /// The input was read.
-    Done,
+    AlreadyRead,
     /// Pass at most the given number of bytes to [`Front::receive_bytes`].
     AtMost(usize),
 }

@@ -4,19 +4,19 @@
 use std::fmt;
 
 /// Number of classes per doubling of the latency.
-const QUARTERS: u64 = 4;
+const CLASSES_PER_DOUBLING: u64 = 4;
 /// Base-2 logarithm of the width, in microseconds, of the first classes.
-const FINEST_BITS: u32 = 2;
+const FIRST_CLASS_BITS: u32 = 2;
 /// Number of classes; the last one begins at 58.7 seconds.
-pub const CLASSES: usize = 88;
+pub const CLASS_COUNT: usize = 88;
 
 /// Command counts by latency class. A class is never wider than a quarter of its lower bound.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Latencies([u64; CLASSES]);
+pub struct Latencies([u64; CLASS_COUNT]);
 
 impl Default for Latencies {
     fn default() -> Self {
-        Self([0; CLASSES])
+        Self([0; CLASS_COUNT])
     }
 }
 
@@ -31,7 +31,7 @@ impl Latencies {
     /// Counts `commands` commands of one batch. Their latencies are spread evenly from the shortest
     /// to the longest, both in microseconds.
     pub fn add(&mut self, commands: u64, shortest_us: u64, longest_us: u64) {
-        let (first, last) = (class(shortest_us), class(longest_us));
+        let (first, last) = (class_of(shortest_us), class_of(longest_us));
         let span = longest_us.saturating_sub(shortest_us).max(1);
         let mut left = commands;
         for number in first..last {
@@ -55,17 +55,18 @@ impl Latencies {
     }
 }
 
-fn class(us: u64) -> usize {
-    let quarters = (us >> FINEST_BITS).max(QUARTERS);
-    let doublings = quarters.ilog2() - QUARTERS.ilog2();
-    let quarter = (quarters >> doublings) - QUARTERS;
-    (doublings as usize * QUARTERS as usize + quarter as usize).min(CLASSES - 1)
+fn class_of(us: u64) -> usize {
+    let quarters = (us >> FIRST_CLASS_BITS).max(CLASSES_PER_DOUBLING);
+    let doublings = quarters.ilog2() - CLASSES_PER_DOUBLING.ilog2();
+    let quarter = (quarters >> doublings) - CLASSES_PER_DOUBLING;
+    (doublings as usize * CLASSES_PER_DOUBLING as usize + quarter as usize).min(CLASS_COUNT - 1)
 }
 
 /// Returns the upper bound of a class in microseconds, equal to the lower bound of the next class.
 fn upper_edge_us(class: usize) -> u64 {
-    let (doublings, quarter) = (class as u64 / QUARTERS, class as u64 % QUARTERS);
-    ((QUARTERS + quarter + 1) << doublings) << FINEST_BITS
+    let (doublings, quarter) =
+        (class as u64 / CLASSES_PER_DOUBLING, class as u64 % CLASSES_PER_DOUBLING);
+    ((CLASSES_PER_DOUBLING + quarter + 1) << doublings) << FIRST_CLASS_BITS
 }
 
 #[cfg(test)]
@@ -78,18 +79,18 @@ mod tests {
 
     #[test]
     fn classes_contain_their_values_and_span_at_most_a_quarter() {
-        assert_eq!((class(0), class(19), class(20)), (0, 0, 1));
+        assert_eq!((class_of(0), class_of(19), class_of(20)), (0, 0, 1));
         let mut us = 16;
         while us < 58_000_000 {
-            let number = class(us);
+            let number = class_of(us);
             let from = number.checked_sub(1).map_or(16, upper_edge_us);
             let to = upper_edge_us(number);
             assert!(from <= us && us < to, "{us}: {from} to {to}");
             assert!(to - from <= from / 4, "{us}: {from} to {to}");
             us += us / 37 + 1;
         }
-        assert_eq!(class(u64::MAX), CLASSES - 1);
-        assert_eq!(upper_edge_us(CLASSES - 2), 7 << 23);
+        assert_eq!(class_of(u64::MAX), CLASS_COUNT - 1);
+        assert_eq!(upper_edge_us(CLASS_COUNT - 2), 7 << 23);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use quorate_log::disk::Blocks;
-use quorate_stream::store::Bulk;
+use quorate_stream::store::UnitBytes;
 
 /// Immutable, reference-counted bytes. A copy is another reference to the same bytes.
 #[derive(Clone)]
@@ -27,10 +27,10 @@ impl Payload {
     }
 
     /// Returns the number of references to the bytes; 1 if they are not shared.
-    pub fn holders(&self) -> usize {
+    pub fn reference_count(&self) -> usize {
         match &self.0 {
             PayloadBytes::Plain(bytes) => Arc::strong_count(bytes),
-            PayloadBytes::Bulk(blocks) => blocks.holders(),
+            PayloadBytes::Bulk(blocks) => blocks.holder_count(),
         }
     }
 
@@ -43,10 +43,10 @@ impl Payload {
     }
 
     /// Returns whole units for the store of streams, without a copy if aligned for a disk.
-    pub(crate) fn bulk(&self, range: Range<usize>) -> Bulk<'_> {
+    pub(crate) fn as_bulk(&self, range: Range<usize>) -> UnitBytes<'_> {
         match &self.0 {
-            PayloadBytes::Plain(bytes) => Bulk::copied(&bytes[range]),
-            PayloadBytes::Bulk(blocks) => Bulk::of(blocks, range),
+            PayloadBytes::Plain(bytes) => UnitBytes::to_copy(&bytes[range]),
+            PayloadBytes::Bulk(blocks) => UnitBytes::shared(blocks, range),
         }
     }
 }

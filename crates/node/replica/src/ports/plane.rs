@@ -29,34 +29,34 @@ pub trait Plane {
         to: NodeSet,
         lane: Lane,
         header: &[u8],
-        body: Body<'_>,
+        body: FrameBody<'_>,
     ) -> Result<NodeSet, TooLarge>;
 
     /// Reports that the values of this ballot's leader are decided below `decided_to`. Called once
     /// per turn, before the frames of the turn are sent.
-    fn told(&mut self, ballot: Ballot, decided_to: Slot) {
+    fn note_decided(&mut self, ballot: Ballot, decided_to: Slot) {
         let _ = (ballot, decided_to);
     }
 
     /// Sets the current voters. Nodes that missed values may request them from voters ([learn-1]).
-    fn voters(&mut self, configuration: &Configuration) {
+    fn set_voters(&mut self, configuration: &Configuration) {
         let _ = configuration;
     }
 }
 
 /// Content of a frame after its header.
 #[derive(Clone, Copy, Debug)]
-pub enum Body<'a> {
+pub enum FrameBody<'a> {
     /// Bytes that the plane must copy to retain them.
-    Bytes(&'a [u8]),
+    Borrowed(&'a [u8]),
     /// Bytes that the plane may retain by reference until all nodes have them.
     Shared(&'a Payload),
 }
 
-impl Body<'_> {
+impl FrameBody<'_> {
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Self::Bytes(bytes) => bytes,
+            Self::Borrowed(bytes) => bytes,
             Self::Shared(payload) => payload,
         }
     }
@@ -80,22 +80,22 @@ impl std::error::Error for TooLarge {}
 
 /// A received frame.
 #[derive(Clone, Debug)]
-pub struct Received<'a> {
+pub struct ReceivedFrame<'a> {
     pub from: Member,
     pub frame: Frame<'a>,
     /// CRC-32C of the frame's body, if the receiver verified it.
-    pub body_check: Option<u32>,
+    pub body_checksum: Option<u32>,
     /// Number of the write up to which the sender's log is on stable storage, as stated in the
     /// frame ([lie-1]); 0 if the frame states none.
-    pub logged: u64,
+    pub logged_to: u64,
     /// The body, if it arrived in a buffer of its own and can be retained without a copy.
     pub body: Option<&'a Payload>,
 }
 
-impl<'a> Received<'a> {
+impl<'a> ReceivedFrame<'a> {
     /// Creates a received frame without the optional attributes.
-    pub const fn plain(from: Member, frame: Frame<'a>) -> Self {
-        Self { from, frame, body_check: None, logged: 0, body: None }
+    pub const fn without_attributes(from: Member, frame: Frame<'a>) -> Self {
+        Self { from, frame, body_checksum: None, logged_to: 0, body: None }
     }
 }
 

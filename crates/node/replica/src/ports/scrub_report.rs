@@ -5,7 +5,7 @@ use std::fmt;
 use quorate_core::slot::SlotRange;
 
 /// Maximum number of damaged places listed in a report. Further ones are only counted.
-pub const FOUND_MAX: usize = 64;
+pub const LISTED_PLACES_MAX: usize = 64;
 
 /// Kind of data that a node stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,7 +86,7 @@ impl Fate {
 
 /// Data or action that is still needed to repair a damaged place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Needs {
+pub(crate) enum RepairNeeds {
     /// Slots of the log; empty until they have been read again to determine the lost ones.
     Slots(Vec<SlotRange>),
     /// Bytes of a stream, from peers.
@@ -100,7 +100,7 @@ pub(crate) enum Needs {
     /// The damage is repaired, so nothing is needed.
     Nothing,
     /// Action by an operator.
-    Person,
+    Operator,
 }
 
 /// A damaged place found by a scrub.
@@ -108,14 +108,14 @@ pub(crate) enum Needs {
 pub struct DamagedPlace {
     pub kind: Kind,
     /// Damaged file, position in it, and kind of damage.
-    pub what: String,
+    pub description: String,
     pub fate: Fate,
-    pub(crate) needs: Needs,
+    pub(crate) needs: RepairNeeds,
 }
 
 impl DamagedPlace {
-    pub(crate) fn new(kind: Kind, what: String, needs: Needs) -> Self {
-        Self { kind, what, fate: Fate::default(), needs }
+    pub(crate) fn new(kind: Kind, what: String, needs: RepairNeeds) -> Self {
+        Self { kind, description: what, fate: Fate::default(), needs }
     }
 }
 
@@ -130,19 +130,19 @@ pub struct ScrubStatus {
     pub ended_ms: Option<u64>,
     /// Interval in milliseconds from the end of one scrub to the start of the next; `None` if
     /// scrubs start only on request.
-    pub every_ms: Option<u64>,
+    pub interval_ms: Option<u64>,
     /// Maximum rate in bytes per second.
     pub bytes_per_second: u64,
     /// Number of bytes read, by kind.
     pub bytes: [u64; Kind::ALL.len()],
     /// Estimated total number of bytes to read while a scrub is in progress.
-    pub bytes_all: u64,
+    pub bytes_to_read: u64,
     /// The damaged places found first.
     pub found: Vec<DamagedPlace>,
     /// Number of further damaged places that are not in `found`.
-    pub more: u64,
+    pub unlisted_count: u64,
     /// Number of bytes read by all scrubs since the process started.
-    pub bytes_total: u64,
+    pub bytes_read_total: u64,
     /// Number of damaged places found since the process started, counted again by each scrub.
     pub found_total: u64,
 }
@@ -163,7 +163,7 @@ impl ScrubStatus {
         self.begun_ms = Some(wall_ms);
         self.bytes = Default::default();
         self.found.clear();
-        self.more = 0;
+        self.unlisted_count = 0;
     }
 
     pub(crate) fn end_scrub(&mut self, wall_ms: u64) {
@@ -173,27 +173,29 @@ impl ScrubStatus {
 
     pub(crate) fn add(&mut self, kind: Kind, bytes: u64) {
         self.bytes[kind as usize] += bytes;
-        self.bytes_total += bytes;
+        self.bytes_read_total += bytes;
     }
 
     pub(crate) fn add_finding(&mut self, found: DamagedPlace) -> Option<usize> {
         self.found_total += 1;
-        if self.found.len() >= FOUND_MAX {
-            self.more += 1;
+        if self.found.len() >= LISTED_PLACES_MAX {
+            self.unlisted_count += 1;
             return None;
         }
         self.found.push(found);
         Some(self.found.len() - 1)
     }
 
-    pub(crate) fn set_needs(&mut self, found: usize, needs: Needs) {
+    pub(crate) fn set_needs(&mut self, found: usize, needs: RepairNeeds) {
         if let Some(found) = self.found.get_mut(found) {
             found.needs = needs;
         }
     }
 
     pub(crate) fn add_lost_slots(&mut self, found: usize, lost: &[SlotRange]) {
-        if let Some(Needs::Slots(slots)) = self.found.get_mut(found).map(|found| &mut found.needs) {
+        if let Some(RepairNeeds::Slots(slots)) =
+            self.found.get_mut(found).map(|found| &mut found.needs)
+        {
             slots.extend_from_slice(lost);
         }
     }

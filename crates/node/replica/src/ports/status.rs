@@ -11,7 +11,7 @@ use quorate_core::{
     record::Class,
     slot::Slot,
 };
-use quorate_log::disk::Durations;
+use quorate_log::disk::DurationHistogram;
 use quorate_tuner::{Report, Setting};
 
 use super::{device::DeviceStatus, latencies::Latencies, scrub_report::ScrubStatus};
@@ -41,19 +41,19 @@ pub struct Peer {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerPlane {
     /// Path of protocol frames; bulk data always uses connections.
-    pub way: Way,
+    pub kind: PlaneKind,
     /// Method of receiving raw frames from the interface, if they are used.
-    pub frames: Option<&'static str>,
+    pub raw_frame_mode: Option<&'static str>,
     /// Round-trip time in microseconds of the last probe or else of the connection; `None` until
     /// the first measurement.
     pub rtt_us: Option<u64>,
     /// Reason why the better, configured path is not used; `None` if it is used.
-    pub why: Option<String>,
+    pub fallback_reason: Option<String>,
 }
 
 /// Path of frames to a peer, or the configured choice. Better paths compare as greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum PlaneKind {
     /// Connections only.
     #[default]
     Tcp,
@@ -70,7 +70,7 @@ pub enum Way {
     Auto,
 }
 
-impl Way {
+impl PlaneKind {
     pub const ALL: [Self; 6] =
         [Self::Tcp, Self::Udp, Self::Chain, Self::Multicast, Self::Ethernet, Self::Auto];
 
@@ -108,7 +108,7 @@ pub struct Addresses {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Streams {
     /// Number of named streams.
-    pub named: usize,
+    pub named_count: usize,
     /// Number of streams open for writing.
     pub open: usize,
     /// Disk space used by stream bytes, in bytes, including trimmed bytes until they are freed.
@@ -118,22 +118,22 @@ pub struct Streams {
     /// Number of retained bytes that are missing here or would be after a restart ([here-1]).
     pub missing_bytes: u64,
     /// The node may lack bytes, so it does not count as a complete copy.
-    pub lacks: bool,
+    pub may_lack_bytes: bool,
     /// The store waits for free space or file descriptors.
-    pub short: bool,
+    pub is_short_of_resources: bool,
     /// Reason why this node accepts no bytes from clients; `None` if it accepts them.
-    pub stopped: Option<String>,
+    pub stop_reason: Option<String>,
 }
 
 /// Command counts since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Number of commands executed here, from clients of all nodes.
-    pub applied: u64,
+    pub applied_commands: u64,
     /// Number of commands from this node's clients that were executed and answered.
-    pub answered: u64,
+    pub answered_commands: u64,
     /// Total time from acceptance to reply of the answered commands, in microseconds.
-    pub answered_us: u64,
+    pub answer_time_us: u64,
     /// Latencies of the answered commands.
     pub latencies: Latencies,
 }
@@ -146,7 +146,7 @@ pub struct LeaderChange {
     /// Ballot of the leader, or of the last one if there is none.
     pub ballot: Ballot,
     /// Milliseconds since the change.
-    pub ago_ms: u64,
+    pub age_ms: u64,
 }
 
 /// Current batching of commands, with the reasons.
@@ -157,7 +157,7 @@ pub struct TuningReport {
     /// Batch size and window in force.
     pub setting: Setting,
     /// An operator has fixed the setting.
-    pub held: bool,
+    pub is_fixed: bool,
 }
 
 /// Activity that keeps a node from being caught up.
@@ -182,27 +182,27 @@ pub struct Progress {
     /// Position at which the activity started.
     pub from: u64,
     /// Current position.
-    pub at: u64,
+    pub position: u64,
     /// Position at which the activity will end, as far as is known.
-    pub to: u64,
+    pub end: u64,
     /// Recent rate per second; `None` if it is not known.
     pub per_second: Option<u64>,
     /// Elapsed time in milliseconds.
-    pub ms: u64,
+    pub elapsed_ms: u64,
 }
 
 impl Progress {
     /// Returns the completed share in percent.
     pub fn percent(&self) -> u64 {
-        let all = self.to.saturating_sub(self.from);
-        let done = self.at.saturating_sub(self.from).min(all);
+        let all = self.end.saturating_sub(self.from);
+        let done = self.position.saturating_sub(self.from).min(all);
         let percent = (u128::from(done) * 100).checked_div(u128::from(all));
         percent.map_or(100, |percent| percent as u64)
     }
 
     /// Returns the remaining time in seconds at the current rate; `None` if the rate is not known.
     pub fn seconds_left(&self) -> Option<u64> {
-        let left = self.to.saturating_sub(self.at);
+        let left = self.end.saturating_sub(self.position);
         let rate = self.per_second.filter(|rate| *rate > 0)?;
         Some(left.div_ceil(rate))
     }
@@ -252,7 +252,7 @@ impl fmt::Display for Activity {
 
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { activity, at, to, .. } = self;
+        let Self { activity, position: at, end: to, .. } = self;
         let of_bytes = activity.counts_bytes();
         match of_bytes {
             true => write!(f, "{activity}: {} of {} MiB", at >> 20, to >> 20)?,
@@ -280,39 +280,39 @@ pub struct DiskUse {
     /// full ([room-1]).
     pub needed_bytes: Option<u64>,
     /// The node refuses data because the members with space do not form a quorum ([room-2]).
-    pub data_refused: bool,
+    pub refuses_data: bool,
     /// Growth of the log in bytes per second, over the last minute.
     pub log_bytes_per_second: Option<u64>,
     /// Durations of log writes since the start, each measured until the data is on stable storage.
-    pub flush_times: Durations,
+    pub flush_times: DurationHistogram,
 }
 
 /// Position and size of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// First slot that the snapshot does not contain.
-    pub at: Slot,
+    pub slot: Slot,
     /// Length of the snapshot's stream in bytes.
     pub bytes: u64,
 }
 
-/// Summary of a plan in progress; [`crate::group::asking::Underway`] has its steps.
+/// Summary of a plan in progress; [`crate::group::asking::PlanInProgress`] has its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStatus {
     /// Id of the plan: the slot of the command that made it.
     pub id: u64,
     /// The operator's request.
-    pub what: String,
+    pub description: String,
     /// Condition that holds up the plan; known only to the leader.
-    pub waits: Option<String>,
+    pub wait_reason: Option<String>,
 }
 
 /// Level that a node's release supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LevelOf {
+pub struct NodeLevelStatus {
     pub node: NodeId,
     /// Highest supported level; `None` if the node is not connected.
-    pub newest: Option<Level>,
+    pub supported_level: Option<Level>,
 }
 
 /// Feature levels of the group ([level-1]).
@@ -321,11 +321,11 @@ pub struct LevelStatus {
     /// Level in use by the group.
     pub level: Level,
     /// Highest level that this node's release supports.
-    pub supports: Level,
+    pub supported_level: Level,
     /// All nodes of the group, including this one, in order of ids.
-    pub nodes: Vec<LevelOf>,
+    pub nodes: Vec<NodeLevelStatus>,
     /// Obstacles to the next level, one per line; known only to the leader.
-    pub held_back: Vec<String>,
+    pub raise_obstacles: Vec<String>,
     /// Time in milliseconds until the leader raises the level, barring obstacles; known only to the
     /// leader.
     pub raise_in_ms: Option<u64>,
@@ -392,15 +392,22 @@ mod tests {
     use super::*;
 
     fn progress(at: u64, per_second: Option<u64>) -> Progress {
-        Progress { activity: Activity::CatchingUp, from: 100, at, to: 300, per_second, ms: 0 }
+        Progress {
+            activity: Activity::CatchingUp,
+            from: 100,
+            position: at,
+            end: 300,
+            per_second,
+            elapsed_ms: 0,
+        }
     }
 
     #[test]
     fn planes_have_names() {
-        for way in Way::ALL {
-            assert_eq!(Way::from_name(way.name()), Some(way));
+        for way in PlaneKind::ALL {
+            assert_eq!(PlaneKind::from_name(way.name()), Some(way));
         }
-        assert_eq!(Way::from_name("carrier pigeon"), None);
+        assert_eq!(PlaneKind::from_name("carrier pigeon"), None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub use crate::ports::outcome::StreamTag;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEvent<'a> {
     /// The command was executed, with this effect.
-    Done(StreamTag, StreamOutcome),
+    Executed(StreamTag, StreamOutcome),
     /// The command was executed without effect, for this reason.
     Refused(StreamTag, Denied),
     /// The request failed, or its outcome is unknown.
@@ -91,7 +91,7 @@ pub trait StreamRequests {
     fn request_table_read(&mut self, tag: StreamTag) -> Result<(), Failure>;
 
     /// Returns the entry of a stream in this node's table, if it exists.
-    fn info(&self, name: &Name) -> Option<StreamInfo>;
+    fn stream_info(&self, name: &Name) -> Option<StreamInfo>;
 
     /// Passes the entries of streams after `after` to `each`, by name, until it returns `false`.
     fn visit_infos(&self, after: Option<&Name>, each: &mut dyn FnMut(StreamInfo) -> bool);

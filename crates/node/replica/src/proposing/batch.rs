@@ -17,21 +17,21 @@ const FORMAT: u8 = 1;
 /// Length of the batch header in bytes.
 pub(crate) const HEADER_BYTES: usize = 17;
 /// Length in bytes of an entry's kind and length fields.
-const ENTRY_BYTES: usize = 5;
+const ENTRY_HEADER_BYTES: usize = 5;
 /// Length in bytes of the fields for a client's session and sequence.
 const SEQUENCED_BYTES: usize = 28;
 /// Maximum length in bytes of a batch of one command, excluding the command itself.
-pub(crate) const OVERHEAD_BYTES: usize = HEADER_BYTES + ENTRY_BYTES + SEQUENCED_BYTES;
-const PLAIN: u8 = 0;
-const SEQUENCED: u8 = 1;
-const GROUP: u8 = 2;
-const STREAM: u8 = 3;
-const ACCESS: u8 = 4;
+pub(crate) const OVERHEAD_BYTES: usize = HEADER_BYTES + ENTRY_HEADER_BYTES + SEQUENCED_BYTES;
+const KIND_PLAIN: u8 = 0;
+const KIND_SEQUENCED: u8 = 1;
+const KIND_GROUP: u8 = 2;
+const KIND_STREAM: u8 = 3;
+const KIND_ACCESS: u8 = 4;
 
 /// Position of a batch in its origin's order: the origin's node session, and the batch's number in
 /// it, counted from 1. It identifies batches as [session-1] identifies commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct BatchHeader {
     /// Slot of the origin's registration.
     pub(crate) session: u64,
     /// Number of the batch in that session.
@@ -55,19 +55,19 @@ pub(crate) enum Kind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct BatchEntry<'a> {
     /// Component that executes the command.
     pub(crate) kind: Kind,
     /// Encoded command, as passed to that component.
     pub(crate) command: &'a [u8],
 }
 
-impl Entry<'_> {
+impl BatchEntry<'_> {
     /// Returns the length of the encoded entry, including its kind and length fields.
     pub(crate) const fn encoded_bytes(&self) -> usize {
         let head = match self.kind {
-            Kind::Sequenced(_) => ENTRY_BYTES + SEQUENCED_BYTES,
-            Kind::Plain | Kind::Group | Kind::Stream | Kind::Access => ENTRY_BYTES,
+            Kind::Sequenced(_) => ENTRY_HEADER_BYTES + SEQUENCED_BYTES,
+            Kind::Plain | Kind::Group | Kind::Stream | Kind::Access => ENTRY_HEADER_BYTES,
         };
         head + self.command.len()
     }
@@ -76,11 +76,11 @@ impl Entry<'_> {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let length = u32::try_from(self.command.len()).expect("bounded by command_bytes_max");
         let kind = match self.kind {
-            Kind::Plain => PLAIN,
-            Kind::Sequenced(_) => SEQUENCED,
-            Kind::Group => GROUP,
-            Kind::Stream => STREAM,
-            Kind::Access => ACCESS,
+            Kind::Plain => KIND_PLAIN,
+            Kind::Sequenced(_) => KIND_SEQUENCED,
+            Kind::Group => KIND_GROUP,
+            Kind::Stream => KIND_STREAM,
+            Kind::Access => KIND_ACCESS,
         };
         let [a, b, c, d] = length.to_le_bytes();
         out.extend_from_slice(&[kind, a, b, c, d]);
@@ -94,7 +94,7 @@ impl Entry<'_> {
     }
 }
 
-pub(crate) fn assemble(header: Header, entries: &[u8]) -> Vec<u8> {
+pub(crate) fn encode_batch(header: BatchHeader, entries: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + entries.len());
     bytes.push(FORMAT);
     bytes.extend_from_slice(&header.session.to_le_bytes());
@@ -105,7 +105,7 @@ pub(crate) fn assemble(header: Header, entries: &[u8]) -> Vec<u8> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batch<'a> {
-    pub(crate) header: Header,
+    pub(crate) header: BatchHeader,
     entries: &'a [u8],
 }
 
@@ -122,45 +122,45 @@ impl<'a> Batch<'a> {
     }
 
     /// Decodes only the header; `None` if it is malformed.
-    pub(crate) fn header(bytes: &[u8]) -> Option<Header> {
+    pub(crate) fn header(bytes: &[u8]) -> Option<BatchHeader> {
         let (format, rest) = bytes.split_first()?;
         if *format != FORMAT {
             return None;
         }
         let (session, rest) = take_u64(rest)?;
         let (sequence, _) = take_u64(rest)?;
-        Some(Header { session, sequence })
+        Some(BatchHeader { session, sequence })
     }
 
-    pub(crate) fn entries(&self) -> Entries<'a> {
-        Entries { rest: self.entries }
+    pub(crate) fn entries(&self) -> BatchEntries<'a> {
+        BatchEntries { unread_bytes: self.entries }
     }
 }
 
 /// Iterator over the commands of a validated batch.
-pub(crate) struct Entries<'a> {
-    rest: &'a [u8],
+pub(crate) struct BatchEntries<'a> {
+    unread_bytes: &'a [u8],
 }
 
-impl<'a> Iterator for Entries<'a> {
-    type Item = Entry<'a>;
+impl<'a> Iterator for BatchEntries<'a> {
+    type Item = BatchEntry<'a>;
 
-    fn next(&mut self) -> Option<Entry<'a>> {
-        let (entry, rest) = take_entry(self.rest)?;
-        self.rest = rest;
+    fn next(&mut self) -> Option<BatchEntry<'a>> {
+        let (entry, rest) = take_entry(self.unread_bytes)?;
+        self.unread_bytes = rest;
         Some(entry)
     }
 }
 
-fn take_entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
+fn take_entry(bytes: &[u8]) -> Option<(BatchEntry<'_>, &[u8])> {
     let (kind, rest) = bytes.split_first()?;
     let (length, rest) = take_u32(rest)?;
     let (kind, rest) = match *kind {
-        PLAIN => (Kind::Plain, rest),
-        GROUP => (Kind::Group, rest),
-        STREAM => (Kind::Stream, rest),
-        ACCESS => (Kind::Access, rest),
-        SEQUENCED => {
+        KIND_PLAIN => (Kind::Plain, rest),
+        KIND_GROUP => (Kind::Group, rest),
+        KIND_STREAM => (Kind::Stream, rest),
+        KIND_ACCESS => (Kind::Access, rest),
+        KIND_SEQUENCED => {
             let (slot, rest) = take_u64(rest)?;
             let (index, rest) = take_u32(rest)?;
             let (sequence, rest) = take_u64(rest)?;
@@ -172,7 +172,7 @@ fn take_entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
         _ => return None,
     };
     let (command, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-    Some((Entry { kind, command }, rest))
+    Some((BatchEntry { kind, command }, rest))
 }
 
 fn take_u64(bytes: &[u8]) -> Option<(u64, &[u8])> {
@@ -196,12 +196,12 @@ mod tests {
             acknowledged_below: 1,
         };
         let mut entries = Vec::new();
-        Entry { kind: Kind::Plain, command: b"set\0a" }.encode(&mut entries);
-        Entry { kind: Kind::Group, command: b"" }.encode(&mut entries);
-        Entry { kind: Kind::Stream, command: b"open" }.encode(&mut entries);
-        Entry { kind: Kind::Access, command: b"user" }.encode(&mut entries);
-        Entry { kind: Kind::Sequenced(at), command: b"incr" }.encode(&mut entries);
-        assemble(Header { session: 5, sequence: 9 }, &entries)
+        BatchEntry { kind: Kind::Plain, command: b"set\0a" }.encode(&mut entries);
+        BatchEntry { kind: Kind::Group, command: b"" }.encode(&mut entries);
+        BatchEntry { kind: Kind::Stream, command: b"open" }.encode(&mut entries);
+        BatchEntry { kind: Kind::Access, command: b"user" }.encode(&mut entries);
+        BatchEntry { kind: Kind::Sequenced(at), command: b"incr" }.encode(&mut entries);
+        encode_batch(BatchHeader { session: 5, sequence: 9 }, &entries)
     }
 
     /// A batch survives encoding and decoding, even with zero bytes and empty commands.
@@ -209,7 +209,7 @@ mod tests {
     fn batch_round_trips() {
         let bytes = sample();
         let batch = Batch::parse(&bytes).unwrap();
-        assert_eq!(batch.header, Header { session: 5, sequence: 9 });
+        assert_eq!(batch.header, BatchHeader { session: 5, sequence: 9 });
         let commands: Vec<_> = batch.entries().map(|entry| entry.command).collect();
         assert_eq!(commands, [&b"set\0a"[..], b"", b"open", b"user", b"incr"]);
         let kinds: Vec<_> = batch.entries().map(|entry| entry.kind).collect();
@@ -255,13 +255,13 @@ mod tests {
     #[test]
     fn batches_encoded_by_frame_clients_are_parsed() {
         let commands = [&b"one"[..], b"", b"three"];
-        let bytes = quorate_wire::frame_clients::batch(5, 9, commands.into_iter());
+        let bytes = quorate_wire::frame_clients::encode_batch(5, 9, commands.into_iter());
         let batch = Batch::parse(&bytes).unwrap();
         assert_eq!((batch.header.session, batch.header.sequence), (5, 9));
         let plain = batch.entries().all(|entry| entry.kind == Kind::Plain);
         assert!(plain && batch.entries().map(|entry| entry.command).eq(commands));
-        let sizes = quorate_wire::frame_clients::BATCH_BYTES
-            + 3 * quorate_wire::frame_clients::COMMAND_BYTES;
+        let sizes = quorate_wire::frame_clients::BATCH_OVERHEAD_BYTES
+            + 3 * quorate_wire::frame_clients::COMMAND_OVERHEAD_BYTES;
         assert_eq!(bytes.len(), sizes + 8);
     }
 
@@ -269,9 +269,9 @@ mod tests {
     #[test]
     fn documented_sizes_are_those_of_the_code() {
         let page = include_str!("../../../../../docs/performance.md");
-        let sequenced = ENTRY_BYTES + SEQUENCED_BYTES;
+        let sequenced = ENTRY_HEADER_BYTES + SEQUENCED_BYTES;
         let sizes = format!(
-            "{HEADER_BYTES} bytes of header and {ENTRY_BYTES} per command ({sequenced} with a number of its own)"
+            "{HEADER_BYTES} bytes of header and {ENTRY_HEADER_BYTES} per command ({sequenced} with a number of its own)"
         );
         assert!(page.contains(&sizes), "docs/performance.md lacks: {sizes}");
     }

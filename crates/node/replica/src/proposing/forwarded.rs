@@ -30,7 +30,7 @@ impl Forwarded {
         payload: Option<Payload>,
         bytes_max: usize,
     ) -> bool {
-        let charge = charge(payload.as_ref());
+        let charge = charged_bytes(payload.as_ref());
         let room = self.bytes + charge <= bytes_max;
         if room {
             self.bytes += charge;
@@ -46,12 +46,12 @@ impl Forwarded {
 
     pub(crate) fn pop(&mut self) -> Option<(Value, Option<Payload>)> {
         let (value, payload) = self.queue.pop_front()?;
-        self.bytes -= charge(payload.as_ref());
+        self.bytes -= charged_bytes(payload.as_ref());
         Some((value, payload))
     }
 
     /// Records this node's vote for the value in a ballot of its own.
-    pub(crate) fn proposed(&mut self, ballot: Ballot, value: Value) {
+    pub(crate) fn record_vote(&mut self, ballot: Ballot, value: Value) {
         self.enter_ballot(ballot);
         if matches!(value, Value::Batch(_) | Value::RegisterSession { .. }) {
             self.in_flight.insert(value);
@@ -66,7 +66,7 @@ impl Forwarded {
     }
 
     /// Removes a decided value. If it is offered again, the session table recognises it.
-    pub(crate) fn decided(&mut self, value: &Value) {
+    pub(crate) fn record_decided(&mut self, value: &Value) {
         self.in_flight.remove(value);
     }
 
@@ -79,7 +79,7 @@ impl Forwarded {
     }
 }
 
-fn charge(payload: Option<&Payload>) -> usize {
+fn charged_bytes(payload: Option<&Payload>) -> usize {
     COMMAND_OVERHEAD_BYTES + payload.map_or(0, |payload| payload.len())
 }
 
@@ -99,9 +99,9 @@ mod tests {
         assert_eq!(forwarded.pop().map(|(value, _)| value), Some(value(0)));
         assert!(!forwarded.has_pending(&value(0)));
         let batch = Value::Batch(quorate_core::value::BatchName::default());
-        forwarded.proposed(ballot(1), batch);
+        forwarded.record_vote(ballot(1), batch);
         assert!(forwarded.has_pending(&batch));
-        forwarded.decided(&batch);
+        forwarded.record_decided(&batch);
         assert!(!forwarded.has_pending(&batch));
         forwarded.restart(None);
         assert_eq!(forwarded.next_bytes(), None);
@@ -112,9 +112,9 @@ mod tests {
     fn only_proposals_of_the_leading_ballot_are_in_flight() {
         let mut forwarded = Forwarded::default();
         let value = |number| Value::RegisterSession { origin: NodeId(1), boot: 1, number };
-        forwarded.proposed(ballot(1), value(1));
-        forwarded.proposed(ballot(1), value(2));
-        forwarded.proposed(ballot(2), value(2));
+        forwarded.record_vote(ballot(1), value(1));
+        forwarded.record_vote(ballot(1), value(2));
+        forwarded.record_vote(ballot(2), value(2));
         forwarded.restart(Some(ballot(2)));
         assert!(!forwarded.has_pending(&value(1)), "it lost its slot");
         assert!(forwarded.has_pending(&value(2)));

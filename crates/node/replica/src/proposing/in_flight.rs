@@ -8,8 +8,8 @@ use crate::{
     completions::Completions,
     ports::{outcome::Failure, payload::Payload},
     proposing::{
-        batch::{self, Batch, Entry, Header},
-        gather::{Item, Waiter},
+        batch::{self, Batch, BatchEntry, BatchHeader},
+        gather::{QueuedItem, Waiter},
     },
 };
 
@@ -19,15 +19,15 @@ pub(crate) struct InFlightBatch {
     pub(super) name: BatchName,
     pub(super) payload: Payload,
     /// Commands of the batch, and the reads between them.
-    pub(crate) items: Vec<Item>,
+    pub(crate) items: Vec<QueuedItem>,
     /// Number of items that are commands.
-    pub(super) commands: usize,
+    pub(super) command_count: usize,
     /// Number of leading items whose requests timed out with an unknown outcome.
-    expired: usize,
+    expired_count: usize,
     /// Number of items whose clients are to be notified once the batch is in memory at a quorum.
     early_count: usize,
     last_vote: Option<(Ballot, Slot)>,
-    pub(super) formed: Time,
+    pub(super) formed_at: Time,
 }
 
 impl InFlightBatch {
@@ -35,32 +35,32 @@ impl InFlightBatch {
     pub(super) fn new(
         name: BatchName,
         payload: Payload,
-        items: Vec<Item>,
+        items: Vec<QueuedItem>,
         commands: usize,
         formed: Time,
     ) -> Self {
-        let waits = |item: &&Item| matches!(item.waiter, Waiter::Early(_));
+        let waits = |item: &&QueuedItem| matches!(item.waiter, Waiter::FrontEarly(_));
         let early = items.iter().filter(waits).count();
         Self {
             name,
             payload,
             items,
-            commands,
-            expired: 0,
+            command_count: commands,
+            expired_count: 0,
             early_count: early,
             last_vote: None,
-            formed,
+            formed_at: formed,
         }
     }
 
-    pub(super) fn entries(&self) -> impl Iterator<Item = (&Item, Entry<'_>)> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&QueuedItem, BatchEntry<'_>)> {
         let batch = Batch::parse(&self.payload).expect("formed here");
         let commands = self.items.iter().filter(|item| !item.is_read());
         commands.zip(batch.entries())
     }
 
     /// Iterates over all items with their encoded entries; reads have none.
-    pub(super) fn encoded(&self) -> impl Iterator<Item = (Item, &[u8])> {
+    pub(super) fn encoded_items(&self) -> impl Iterator<Item = (QueuedItem, &[u8])> {
         let mut from = batch::HEADER_BYTES;
         self.items.iter().map(move |item| {
             let to = from + item.encoded_bytes;
@@ -71,13 +71,13 @@ impl InFlightBatch {
     }
 
     /// Returns the batch's position in this node's order, as encoded in the batch.
-    fn header(&self) -> Header {
+    fn header(&self) -> BatchHeader {
         Batch::header(&self.payload).expect("formed here")
     }
 
     /// Fails all requests of the batch. The batch was executed, but its replies are not known here.
     pub(super) fn end_all(&mut self, completions: &mut Completions) {
-        self.expire(Time(u64::MAX), completions);
+        self.fail_expired(Time(u64::MAX), completions);
     }
 
     /// [less-2] Notifies the clients that wait until the batch is in memory at a quorum. It is, in
@@ -87,24 +87,24 @@ impl InFlightBatch {
             return;
         }
         for item in &mut self.items {
-            if let Waiter::Early(tag) = item.waiter {
-                completions.in_memory(tag, slot);
-                item.waiter = Waiter::Told;
+            if let Waiter::FrontEarly(tag) = item.waiter {
+                completions.complete_in_memory(tag, slot);
+                item.waiter = Waiter::AlreadyNotified;
             }
         }
     }
 
     /// Fails the requests whose deadline has passed, and returns their number.
-    fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
+    fn fail_expired(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
-        while let Some(item) = self.items.get_mut(self.expired)
+        while let Some(item) = self.items.get_mut(self.expired_count)
             && item.deadline <= now
         {
-            self.expired += 1;
+            self.expired_count += 1;
             // A command may have been sent to other nodes; a read never is.
             let failure = if item.is_read() { Failure::NoQuorum } else { Failure::Unknown };
             if completions.fail(item.waiter, failure) {
-                item.waiter = Waiter::Gone;
+                item.waiter = Waiter::TimedOut;
                 expired += 1;
             }
         }
@@ -117,9 +117,9 @@ impl InFlightBatch {
 pub(super) struct InFlight {
     batches: VecDeque<InFlightBatch>,
     /// Number of leading batches that were offered to the current leader.
-    offered: usize,
+    offered_count: usize,
     /// Total number of offers that were repeated.
-    repeated: u64,
+    repeated_count: u64,
 }
 
 impl InFlight {
@@ -131,22 +131,22 @@ impl InFlight {
         self.batches.is_empty()
     }
 
-    pub(super) fn repeated(&self) -> u64 {
-        self.repeated
+    pub(super) fn repeated_count(&self) -> u64 {
+        self.repeated_count
     }
 
     pub(super) fn is_offered(&self) -> bool {
-        self.offered > 0
+        self.offered_count > 0
     }
 
     /// Removes and returns the leading batches that have already been executed.
-    pub(super) fn take_past(
+    pub(super) fn take_executed(
         &mut self,
-        is_past: impl Fn(&BatchName, Header) -> bool,
+        is_past: impl Fn(&BatchName, BatchHeader) -> bool,
     ) -> Vec<InFlightBatch> {
         let past = self.batches.iter();
         let past = past.take_while(|batch| is_past(&batch.name, batch.header())).count();
-        self.offered = self.offered.saturating_sub(past);
+        self.offered_count = self.offered_count.saturating_sub(past);
         self.batches.drain(..past).collect()
     }
 
@@ -156,7 +156,7 @@ impl InFlight {
 
     /// Records this node's vote for a batch. Returns whether a client waits until the batch is in
     /// memory at a quorum.
-    pub(super) fn voted(&mut self, name: &BatchName, ballot: Ballot, slot: Slot) -> bool {
+    pub(super) fn record_vote(&mut self, name: &BatchName, ballot: Ballot, slot: Slot) -> bool {
         let mut batches = self.batches.iter_mut();
         let Some(batch) = batches.find(|batch| batch.name == *name) else {
             return false;
@@ -167,7 +167,7 @@ impl InFlight {
 
     /// [less-2] Records that a quorum has everything below `to` in memory, in this ballot. Batches
     /// execute in the order of their numbers, so a batch counts only after all earlier ones.
-    pub(super) fn in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
+    pub(super) fn on_in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
         let mut next = Slot(0);
         for batch in &mut self.batches {
             match batch.last_vote {
@@ -185,12 +185,12 @@ impl InFlight {
     }
 
     pub(super) fn next_to_offer(&self) -> Option<&InFlightBatch> {
-        self.batches.get(self.offered)
+        self.batches.get(self.offered_count)
     }
 
-    pub(super) fn take_next(&mut self) -> Option<&InFlightBatch> {
-        let batch = self.batches.get(self.offered)?;
-        self.offered += 1;
+    pub(super) fn take_next_to_offer(&mut self) -> Option<&InFlightBatch> {
+        let batch = self.batches.get(self.offered_count)?;
+        self.offered_count += 1;
         Some(batch)
     }
 
@@ -198,43 +198,43 @@ impl InFlight {
     /// later batches, because these cannot execute before it.
     pub(super) fn on_refused(&mut self, name: &BatchName) {
         let at = self.batches.iter().position(|batch| batch.name == *name);
-        if let Some(at) = at.filter(|at| *at < self.offered) {
-            self.repeated += (self.offered - at) as u64;
-            self.offered = at;
+        if let Some(at) = at.filter(|at| *at < self.offered_count) {
+            self.repeated_count += (self.offered_count - at) as u64;
+            self.offered_count = at;
         }
     }
 
     /// Schedules all batches for another offer, since earlier offers may be lost.
     pub(super) fn repeat_all(&mut self) {
-        self.repeated += self.offered as u64;
-        self.offered = 0;
+        self.repeated_count += self.offered_count as u64;
+        self.offered_count = 0;
     }
 
     /// Removes the first batch, because it is about to be executed here. Returns `None` if the
     /// first batch has another name.
     pub(super) fn complete_first(&mut self, name: &BatchName) -> Option<InFlightBatch> {
         let batch = self.batches.pop_front_if(|batch| batch.name == *name)?;
-        self.offered = self.offered.saturating_sub(1);
+        self.offered_count = self.offered_count.saturating_sub(1);
         Some(batch)
     }
 
     pub(super) fn take_all(&mut self) -> VecDeque<InFlightBatch> {
-        self.offered = 0;
+        self.offered_count = 0;
         std::mem::take(&mut self.batches)
     }
 
     /// Fails the requests whose deadline has passed, and returns their number. Their batches are
     /// retained, since later batches need them.
-    pub(super) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
+    pub(super) fn fail_expired(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let batches = self.batches.iter_mut();
-        batches.map(|batch| batch.expire(now, completions)).sum()
+        batches.map(|batch| batch.fail_expired(now, completions)).sum()
     }
 
     /// Returns the earliest deadline. All requests have the same timeout, so it is that of the
     /// oldest.
     pub(super) fn deadline(&self) -> Option<Time> {
         let mut batches = self.batches.iter();
-        let item = batches.find_map(|batch| batch.items.get(batch.expired));
+        let item = batches.find_map(|batch| batch.items.get(batch.expired_count));
         item.map(|item| item.deadline)
     }
 

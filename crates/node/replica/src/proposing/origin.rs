@@ -18,10 +18,10 @@ use quorate_core::{
 use quorate_tuner::Anticipation;
 
 use crate::{
-    applying::sessions::{Sessions, Turn},
-    clock::moment,
+    applying::sessions::{BatchVerdict, Sessions},
+    clock::to_moment,
     completions::Completions,
-    counters::{Completed, Totals},
+    counters::{BatchCompletion, OriginTotals},
     limits::{COMMAND_OVERHEAD_BYTES, Limits, OPEN_BATCHES_MAX},
     offers::Offer,
     ports::{
@@ -30,13 +30,13 @@ use crate::{
     },
     pressure,
     proposing::{
-        batch::{self, Batch, Entry, Header, Kind},
-        fitting::Fitting,
-        gather::{Gather, Item, Waiter},
+        batch::{self, Batch, BatchEntry, BatchHeader, Kind},
+        fitting::BatchLengthLimit,
+        gather::{CommandQueue, QueuedItem, Waiter},
         in_flight::{InFlight, InFlightBatch},
         registrations::Registrations,
     },
-    wake::earliest,
+    wake::earliest_time,
 };
 
 /// Requests that this node accepted and that have not completed.
@@ -47,21 +47,21 @@ pub(crate) struct Origin {
     timeout_ms: u64,
     repeat_ms: u64,
     limits: Limits,
-    gather: Gather,
+    queue: CommandQueue,
     registrations: Registrations,
     in_flight: InFlight,
     /// Commands of the service itself that are not applied yet.
-    housekeeping: BTreeSet<Vec<u8>>,
+    service_commands: BTreeSet<Vec<u8>>,
     /// Time of the last offer or completion, from which silence is measured.
-    progress_at: Time,
+    last_progress_at: Time,
     /// Time before which no offers are made.
-    hold_until: Time,
+    no_offers_until: Time,
     /// Decides, with a window of one, whether the next batch waits for answered clients.
     anticipation: Anticipation,
-    fitting: Fitting,
-    totals: Totals,
+    batch_length_limit: BatchLengthLimit,
+    totals: OriginTotals,
     /// Executed batches that the caller has not taken yet.
-    completed: Vec<Completed>,
+    completed_batches: Vec<BatchCompletion>,
 }
 
 impl Origin {
@@ -78,16 +78,16 @@ impl Origin {
             timeout_ms,
             repeat_ms,
             limits,
-            gather: Gather::default(),
+            queue: CommandQueue::default(),
             registrations: Registrations::new(node, boot),
             in_flight: InFlight::default(),
-            housekeeping: BTreeSet::new(),
-            progress_at: Time(0),
-            hold_until: Time(0),
+            service_commands: BTreeSet::new(),
+            last_progress_at: Time(0),
+            no_offers_until: Time(0),
             anticipation: Anticipation::default(),
-            fitting: Fitting::new(),
-            totals: Totals::default(),
-            completed: Vec::new(),
+            batch_length_limit: BatchLengthLimit::new(),
+            totals: OriginTotals::default(),
+            completed_batches: Vec::new(),
         }
     }
 
@@ -104,49 +104,49 @@ impl Origin {
 
     /// Sets the size of a batch that fits into a frame for this node's device; `None` if there is
     /// no device. Returns whether the limit on batches changed.
-    pub(crate) fn set_room(&mut self, now: Time, room: Option<usize>) -> bool {
-        if room.is_none() && !self.fitting.has_room() {
+    pub(crate) fn set_frame_value_bytes(&mut self, now: Time, room: Option<usize>) -> bool {
+        if room.is_none() && !self.batch_length_limit.has_device() {
             return false;
         }
         let before = self.batch_bytes();
         let room = room.map(|room| room.saturating_sub(batch::HEADER_BYTES));
-        self.fitting.compare_costs(now, room);
+        self.batch_length_limit.compare_costs(now, room);
         before != self.batch_bytes()
     }
 
     /// Returns the maximum length of a batch's entries, in bytes. Only a batch of one command may
     /// exceed it.
     fn batch_bytes(&self) -> usize {
-        self.fitting.bound(self.limits.batch_bytes)
+        self.batch_length_limit.batch_bytes_max(self.limits.batch_bytes)
     }
 
-    pub(crate) fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> OriginTotals {
         self.totals
     }
 
-    pub(crate) fn repeated(&self) -> u64 {
-        self.in_flight.repeated()
+    pub(crate) fn repeated_count(&self) -> u64 {
+        self.in_flight.repeated_count()
     }
 
     /// Returns the number of commands that wait for a batch, and the number of batches in flight.
-    pub(crate) fn queued(&self) -> (usize, usize) {
-        (self.gather.len(), self.in_flight.len())
+    pub(crate) fn queued_counts(&self) -> (usize, usize) {
+        (self.queue.len(), self.in_flight.len())
     }
 
     /// Returns the memory of waiting commands, in bytes, that counts towards their limit.
     pub(crate) fn waiting_bytes(&self) -> usize {
-        self.gather.charge()
+        self.queue.charged_bytes()
     }
 
     /// Returns the size of waiting commands, in bytes, above which the node should stop reading
     /// from clients.
-    pub(crate) fn waiting_bound(&self) -> usize {
-        pressure::bound(&self.limits)
+    pub(crate) fn waiting_bytes_max(&self) -> usize {
+        pressure::queued_bytes_max(&self.limits)
     }
 
     /// Returns this node's batches that were executed since the last call.
-    pub(crate) fn take_completed(&mut self) -> impl Iterator<Item = Completed> {
-        self.completed.drain(..)
+    pub(crate) fn take_completed(&mut self) -> impl Iterator<Item = BatchCompletion> {
+        self.completed_batches.drain(..)
     }
 
     /// Accepts a command; fails if the queue is full.
@@ -154,38 +154,38 @@ impl Origin {
         &mut self,
         now: Time,
         waiter: Waiter,
-        entry: &Entry<'_>,
+        entry: &BatchEntry<'_>,
     ) -> Result<(), Failure> {
         self.push(now, waiter, entry).then_some(()).ok_or(Failure::Busy)
     }
 
     /// Marks the most recently accepted command to travel in a batch without other commands.
-    pub(crate) fn set_apart(&mut self) {
-        self.gather.set_apart();
+    pub(crate) fn mark_alone_in_batch(&mut self) {
+        self.queue.mark_alone_in_batch();
     }
 
     /// Accepts a read that runs after the commands accepted so far and before later ones. The read
     /// joins a batch that is not formed yet, so it sees every command that was acknowledged to any
     /// client before the read was accepted: these commands are in earlier slots.
     pub(crate) fn accept_read(&mut self, now: Time, tag: Tag) -> Result<(), Failure> {
-        let charge = self.gather.charge() + COMMAND_OVERHEAD_BYTES;
+        let charge = self.queue.charged_bytes() + COMMAND_OVERHEAD_BYTES;
         if charge > self.limits.pending_bytes {
             return Err(Failure::Busy);
         }
-        self.gather.push_read(Waiter::Front(tag), now.plus_ms(self.timeout_ms));
-        self.registrations.need_own();
+        self.queue.push_read(Waiter::Front(tag), now.plus_ms(self.timeout_ms));
+        self.registrations.ensure_own_session();
         Ok(())
     }
 
     /// Accepts a command that the service itself submits. Returns `false` if the queue is full. A
     /// command that is already queued or in flight is not queued again.
-    pub(crate) fn accept_due(&mut self, now: Time, command: &[u8]) -> bool {
-        if self.housekeeping.contains(command) {
+    pub(crate) fn accept_service_command(&mut self, now: Time, command: &[u8]) -> bool {
+        if self.service_commands.contains(command) {
             return true;
         }
-        let taken = self.push(now, Waiter::Service, &Entry { kind: Kind::Plain, command });
+        let taken = self.push(now, Waiter::Service, &BatchEntry { kind: Kind::Plain, command });
         if taken {
-            self.housekeeping.insert(command.to_vec());
+            self.service_commands.insert(command.to_vec());
         }
         taken
     }
@@ -198,23 +198,23 @@ impl Origin {
         waiter: Waiter,
         command: &[u8],
     ) -> Result<(), Failure> {
-        self.push(now, waiter, &Entry { kind, command }).then_some(()).ok_or(Failure::Busy)
+        self.push(now, waiter, &BatchEntry { kind, command }).then_some(()).ok_or(Failure::Busy)
     }
 
-    fn push(&mut self, now: Time, waiter: Waiter, entry: &Entry<'_>) -> bool {
-        let charge = self.gather.charge() + entry.encoded_bytes() + COMMAND_OVERHEAD_BYTES;
+    fn push(&mut self, now: Time, waiter: Waiter, entry: &BatchEntry<'_>) -> bool {
+        let charge = self.queue.charged_bytes() + entry.encoded_bytes() + COMMAND_OVERHEAD_BYTES;
         if charge > self.limits.pending_bytes {
             return false;
         }
-        self.gather.push(waiter, now.plus_ms(self.timeout_ms), entry);
-        self.totals.accepted += 1;
-        self.registrations.need_own();
+        self.queue.push(waiter, now.plus_ms(self.timeout_ms), entry);
+        self.totals.accepted_commands += 1;
+        self.registrations.ensure_own_session();
         true
     }
 
     /// Accepts the registration of a client session; fails if the queue is full.
     pub(crate) fn register(&mut self, now: Time, tag: Tag) -> Result<(), Failure> {
-        if self.registrations.clients() >= self.limits.waiting_requests {
+        if self.registrations.waiting_client_count() >= self.limits.waiting_requests {
             return Err(Failure::Busy);
         }
         self.registrations.push(tag, now.plus_ms(self.timeout_ms));
@@ -223,18 +223,20 @@ impl Origin {
 
     /// Returns whether all accepted requests have completed.
     pub(crate) fn is_idle(&self) -> bool {
-        self.gather.is_empty() && self.in_flight.is_empty() && self.registrations.clients() == 0
+        self.queue.is_empty()
+            && self.in_flight.is_empty()
+            && self.registrations.waiting_client_count() == 0
     }
 
     /// Ends the wait for further commands if it is over. Must be called before offers are taken.
     pub(crate) fn end_wait_if_over(&mut self, now: Time) {
-        let full = self.gather.is_full(self.batch_bytes());
-        self.anticipation.end_wait_if_over(moment(now), self.gather.len(), full);
+        let full = self.queue.is_full(self.batch_bytes());
+        self.anticipation.end_wait_if_over(to_moment(now), self.queue.len(), full);
     }
 
     /// Returns the length of the next offer's payload, if any; 0 for a registration.
     pub(crate) fn next_bytes(&self, now: Time) -> Option<usize> {
-        if now < self.hold_until {
+        if now < self.no_offers_until {
             return None;
         }
         if self.registrations.is_waiting() {
@@ -244,47 +246,47 @@ impl Origin {
             return Some(batch.payload.len());
         }
         let room = self.in_flight.len() < self.limits.window_batches
-            && self.anticipation.until().is_none();
-        (room && self.registrations.is_open() && !self.gather.is_empty())
-            .then(|| batch::HEADER_BYTES + self.gather.next_bytes(self.batch_bytes()))
+            && self.anticipation.wait_until().is_none();
+        (room && self.registrations.is_own_session_open() && !self.queue.is_empty())
+            .then(|| batch::HEADER_BYTES + self.queue.next_bytes(self.batch_bytes()))
     }
 
     /// Returns the next offer and marks it as made. The caller must have checked that the path to
     /// the leader has free space, since forming a batch cannot be undone.
     pub(crate) fn take_offer(&mut self, now: Time) -> Option<Offer> {
         self.next_bytes(now)?;
-        self.progress_at = now;
-        if let Some(value) = self.registrations.take_next() {
+        self.last_progress_at = now;
+        if let Some(value) = self.registrations.take_next_to_offer() {
             return Some(Offer { value, payload: None });
         }
         if self.in_flight.next_to_offer().is_none() {
             self.form_batch(now);
         }
-        let batch = self.in_flight.take_next()?;
+        let batch = self.in_flight.take_next_to_offer()?;
         Some(Offer { value: Value::Batch(batch.name), payload: Some(batch.payload.clone()) })
     }
 
     fn form_batch(&mut self, now: Time) {
-        let Some(header) = self.registrations.take_number() else {
+        let Some(header) = self.registrations.take_next_position() else {
             return;
         };
-        let assemble = |entries: &[u8]| batch::assemble(header, entries);
-        let waiting = self.gather.len();
+        let assemble = |entries: &[u8]| batch::encode_batch(header, entries);
+        let waiting = self.queue.len();
         let batch_bytes = self.batch_bytes();
-        if self.fitting.has_room() {
-            let wanted = self.gather.next_bytes(self.limits.batch_bytes);
-            let taken = self.gather.next_bytes(batch_bytes);
-            self.fitting.formed(wanted, taken, self.in_flight.len());
+        if self.batch_length_limit.has_device() {
+            let wanted = self.queue.next_bytes(self.limits.batch_bytes);
+            let taken = self.queue.next_bytes(batch_bytes);
+            self.batch_length_limit.record_batch(wanted, taken, self.in_flight.len());
         }
-        let (items, bytes) = self.gather.take_batch(batch_bytes, assemble);
-        let commands = waiting - self.gather.len();
-        self.totals.batches += 1;
+        let (items, bytes) = self.queue.take_batch(batch_bytes, assemble);
+        let commands = waiting - self.queue.len();
+        self.totals.formed_batches += 1;
         self.totals.commands += commands as u64;
         self.totals.bytes += bytes.len() as u64;
         let name = BatchName {
             origin: self.node,
             boot: self.boot,
-            counter: self.totals.batches,
+            counter: self.totals.formed_batches,
             length: u32::try_from(bytes.len())
                 .expect("bounded by batch_bytes and command_bytes_max"),
             checksum: quorate_wire::checksum(&bytes),
@@ -294,13 +296,13 @@ impl Origin {
 
     /// Holds offers back until this time, since the path to the leader has no free space.
     pub(crate) fn hold_offers(&mut self, until: Time) {
-        self.hold_until = until;
+        self.no_offers_until = until;
     }
 
     /// Repeats the offer of a value that the leader refused, and of the values numbered after it.
     /// Values that the leader accepted are not sent twice.
     pub(crate) fn on_refused(&mut self, value: &Value, until: Time) {
-        self.hold_until = self.hold_until.max(until);
+        self.no_offers_until = self.no_offers_until.max(until);
         match value {
             Value::Batch(name) => self.in_flight.on_refused(name),
             Value::RegisterSession { number, .. } => self.registrations.on_refused(*number),
@@ -317,14 +319,14 @@ impl Origin {
     /// Handles a new ballot of the leader, in which no value of this node was proposed yet. The
     /// leader may be another node, or the same one after losing the values that it had accepted.
     pub(crate) fn on_new_ballot(&mut self) {
-        self.hold_until = Time(0);
+        self.no_offers_until = Time(0);
         self.repeat_all();
     }
 
     /// Repeats the offers if the oldest one is overdue and there was no progress since.
     pub(crate) fn repeat_if_silent(&mut self, now: Time) {
-        if self.is_offered() && now >= self.progress_at.plus_ms(self.repeat_ms) {
-            self.progress_at = now;
+        if self.is_offered() && now >= self.last_progress_at.plus_ms(self.repeat_ms) {
+            self.last_progress_at = now;
             self.repeat_all();
         }
     }
@@ -335,7 +337,7 @@ impl Origin {
 
     /// Returns the numbers of the latest registrations by this process: of the node's own session,
     /// and of a client's session.
-    pub(crate) fn registered(&self) -> [u64; 2] {
+    pub(crate) fn registration_numbers(&self) -> [u64; 2] {
         self.registrations.last_numbers()
     }
 
@@ -347,7 +349,7 @@ impl Origin {
         slot: u64,
         completions: &mut Completions,
     ) {
-        self.progress_at = now;
+        self.last_progress_at = now;
         self.registrations.on_registered(number, slot, completions);
     }
 
@@ -355,34 +357,39 @@ impl Origin {
     /// the record that assigns the replies to clients.
     pub(crate) fn complete_batch(&mut self, now: Time, name: &BatchName) -> Option<InFlightBatch> {
         let batch = self.in_flight.complete_first(name)?;
-        self.progress_at = now;
+        self.last_progress_at = now;
         if self.in_flight.is_empty() && self.limits.window_batches == 1 {
-            let (formed, commands) = (moment(batch.formed), batch.commands);
-            self.anticipation.on_completed(moment(now), formed, commands, self.gather.len());
+            let (formed, commands) = (to_moment(batch.formed_at), batch.command_count);
+            self.anticipation.on_batch_completed(
+                to_moment(now),
+                formed,
+                commands,
+                self.queue.len(),
+            );
         }
-        let completed = self.completed(&batch);
-        self.completed.push(completed);
-        if !self.housekeeping.is_empty() {
+        let completed = self.completion_of(&batch);
+        self.completed_batches.push(completed);
+        if !self.service_commands.is_empty() {
             for (item, entry) in batch.entries() {
                 if item.waiter == Waiter::Service {
-                    self.housekeeping.remove(entry.command);
+                    self.service_commands.remove(entry.command);
                 }
             }
         }
         Some(batch)
     }
 
-    fn completed(&self, batch: &InFlightBatch) -> Completed {
+    fn completion_of(&self, batch: &InFlightBatch) -> BatchCompletion {
         let timeout_us = self.timeout_ms.saturating_mul(1000);
-        let taken = |item: Option<&Item>| {
+        let taken = |item: Option<&QueuedItem>| {
             let deadline = item.map_or(Time(0), |item| item.deadline);
             Time(deadline.0.saturating_sub(timeout_us))
         };
-        Completed {
-            accepted_first: taken(batch.items.first()),
-            accepted_last: taken(batch.items.last()),
-            formed: batch.formed,
-            commands: u32::try_from(batch.commands).unwrap_or(u32::MAX),
+        BatchCompletion {
+            first_accepted_at: taken(batch.items.first()),
+            last_accepted_at: taken(batch.items.last()),
+            formed_at: batch.formed_at,
+            command_count: u32::try_from(batch.command_count).unwrap_or(u32::MAX),
             bytes: batch.payload.len(),
         }
     }
@@ -396,8 +403,8 @@ impl Origin {
         sessions: &Sessions,
         completions: &mut Completions,
     ) {
-        self.progress_at = now;
-        for number in self.registrations.open_numbers() {
+        self.last_progress_at = now;
+        for number in self.registrations.unconfirmed_numbers() {
             let (node, boot) = (self.node, self.boot);
             let client = || Some(sessions.client_session(node, boot, number)?.slot);
             let slot = sessions.node_session(node, boot, number).or_else(client);
@@ -405,11 +412,13 @@ impl Origin {
                 self.registrations.on_registered(number, slot, completions);
             }
         }
-        let is_past = |name: &BatchName, header| sessions.preview_turn(name, header) == Turn::Past;
-        for mut batch in self.in_flight.take_past(is_past) {
+        let is_past = |name: &BatchName, header| {
+            sessions.preview_verdict(name, header) == BatchVerdict::AlreadyExecuted
+        };
+        for mut batch in self.in_flight.take_executed(is_past) {
             for (item, entry) in batch.entries() {
                 if item.waiter == Waiter::Service {
-                    self.housekeeping.remove(entry.command);
+                    self.service_commands.remove(entry.command);
                 }
             }
             batch.end_all(completions);
@@ -417,13 +426,13 @@ impl Origin {
         self.repeat_all();
     }
 
-    pub(crate) fn voted(&mut self, name: &BatchName, ballot: Ballot, slot: Slot) -> bool {
+    pub(crate) fn record_vote(&mut self, name: &BatchName, ballot: Ballot, slot: Slot) -> bool {
         let own = name.origin == self.node && name.boot == self.boot;
-        own && self.in_flight.voted(name, ballot, slot)
+        own && self.in_flight.record_vote(name, ballot, slot)
     }
 
-    pub(crate) fn in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
-        self.in_flight.in_memory(ballot, to, completions);
+    pub(crate) fn on_in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
+        self.in_flight.on_in_memory(ballot, to, completions);
     }
 
     /// Handles a batch of this process that was decided out of order and therefore not executed.
@@ -441,53 +450,53 @@ impl Origin {
             return;
         }
         let batches = self.in_flight.take_all();
-        let living = |item: &Item| item.waiter != Waiter::Gone;
+        let living = |item: &QueuedItem| item.waiter != Waiter::TimedOut;
         let commands =
-            batches.iter().flat_map(InFlightBatch::encoded).filter(|(item, _)| living(item));
-        self.gather.put_back(commands.collect());
-        self.registrations.renew_own();
+            batches.iter().flat_map(InFlightBatch::encoded_items).filter(|(item, _)| living(item));
+        self.queue.put_back(commands.collect());
+        self.registrations.renew_own_session();
     }
 
     /// Fails the requests that have timed out, and returns their number.
-    pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
+    pub(crate) fn fail_expired(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
-        while let Some((item, encoded)) = self.gather.expire(now) {
+        while let Some((item, encoded)) = self.queue.pop_expired(now) {
             match item.waiter {
-                Waiter::Service => self.forget_due(&encoded),
+                Waiter::Service => self.forget_service_command(&encoded),
                 waiter => expired += u64::from(completions.fail(waiter, Failure::NoQuorum)),
             }
         }
         expired
-            + self.in_flight.expire(now, completions)
-            + self.registrations.expire(now, completions)
+            + self.in_flight.fail_expired(now, completions)
+            + self.registrations.fail_expired(now, completions)
     }
 
     /// Fails all requests with `failure`.
-    pub(crate) fn expire_all(&mut self, failure: Failure, completions: &mut Completions) {
-        while let Some((item, _)) = self.gather.expire(Time(u64::MAX)) {
+    pub(crate) fn fail_all(&mut self, failure: Failure, completions: &mut Completions) {
+        while let Some((item, _)) = self.queue.pop_expired(Time(u64::MAX)) {
             completions.fail(item.waiter, failure);
         }
-        self.expire(Time(u64::MAX), completions);
+        self.fail_expired(Time(u64::MAX), completions);
     }
 
-    fn forget_due(&mut self, encoded: &[u8]) {
-        let whole = batch::assemble(Header { session: 0, sequence: 0 }, encoded);
+    fn forget_service_command(&mut self, encoded: &[u8]) {
+        let whole = batch::encode_batch(BatchHeader { session: 0, sequence: 0 }, encoded);
         for entry in Batch::parse(&whole).iter().flat_map(Batch::entries) {
-            self.housekeeping.remove(entry.command);
+            self.service_commands.remove(entry.command);
         }
     }
 
     /// Returns the time at which the origin next needs a turn, even without further input.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
-        let held = (now < self.hold_until).then_some(self.hold_until);
-        let silence = self.is_offered().then(|| self.progress_at.plus_ms(self.repeat_ms));
-        let anticipated = self.anticipation.until();
+        let held = (now < self.no_offers_until).then_some(self.no_offers_until);
+        let silence = self.is_offered().then(|| self.last_progress_at.plus_ms(self.repeat_ms));
+        let anticipated = self.anticipation.wait_until();
         let anticipated = anticipated.map(|until| Time(until.0.div_ceil(1000)));
-        earliest([
+        earliest_time([
             held,
             anticipated,
             silence,
-            self.gather.deadline(),
+            self.queue.deadline(),
             self.in_flight.deadline(),
             self.registrations.deadline(),
         ])
@@ -497,7 +506,7 @@ impl Origin {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{applying::sessions::NODE_SESSION, ports::outcome::Completion};
+    use crate::{applying::sessions::NODE_SESSION_BIT, ports::outcome::Completion};
 
     const TIMEOUT_MS: u64 = 100;
     const REPEAT_MS: u64 = 20;
@@ -512,14 +521,18 @@ mod tests {
         let (mut origin, mut completions) = (origin(), Completions::default());
         write(&mut origin, &mut completions, 0, b"first");
         assert_eq!(offers(&mut origin), ["register 3/7/9223372036854775809"]);
-        origin.on_registered(Time(0), NODE_SESSION | 1, 40, &mut completions);
+        origin.on_registered(Time(0), NODE_SESSION_BIT | 1, 40, &mut completions);
         (origin, completions)
     }
 
     fn write(origin: &mut Origin, completions: &mut Completions, tag: u64, command: &[u8]) {
-        completions.opened();
+        completions.count_opened();
         origin
-            .accept_command(Time(0), Waiter::Front(Tag(tag)), &Entry { kind: Kind::Plain, command })
+            .accept_command(
+                Time(0),
+                Waiter::Front(Tag(tag)),
+                &BatchEntry { kind: Kind::Plain, command },
+            )
             .unwrap();
     }
 
@@ -638,7 +651,7 @@ mod tests {
         origin.on_refused(&values[0], Time(0));
         origin.on_refused(&values[1], Time(0));
         assert_eq!(offers(&mut origin), ["40.1: first", "40.2: a"]);
-        completions.opened();
+        completions.count_opened();
         origin.register(Time(0), Tag(9)).unwrap();
         assert_eq!(offers(&mut origin), ["register 3/7/1"]);
         let value = Value::RegisterSession { origin: NodeId(3), boot: 7, number: 1 };
@@ -663,11 +676,11 @@ mod tests {
         write(&mut origin, &mut completions, 1, b"a");
         offers(&mut origin);
         write(&mut origin, &mut completions, 2, b"b");
-        completions.opened();
+        completions.count_opened();
         origin.register(Time(0), Tag(3)).unwrap();
         assert_eq!(origin.wake_at(Time(0)), Some(Time(0).plus_ms(REPEAT_MS)));
-        assert_eq!(origin.expire(Time(0).plus_ms(TIMEOUT_MS - 1), &mut completions), 0);
-        assert_eq!(origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions), 4);
+        assert_eq!(origin.fail_expired(Time(0).plus_ms(TIMEOUT_MS - 1), &mut completions), 0);
+        assert_eq!(origin.fail_expired(Time(0).plus_ms(TIMEOUT_MS), &mut completions), 4);
         let expected = [
             (2, Failure::NoQuorum),
             (0, Failure::Unknown),
@@ -678,7 +691,7 @@ mod tests {
         // The batch is still repeated, since later batches need it to be applied.
         origin.on_new_ballot();
         assert_eq!(offers(&mut origin), ["40.1: first", "40.2: a"]);
-        assert_eq!(origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions), 0);
+        assert_eq!(origin.fail_expired(Time(0).plus_ms(TIMEOUT_MS), &mut completions), 0);
     }
 
     /// A registration that was offered once may take effect while it waits to be offered again.
@@ -686,21 +699,21 @@ mod tests {
     fn registration_offered_once_may_take_effect_later() {
         let (mut origin, mut completions) = opened();
         for tag in [1, 2] {
-            completions.opened();
+            completions.count_opened();
             origin.register(Time(0), Tag(tag)).unwrap();
         }
         origin.take_offer(Time(0)).unwrap();
         origin.on_new_ballot();
-        origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions);
+        origin.fail_expired(Time(0).plus_ms(TIMEOUT_MS), &mut completions);
         let registrations = failures(&mut completions).split_off(1);
         let expected = [(1, Failure::Unknown), (2, Failure::NoQuorum)];
         assert_eq!(registrations, expected);
     }
 
     fn write_early(origin: &mut Origin, completions: &mut Completions, tag: u64) {
-        completions.opened();
-        let entry = Entry { kind: Kind::Plain, command: b"early" };
-        origin.accept_command(Time(0), Waiter::Early(Tag(tag)), &entry).unwrap();
+        completions.count_opened();
+        let entry = BatchEntry { kind: Kind::Plain, command: b"early" };
+        origin.accept_command(Time(0), Waiter::FrontEarly(Tag(tag)), &entry).unwrap();
     }
 
     fn told(completions: &mut Completions) -> Vec<(u64, u64)> {
@@ -712,7 +725,7 @@ mod tests {
             let Completion::InMemory(tag, slot) = completion else { panic!("{completion:?}") };
             list.push((tag.0, slot.0));
         }
-        completions.recycle(ended);
+        completions.recycle_buffers(ended);
         list
     }
 
@@ -726,23 +739,23 @@ mod tests {
         offers(&mut origin);
         let names = [name(&origin, 0), name(&origin, 1)];
         let ballot = |round| Ballot { round, ..Ballot::ZERO };
-        assert!(origin.voted(&names[1], ballot(1), Slot(6)));
-        origin.in_memory(ballot(1), Slot(7), &mut completions);
+        assert!(origin.record_vote(&names[1], ballot(1), Slot(6)));
+        origin.on_in_memory(ballot(1), Slot(7), &mut completions);
         assert_eq!(told(&mut completions), [], "no member voted for the first");
-        assert!(!origin.voted(&names[0], ballot(1), Slot(8)), "no client waits for that");
-        origin.in_memory(ballot(1), Slot(9), &mut completions);
+        assert!(!origin.record_vote(&names[0], ballot(1), Slot(8)), "no client waits for that");
+        origin.on_in_memory(ballot(1), Slot(9), &mut completions);
         assert_eq!(told(&mut completions), [], "the first stands behind it");
-        origin.voted(&names[0], ballot(2), Slot(6));
-        origin.voted(&names[1], ballot(2), Slot(7));
-        origin.in_memory(ballot(1), Slot(9), &mut completions);
+        origin.record_vote(&names[0], ballot(2), Slot(6));
+        origin.record_vote(&names[1], ballot(2), Slot(7));
+        origin.on_in_memory(ballot(1), Slot(9), &mut completions);
         assert_eq!(told(&mut completions), [], "that is over");
-        origin.in_memory(ballot(2), Slot(7), &mut completions);
+        origin.on_in_memory(ballot(2), Slot(7), &mut completions);
         assert_eq!(told(&mut completions), [], "only the first is that far");
-        origin.in_memory(ballot(2), Slot(8), &mut completions);
+        origin.on_in_memory(ballot(2), Slot(8), &mut completions);
         assert_eq!(told(&mut completions), [(1, 7)]);
-        origin.in_memory(ballot(2), Slot(8), &mut completions);
+        origin.on_in_memory(ballot(2), Slot(8), &mut completions);
         assert_eq!(told(&mut completions), [], "told once");
-        assert!(!origin.voted(&names[1], ballot(3), Slot(7)), "no client waits any more");
+        assert!(!origin.record_vote(&names[1], ballot(3), Slot(7)), "no client waits any more");
     }
 
     /// [less-4] After an early reply, no request waits for the command any more, but it is still
@@ -756,14 +769,14 @@ mod tests {
         let first = name(&origin, 0);
         origin.complete_batch(Time(0), &first).unwrap();
         let second = name(&origin, 0);
-        origin.voted(&second, Ballot::ZERO, Slot(6));
-        origin.in_memory(Ballot::ZERO, Slot(7), &mut completions);
+        origin.record_vote(&second, Ballot::ZERO, Slot(6));
+        origin.on_in_memory(Ballot::ZERO, Slot(7), &mut completions);
         assert_eq!(told(&mut completions), [(1, 6)]);
-        assert_eq!(origin.expire(Time(u64::MAX), &mut completions), 0);
+        assert_eq!(origin.fail_expired(Time(u64::MAX), &mut completions), 0);
         origin.on_session_lost(&second);
         assert_eq!(offers(&mut origin), ["register 3/7/9223372036854775810"]);
-        assert_eq!(origin.expire(Time(u64::MAX), &mut completions), 0);
-        origin.on_registered(Time(0), NODE_SESSION | 2, 50, &mut completions);
+        assert_eq!(origin.fail_expired(Time(u64::MAX), &mut completions), 0);
+        origin.on_registered(Time(0), NODE_SESSION_BIT | 2, 50, &mut completions);
         assert_eq!(offers(&mut origin), ["50.1: early"]);
     }
 
@@ -773,14 +786,14 @@ mod tests {
     fn commands_of_a_lost_session_are_resubmitted_in_order() {
         let (mut origin, mut completions) = opened();
         offers(&mut origin);
-        origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions);
+        origin.fail_expired(Time(0).plus_ms(TIMEOUT_MS), &mut completions);
         assert_eq!(failures(&mut completions), [(0, Failure::Unknown)]);
-        completions.opened();
+        completions.count_opened();
         origin
             .accept_command(
                 Time(1),
                 Waiter::Front(Tag(1)),
-                &Entry { kind: Kind::Plain, command: b"a" },
+                &BatchEntry { kind: Kind::Plain, command: b"a" },
             )
             .unwrap();
         offers(&mut origin);
@@ -789,16 +802,16 @@ mod tests {
         origin.on_session_lost(&second);
         assert_eq!(offers(&mut origin), ["register 3/7/9223372036854775810"]);
         origin.on_session_lost(&second);
-        origin.on_registered(Time(0), NODE_SESSION | 1, 41, &mut completions);
+        origin.on_registered(Time(0), NODE_SESSION_BIT | 1, 41, &mut completions);
         assert_eq!(offers(&mut origin), [""; 0], "an old registration opens nothing");
-        origin.on_registered(Time(0), NODE_SESSION | 2, 50, &mut completions);
+        origin.on_registered(Time(0), NODE_SESSION_BIT | 2, 50, &mut completions);
         assert_eq!(offers(&mut origin), ["50.1: a b"]);
     }
 
     #[test]
     fn queue_is_bounded_in_bytes() {
         let mut origin = origin();
-        let entry = Entry { kind: Kind::Plain, command: b"" };
+        let entry = BatchEntry { kind: Kind::Plain, command: b"" };
         let taken = (0..100)
             .take_while(|tag| {
                 origin.accept_command(Time(0), Waiter::Front(Tag(*tag)), &entry).is_ok()
@@ -811,14 +824,14 @@ mod tests {
     fn due_command_is_proposed_once_at_a_time() {
         let (mut origin, _) = opened();
         offers(&mut origin);
-        assert!(origin.accept_due(Time(0), b"expire k"));
-        assert!(origin.accept_due(Time(0), b"expire k"));
+        assert!(origin.accept_service_command(Time(0), b"expire k"));
+        assert!(origin.accept_service_command(Time(0), b"expire k"));
         assert_eq!(offers(&mut origin), ["40.2: expire k"]);
-        assert!(origin.accept_due(Time(0), b"expire k"));
+        assert!(origin.accept_service_command(Time(0), b"expire k"));
         let names = [name(&origin, 0), name(&origin, 1)];
         assert!(names.iter().all(|name| origin.complete_batch(Time(0), name).is_some()));
         assert_eq!(offers(&mut origin), [""; 0]);
-        assert!(origin.accept_due(Time(0), b"expire k"));
+        assert!(origin.accept_service_command(Time(0), b"expire k"));
         assert_eq!(offers(&mut origin), ["40.3: expire k"]);
     }
 }

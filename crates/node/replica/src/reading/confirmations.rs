@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use quorate_core::{input::ReadToken, node::LeasedRead, slot::Slot, time::Time};
 
-use super::evidence::Evidence;
+use super::evidence::ReadEvidence;
 use crate::{
-    completions::Completions, ports::front::Failure, proposing::gather::Waiter, wake::earliest,
+    completions::Completions, ports::front::Failure, proposing::gather::Waiter, wake::earliest_time,
 };
 
 type WaitingReads = VecDeque<(Waiter, Time)>;
@@ -21,9 +21,9 @@ struct PendingConfirmation {
 
 /// Confirmed reads, which may run once enough slots are applied.
 #[derive(Debug)]
-struct Confirmed {
+struct ConfirmedReads {
     slot: Slot,
-    evidence: Evidence,
+    evidence: ReadEvidence,
     waiters: WaitingReads,
 }
 
@@ -33,40 +33,40 @@ pub(crate) struct Reads {
     /// Reads that arrived after the last request was sent and thus need the next one ([read-2]).
     waiting: WaitingReads,
     pending: Option<PendingConfirmation>,
-    confirmed: Vec<Confirmed>,
+    confirmed: Vec<ConfirmedReads>,
     last_token: u64,
     retry_at: Time,
-    count: usize,
+    read_count: usize,
 }
 
 impl Reads {
     /// Returns the number of reads that have not completed.
     pub(crate) fn len(&self) -> usize {
-        self.count
+        self.read_count
     }
 
     pub(crate) fn push(&mut self, waiter: Waiter, deadline: Time) {
         self.waiting.push_back((waiter, deadline));
-        self.count += 1;
+        self.read_count += 1;
     }
 
-    pub(crate) fn are_waiting(&self) -> bool {
+    pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
     /// Returns when the next request may be sent; `None` if one is in flight.
-    pub(crate) fn may_ask_at(&self) -> Option<Time> {
+    pub(crate) fn next_question_at(&self) -> Option<Time> {
         self.pending.is_none().then_some(self.retry_at)
     }
 
     /// [read-4] Releases the waiting reads under the leader's lease, so that they need no request,
     /// and returns their number.
-    pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
+    pub(crate) fn release_leased(&mut self, leased: LeasedRead) -> u64 {
         let waiters = std::mem::take(&mut self.waiting);
         let count = waiters.len() as u64;
-        self.confirmed.push(Confirmed {
+        self.confirmed.push(ConfirmedReads {
             slot: leased.slot,
-            evidence: Evidence::Leased(leased.ballot),
+            evidence: ReadEvidence::Leased(leased.ballot),
             waiters,
         });
         count
@@ -82,7 +82,7 @@ impl Reads {
         wanted: bool,
     ) -> Option<ReadToken> {
         if self.pending.as_ref().is_some_and(|asked| now >= asked.sent_at.plus_ms(patience_ms)) {
-            self.ask_again();
+            self.requeue_pending();
         }
         let idle = self.waiting.is_empty() && !wanted;
         if self.pending.is_some() || idle || now < self.retry_at {
@@ -100,12 +100,12 @@ impl Reads {
 
     /// Handles a confirmation. The confirmed reads may run once everything below `slot` is applied.
     /// Returns when the request was sent, if the confirmation is for the request in flight.
-    pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> Option<Time> {
+    pub(crate) fn on_confirmed(&mut self, token: ReadToken, slot: Slot) -> Option<Time> {
         let asked = self.pending.take_if(|asked| asked.token == token)?;
         if !asked.waiters.is_empty() {
-            self.confirmed.push(Confirmed {
+            self.confirmed.push(ConfirmedReads {
                 slot,
-                evidence: Evidence::Confirmed,
+                evidence: ReadEvidence::Confirmed,
                 waiters: asked.waiters,
             });
         }
@@ -114,9 +114,9 @@ impl Reads {
 
     /// Handles a refused request for confirmation. Another request for the same reads is sent at
     /// `retry_at` at the earliest.
-    pub(crate) fn failed(&mut self, token: ReadToken, retry_at: Time) {
+    pub(crate) fn on_refused(&mut self, token: ReadToken, retry_at: Time) {
         if self.pending.as_ref().is_some_and(|asked| asked.token == token) {
-            self.ask_again();
+            self.requeue_pending();
             self.retry_at = retry_at;
         }
     }
@@ -133,7 +133,7 @@ impl Reads {
         self.waiting = again;
     }
 
-    fn ask_again(&mut self) {
+    fn requeue_pending(&mut self) {
         if let Some(mut asked) = self.pending.take() {
             asked.waiters.append(&mut self.waiting);
             self.waiting = asked.waiters;
@@ -141,15 +141,15 @@ impl Reads {
     }
 
     /// Releases the reads that waited for slots below `applied_to`.
-    pub(crate) fn release(&mut self, applied_to: Slot, completions: &mut Completions) {
-        let Self { confirmed, count, .. } = self;
+    pub(crate) fn release_applied(&mut self, applied_to: Slot, completions: &mut Completions) {
+        let Self { confirmed, read_count: count, .. } = self;
         confirmed.retain_mut(|one| {
             if one.slot > applied_to {
                 return true;
             }
             for (waiter, _) in one.waiters.drain(..) {
                 *count -= 1;
-                completions.runs(waiter, one.evidence);
+                completions.report_read_may_run(waiter, one.evidence);
             }
             false
         });
@@ -157,16 +157,16 @@ impl Reads {
 
     /// [read-9] Releases all confirmed reads before the slots that they wait for are applied.
     pub(crate) fn release_ahead(&mut self, completions: &mut Completions) {
-        for Confirmed { slot, waiters, .. } in self.confirmed.drain(..) {
-            self.count -= waiters.len();
+        for ConfirmedReads { slot, waiters, .. } in self.confirmed.drain(..) {
+            self.read_count -= waiters.len();
             waiters.into_iter().for_each(|(waiter, _)| {
-                completions.runs(waiter, Evidence::Ahead(slot));
+                completions.report_read_may_run(waiter, ReadEvidence::Ahead(slot));
             });
         }
     }
 
     /// Fails the reads that have timed out, and returns their number.
-    pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
+    pub(crate) fn fail_expired(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let asked = self.pending.iter_mut().map(|asked| &mut asked.waiters);
         let confirmed = self.confirmed.iter_mut().map(|one| &mut one.waiters);
         let mut expired = 0;
@@ -177,7 +177,7 @@ impl Reads {
             }
         }
         self.confirmed.retain(|one| !one.waiters.is_empty());
-        self.count -= expired;
+        self.read_count -= expired;
         expired as u64
     }
 
@@ -187,7 +187,7 @@ impl Reads {
         let retry = (!self.waiting.is_empty() && self.pending.is_none()).then_some(self.retry_at);
         let first = |waiters: &WaitingReads| waiters.front().map(|(_, deadline)| *deadline);
         let confirmed = self.confirmed.iter().filter_map(|one| first(&one.waiters));
-        earliest([
+        earliest_time([
             asked,
             retry,
             self.pending.as_ref().and_then(|asked| first(&asked.waiters)),
@@ -226,7 +226,7 @@ mod tests {
     fn reads(tags: &[(u64, u64)]) -> (Reads, Completions) {
         let (mut reads, mut completions) = (Reads::default(), Completions::default());
         for (tag, deadline) in tags {
-            completions.opened();
+            completions.count_opened();
             reads.push(front(*tag), Time(*deadline));
         }
         (reads, completions)
@@ -242,15 +242,15 @@ mod tests {
             None,
             "one question at a time"
         );
-        assert_eq!(reads.confirmed(first, Slot(8)), Some(Time(0)));
-        reads.release(Slot(7), &mut completions);
+        assert_eq!(reads.on_confirmed(first, Slot(8)), Some(Time(0)));
+        reads.release_applied(Slot(7), &mut completions);
         assert_eq!(ended(&mut completions), [""; 0]);
-        reads.release(Slot(8), &mut completions);
+        reads.release_applied(Slot(8), &mut completions);
         assert_eq!(ended(&mut completions), ["1 runs", "2 runs"]);
         let second = reads.next_question(Time(0), PATIENCE_MS, false).unwrap();
-        assert!(reads.confirmed(first, Slot(9)).is_none(), "an old answer confirms no read");
-        assert!(reads.confirmed(second, Slot(8)).is_some());
-        reads.release(Slot(8), &mut completions);
+        assert!(reads.on_confirmed(first, Slot(9)).is_none(), "an old answer confirms no read");
+        assert!(reads.on_confirmed(second, Slot(8)).is_some());
+        reads.release_applied(Slot(8), &mut completions);
         assert_eq!(ended(&mut completions), ["3 runs"]);
         assert_eq!(reads.len(), 0);
     }
@@ -260,12 +260,12 @@ mod tests {
         let (mut reads, mut completions) = reads(&[(1, 100)]);
         let token = reads.next_question(Time(0), PATIENCE_MS, false).unwrap();
         reads.push(front(2), Time(100));
-        reads.failed(token, Time(5));
+        reads.on_refused(token, Time(5));
         assert_eq!(reads.next_question(Time(4), PATIENCE_MS, false), None);
         assert_eq!(reads.wake_at(PATIENCE_MS), Some(Time(5)));
         let token = reads.next_question(Time(5), PATIENCE_MS, false).unwrap();
-        reads.confirmed(token, Slot(1));
-        reads.release(Slot(1), &mut completions);
+        reads.on_confirmed(token, Slot(1));
+        reads.release_applied(Slot(1), &mut completions);
         assert_eq!(ended(&mut completions), ["1 runs", "2 runs"]);
     }
 
@@ -273,11 +273,11 @@ mod tests {
     fn expired_read_was_not_executed() {
         let (mut reads, mut completions) = reads(&[(1, 10), (2, 20), (3, 30)]);
         let token = reads.next_question(Time(0), PATIENCE_MS, false).unwrap();
-        assert_eq!(reads.expire(Time(10), &mut completions), 1);
-        reads.confirmed(token, Slot(5));
-        assert_eq!(reads.expire(Time(20), &mut completions), 1);
+        assert_eq!(reads.fail_expired(Time(10), &mut completions), 1);
+        reads.on_confirmed(token, Slot(5));
+        assert_eq!(reads.fail_expired(Time(20), &mut completions), 1);
         assert_eq!(ended(&mut completions), ["1 NoQuorum", "2 NoQuorum"]);
-        reads.release(Slot(5), &mut completions);
+        reads.release_applied(Slot(5), &mut completions);
         assert_eq!(ended(&mut completions), ["3 runs"]);
     }
 
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(reads.wake_at(PATIENCE_MS), Some(Time(1_000_000)));
         let second = reads.next_question(Time(1_000_000), PATIENCE_MS, false).unwrap();
         assert_ne!(first, second);
-        assert!(reads.confirmed(first, Slot(1)).is_none());
-        assert!(reads.confirmed(second, Slot(1)).is_some());
+        assert!(reads.on_confirmed(first, Slot(1)).is_none());
+        assert!(reads.on_confirmed(second, Slot(1)).is_some());
     }
 }

@@ -12,13 +12,13 @@ use crate::outbox::RETRY_MS;
 
 /// Bounds of the time limit in milliseconds, which grows with the duration of a message round.
 /// Readiness checks usually wait for a second.
-const PATIENCE_MS: std::ops::RangeInclusive<u64> = 500..=5_000;
+const TIMEOUT_RANGE_MS: std::ops::RangeInclusive<u64> = 500..=5_000;
 /// First token of probes, above all tokens of clients' reads.
 const FIRST_TOKEN: u64 = 1 << 63;
 
 /// Outcome of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Probed {
+pub enum ProbeOutcome {
     /// The read could have been served.
     Served,
     /// This node accepts no more requests, because it is stopping or its log failed.
@@ -28,17 +28,17 @@ pub enum Probed {
     /// The read was not confirmed in time.
     Unconfirmed,
     /// The read was confirmed, but this node did not apply the slots below `needed` in time.
-    Behind { applied_to: Slot, needed: Slot },
+    Behind { applied_to: Slot, needed_to: Slot },
 }
 
-impl fmt::Display for Probed {
+impl fmt::Display for ProbeOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Served => f.write_str("linearizable reads are served"),
             Self::Closed => f.write_str("the node takes no requests any more"),
             Self::Unavailable => f.write_str("the service cannot work at the moment"),
             Self::Unconfirmed => f.write_str("no leader confirmed a read in time"),
-            Self::Behind { applied_to, needed } => write!(
+            Self::Behind { applied_to, needed_to: needed } => write!(
                 f,
                 "a read waits for slot {needed}, and slots below {applied_to} are applied"
             ),
@@ -49,18 +49,18 @@ impl fmt::Display for Probed {
 /// The probe in flight, shared by all callers that request one, and the result of the last one.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    patience_ms: u64,
-    stage: Stage,
+    timeout_ms: u64,
+    stage: ProbeStage,
     deadline: Time,
     last_token: u64,
-    result: Option<Probed>,
+    result: Option<ProbeOutcome>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ProbeStage {
     Idle,
     /// The request for confirmation is to be sent at this time.
-    Ask(Time),
+    AskAt(Time),
     Asked(ReadToken),
     Confirmed(Slot),
 }
@@ -68,19 +68,19 @@ enum Stage {
 impl Probe {
     /// Creates a probe. `round_ms` is the maximum round-trip time while all peers respond.
     pub(crate) fn new(round_ms: u64) -> Self {
-        Self::numbered_from(FIRST_TOKEN, round_ms)
+        Self::with_first_token(FIRST_TOKEN, round_ms)
     }
 
     /// Creates a probe whose success shows that this node has caught up since its restart
     /// ([access-4]).
     pub(crate) fn for_access(round_ms: u64) -> Self {
-        Self::numbered_from(FIRST_TOKEN | FIRST_TOKEN >> 1, round_ms)
+        Self::with_first_token(FIRST_TOKEN | FIRST_TOKEN >> 1, round_ms)
     }
 
-    fn numbered_from(first: u64, round_ms: u64) -> Self {
+    fn with_first_token(first: u64, round_ms: u64) -> Self {
         Self {
-            patience_ms: round_ms.clamp(*PATIENCE_MS.start(), *PATIENCE_MS.end()),
-            stage: Stage::Idle,
+            timeout_ms: round_ms.clamp(*TIMEOUT_RANGE_MS.start(), *TIMEOUT_RANGE_MS.end()),
+            stage: ProbeStage::Idle,
             deadline: Time(0),
             last_token: first,
             result: None,
@@ -88,13 +88,13 @@ impl Probe {
     }
 
     /// Starts a probe, unless one is in flight. With `refused`, it ends at once with this result.
-    pub(crate) fn begin_probe(&mut self, now: Time, refused: Option<Probed>) {
+    pub(crate) fn begin_probe(&mut self, now: Time, refused: Option<ProbeOutcome>) {
         if refused.is_some() {
-            self.stage = Stage::Idle;
+            self.stage = ProbeStage::Idle;
             self.result = refused;
-        } else if self.stage == Stage::Idle {
-            self.stage = Stage::Ask(now);
-            self.deadline = now.plus_ms(self.patience_ms);
+        } else if self.stage == ProbeStage::Idle {
+            self.stage = ProbeStage::AskAt(now);
+            self.deadline = now.plus_ms(self.timeout_ms);
             self.result = None;
         }
     }
@@ -102,10 +102,10 @@ impl Probe {
     /// Returns the request for confirmation to send now, if any.
     pub(crate) fn next_question(&mut self, now: Time) -> Option<ReadToken> {
         match self.stage {
-            Stage::Ask(at) if at <= now => {
+            ProbeStage::AskAt(at) if at <= now => {
                 self.last_token += 1;
                 let token = ReadToken(self.last_token);
-                self.stage = Stage::Asked(token);
+                self.stage = ProbeStage::Asked(token);
                 Some(token)
             }
             _ => None,
@@ -113,16 +113,16 @@ impl Probe {
     }
 
     /// Handles the confirmation. The read may run once everything below `slot` is applied.
-    pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) {
-        if self.stage == Stage::Asked(token) {
-            self.stage = Stage::Confirmed(slot);
+    pub(crate) fn on_confirmed(&mut self, token: ReadToken, slot: Slot) {
+        if self.stage == ProbeStage::Asked(token) {
+            self.stage = ProbeStage::Confirmed(slot);
         }
     }
 
     /// Handles a refused request for confirmation. The request is repeated after a delay.
-    pub(crate) fn failed(&mut self, now: Time, token: ReadToken) {
-        if self.stage == Stage::Asked(token) {
-            self.stage = Stage::Ask(now.plus_ms(RETRY_MS));
+    pub(crate) fn on_refused(&mut self, now: Time, token: ReadToken) {
+        if self.stage == ProbeStage::Asked(token) {
+            self.stage = ProbeStage::AskAt(now.plus_ms(RETRY_MS));
         }
     }
 
@@ -130,26 +130,28 @@ impl Probe {
     pub(crate) fn end_if_done(&mut self, now: Time, applied_to: Slot) {
         let late = now >= self.deadline;
         let ended = match self.stage {
-            Stage::Idle => return,
-            Stage::Confirmed(needed) if needed <= applied_to => Probed::Served,
-            Stage::Confirmed(needed) if late => Probed::Behind { applied_to, needed },
-            Stage::Ask(_) | Stage::Asked(_) if late => Probed::Unconfirmed,
-            Stage::Ask(_) | Stage::Asked(_) | Stage::Confirmed(_) => return,
+            ProbeStage::Idle => return,
+            ProbeStage::Confirmed(needed) if needed <= applied_to => ProbeOutcome::Served,
+            ProbeStage::Confirmed(needed) if late => {
+                ProbeOutcome::Behind { applied_to, needed_to: needed }
+            }
+            ProbeStage::AskAt(_) | ProbeStage::Asked(_) if late => ProbeOutcome::Unconfirmed,
+            ProbeStage::AskAt(_) | ProbeStage::Asked(_) | ProbeStage::Confirmed(_) => return,
         };
-        self.stage = Stage::Idle;
+        self.stage = ProbeStage::Idle;
         self.result = Some(ended);
     }
 
-    pub(crate) fn take_result(&mut self) -> Option<Probed> {
+    pub(crate) fn take_result(&mut self) -> Option<ProbeOutcome> {
         self.result.take()
     }
 
     /// Returns the time at which the probe next needs a turn, even without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         match self.stage {
-            Stage::Idle => None,
-            Stage::Ask(at) => Some(at.min(self.deadline)),
-            Stage::Asked(_) | Stage::Confirmed(_) => Some(self.deadline),
+            ProbeStage::Idle => None,
+            ProbeStage::AskAt(at) => Some(at.min(self.deadline)),
+            ProbeStage::Asked(_) | ProbeStage::Confirmed(_) => Some(self.deadline),
         }
     }
 }
@@ -172,23 +174,26 @@ mod tests {
     #[test]
     fn a_read_is_served_once_enough_is_applied() {
         let (mut probe, token) = begun();
-        probe.confirmed(token, Slot(7));
+        probe.on_confirmed(token, Slot(7));
         probe.end_if_done(at_ms(499), Slot(6));
         assert_eq!(probe.take_result(), None);
         probe.end_if_done(at_ms(499), Slot(7));
-        assert_eq!(probe.take_result(), Some(Probed::Served));
+        assert_eq!(probe.take_result(), Some(ProbeOutcome::Served));
         assert_eq!((probe.take_result(), probe.wake_at()), (None, None));
-        probe.begin_probe(at_ms(600), Some(Probed::Closed));
-        assert_eq!(probe.take_result(), Some(Probed::Closed));
+        probe.begin_probe(at_ms(600), Some(ProbeOutcome::Closed));
+        assert_eq!(probe.take_result(), Some(ProbeOutcome::Closed));
     }
 
     #[test]
     fn probe_that_is_not_applied_in_time_reports_behind() {
         let (mut probe, token) = begun();
-        probe.confirmed(token, Slot(7));
+        probe.on_confirmed(token, Slot(7));
         probe.end_if_done(at_ms(500), Slot(6));
         let (applied_to, needed) = (Slot(6), Slot(7));
-        assert_eq!(probe.take_result(), Some(Probed::Behind { applied_to, needed }));
+        assert_eq!(
+            probe.take_result(),
+            Some(ProbeOutcome::Behind { applied_to, needed_to: needed })
+        );
     }
 
     #[test]
@@ -196,15 +201,15 @@ mod tests {
         let (mut probe, token) = begun();
         probe.begin_probe(at_ms(1), None);
         assert_eq!(probe.next_question(at_ms(1)), None, "one at a time");
-        probe.failed(at_ms(1), token);
+        probe.on_refused(at_ms(1), token);
         assert_eq!(probe.wake_at(), Some(at_ms(1 + RETRY_MS)));
         let again = probe.next_question(at_ms(10)).unwrap();
         assert_ne!(token, again);
-        probe.confirmed(token, Slot(1));
+        probe.on_confirmed(token, Slot(1));
         probe.end_if_done(at_ms(500), Slot(1));
         assert_eq!(
             probe.take_result(),
-            Some(Probed::Unconfirmed),
+            Some(ProbeOutcome::Unconfirmed),
             "an old answer confirms no read"
         );
         assert!(again.0 > FIRST_TOKEN);

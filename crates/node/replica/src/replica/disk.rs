@@ -42,7 +42,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.tuning.on_written(now, self.spine.storing.written_to(), |us, bytes| {
             observing.on_written(us.saturating_sub(late_us), bytes);
         });
-        self.note_writes(now);
+        self.report_writes(now);
         match polled {
             Ok(Some(persisted_to)) if !self.ending.is_silent() => {
                 let began = self.spine.hops.as_ref().map(|hops| hops.now_ns());
@@ -68,21 +68,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Reports the writes that the log has started since the last call to the tuner, and to the
     /// trace of hops if it is enabled.
-    pub(super) fn note_writes(&mut self, now: Time) {
-        for (seq, bytes) in self.spine.storing.log().writes() {
+    pub(super) fn report_writes(&mut self, now: Time) {
+        for (seq, bytes) in self.spine.storing.log().writes_in_flight() {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             self.tuning.on_write(now, seq, bytes);
         }
         if let Some(hops) = &mut self.spine.hops {
             // The last write contains all votes.
             let voted_to = self.spine.protocol.node().hard_state().voted_to;
-            hops.writes(self.spine.storing.log().next_seq(), voted_to);
+            hops.stamp_writes(self.spine.storing.log().next_seq(), voted_to);
         }
     }
 
     /// Starts reading decided values that the service lacks and that are not in memory.
     pub(super) fn read_to_apply(&mut self, now: Time, range: SlotRange) {
-        let range = self.catching_up.readable(range);
+        let range = self.catching_up.readable_part(range);
         if !range.is_empty() {
             self.spine.storing.read(now, Purpose::Apply, range);
         }
@@ -103,9 +103,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             &mut self.spine.counters,
         );
         if purpose == Purpose::Scrub {
-            return self.scrubbing.answered(&done.lost_slots, done.result.is_err());
+            return self.scrubbing.record_lost_slots(&done.lost_slots, done.result.is_err());
         }
-        if let Some(why) = self.spine.storing.note_read(&done) {
+        if let Some(why) = self.spine.storing.record_read_result(&done) {
             self.spine.observing.queue_event(Event::Unreadable { why });
         }
         let values = match done.result {
@@ -117,7 +117,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         };
         let kind = purpose.kind();
         if values.is_empty() {
-            self.spine.storing.read_later(kind, now.plus_ms(RETRY_MS));
+            self.spine.storing.postpone_reads(kind, now.plus_ms(RETRY_MS));
         }
         let mut out = self.spine.outbox(plane);
         match purpose {
@@ -125,7 +125,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Purpose::Apply => self.apply_from_log(now, wall_ms, values, front),
             Purpose::Serve(to) => {
                 if !self.catching_up.on_read_to_serve(to, values, &mut out) {
-                    self.spine.storing.read_later(kind, now.plus_ms(RETRY_MS));
+                    self.spine.storing.postpone_reads(kind, now.plus_ms(RETRY_MS));
                 }
             }
             Purpose::Streams => self.streams_work().on_read(values),
@@ -147,7 +147,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let decided_to = self.spine.executable_to();
         let (applying, _, mut listeners) = self.applying_parts(now, wall_ms, front);
         let bare = applying.run_from_log(decided_to, values, &mut listeners);
-        self.applied(now, front);
+        self.process_applied(now, front);
         if let Some(bare) = bare {
             self.catching_up.record_lost(
                 &[bare],
@@ -160,9 +160,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [disk-9] Marks the storage as failed. The core learns of the failure in the next poll, and
     /// clients immediately, since their requests cannot succeed here.
     pub(super) fn fail_storage(&mut self, why: String) {
-        if self.spine.storing.fail(format!("the log failed: {why}")) {
+        if self.spine.storing.stop_appending(format!("the log failed: {why}")) {
             self.spine.observing.queue_event(Event::LogFailed { why });
-            self.spine.protocol.later(Input::StorageFailed);
+            self.spine.protocol.queue_input(Input::StorageFailed);
             self.end_requests(Failure::Voteless);
         }
     }
@@ -171,7 +171,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [offload-9]). However this process ends, its stop must not be marked clean ([volatile-4]).
     pub(super) fn forget_votes(&mut self) {
         let why = "its device forgot votes that counted";
-        if self.spine.storing.fail(why.to_owned()) {
+        if self.spine.storing.stop_appending(why.to_owned()) {
             self.end_requests(Failure::Voteless);
         }
     }
@@ -180,57 +180,62 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [room-1] Checks, if that is due, whether this node's disk is full except for its reserve.
     /// Returns the result of the last check.
-    pub(super) fn look_at_disk(&mut self, now: Time) -> bool {
-        if now >= self.fitness.room.next_check_at {
-            self.fitness.room.next_check_at = now.plus_ms(CHECK_INTERVAL_MS);
+    pub(super) fn check_disk(&mut self, now: Time) -> bool {
+        if now >= self.fitness.full_disks.next_check_at {
+            self.fitness.full_disks.next_check_at = now.plus_ms(CHECK_INTERVAL_MS);
             let log = self.spine.storing.log();
             let free = log.disk().free_bytes(Family::Log);
-            if self.fitness.room.update_free_space(free, log.segment_bytes()) {
-                let (full, free) = (self.fitness.room.full, free.unwrap_or(0));
-                self.spine.observing.queue_event(Event::DiskFull { full, free });
+            if self.fitness.full_disks.update_free_space(free, log.segment_bytes()) {
+                let (full, free) = (self.fitness.full_disks.is_own_full, free.unwrap_or(0));
+                self.spine
+                    .observing
+                    .queue_event(Event::DiskFull { is_full: full, free_bytes: free });
             }
         }
-        self.fitness.room.full
+        self.fitness.full_disks.is_own_full
     }
 
     /// [room-2] Returns a voter whose full disk prevents the group from accepting more data: the
     /// voters in contact with this leader that have space left do not form a quorum. On other
     /// nodes, returns what the last leader reported.
-    pub(super) fn full_disk(&self, now: Time) -> Option<NodeId> {
-        if !self.spine.protocol.leads() {
-            return self.fitness.room.full_member;
+    pub(super) fn full_disk_member(&self, now: Time) -> Option<NodeId> {
+        if !self.spine.protocol.is_leader() {
+            return self.fitness.full_disks.full_member;
         }
-        let (own, room) = (self.spine.own.member.node, &self.fitness.room);
-        if !room.full && room.full_peers.is_empty() {
+        let (own, room) = (self.spine.identity.member.node, &self.fitness.full_disks);
+        if !room.is_own_full && room.full_peers.is_empty() {
             return None;
         }
         let lacks_room =
-            |node| if node == own { room.full } else { room.full_peers.contains(&node) };
+            |node| if node == own { room.is_own_full } else { room.full_peers.contains(&node) };
         let configuration = self.spine.node().configuration();
         let voters = || configuration.members().iter().map(|voter| voter.member);
         let first = voters().find(|voter| lacks_room(voter.node))?.node;
-        let roomy = voters()
-            .enumerate()
-            .filter(|(_, voter)| !lacks_room(voter.node) && self.spine.lag(now, *voter).is_some());
+        let roomy = voters().enumerate().filter(|(_, voter)| {
+            !lacks_room(voter.node) && self.spine.member_lag(now, *voter).is_some()
+        });
         let roomy = roomy.fold(MemberSet::default(), |set, (at, _)| set.with(at));
         (!configuration.is_quorum(Phase::Two, roomy)).then_some(first)
     }
 
     /// Returns the free space that this node's disk needs for more data; `None` unless it is full.
-    pub(super) fn space_needed(&self) -> Option<u64> {
+    pub(super) fn needed_free_bytes(&self) -> Option<u64> {
         let segment = self.spine.storing.log().segment_bytes();
-        self.fitness.room.full.then(|| self.fitness.room.needed(segment))
+        self.fitness
+            .full_disks
+            .is_own_full
+            .then(|| self.fitness.full_disks.needed_free_bytes(segment))
     }
 
     /// Returns notices for operators if a full disk prevents the group from accepting data, or this
     /// node's disk is full.
-    pub(super) fn room_notices(&self, now: Time) -> impl Iterator<Item = String> + use<D, S> {
-        let refused = self.full_disk(now).map(|node| {
+    pub(super) fn full_disk_notices(&self, now: Time) -> impl Iterator<Item = String> + use<D, S> {
+        let refused = self.full_disk_member(now).map(|node| {
             format!(
                 "the disk of node {node} is full: data is refused, but commands that only remove data are accepted while its reserve lasts"
             )
         });
-        let own = self.space_needed().map(|needed| {
+        let own = self.needed_free_bytes().map(|needed| {
             let free = self.spine.storing.log().disk().free_bytes(Family::Log).unwrap_or(0);
             let others = match refused {
                 Some(_) => "",

@@ -2,7 +2,7 @@
 
 use quorate_core::{
     ballot::Ballot,
-    device::Order,
+    device::DeviceOrder,
     effect::{Effect, Effects, Refusal, Role},
     explanation::Explanation,
     input::Input,
@@ -20,7 +20,7 @@ use quorate_wire::{Frame, Lane, encoded_len};
 
 use super::Replica;
 use crate::{
-    contents::{Bytes, positions},
+    contents::{ByteAvailability, stream_positions},
     hops::Hop,
     observing::events::Event,
     outbox::RETRY_MS,
@@ -35,11 +35,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Passes one input to the core, and carries out all its effects.
     pub(super) fn step(&mut self, now: Time, input: Input, plane: &mut dyn Plane) {
         let (before, mut effects) = self.spine.protocol.step(now, input);
-        self.carry_out(now, before, &mut effects, plane);
-        self.spine.protocol.recycle(effects);
+        self.execute_effects(now, before, &mut effects, plane);
+        self.spine.protocol.recycle_effects(effects);
     }
 
-    fn carry_out(
+    fn execute_effects(
         &mut self,
         now: Time,
         before: HardState,
@@ -54,14 +54,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Effect::Send { to, message } => self.send_message(now, to, message, plane),
                 Effect::Persist { seq, record } => {
                     records -= 1;
-                    self.note_vote(&record);
+                    self.handle_own_vote(&record);
                     self.persist(seq, record, before, records == 0);
                 }
                 Effect::Decided { range, value } => {
                     not_applied.extend(self.on_decided(range, value));
                 }
                 Effect::Fetch { from, value, range } => self.on_fetch(now, from, value, range),
-                Effect::Serve { to, range } => {
+                Effect::ServeDecided { to, range } => {
                     self.snapshots.on_learner(now, to, range.from);
                     self.catching_up.start_serving(to, range);
                 }
@@ -70,17 +70,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 }
                 Effect::Forget { to } => self.snapshots.trim_to(to),
                 Effect::ReadReady { token, slot } => {
-                    if self.reading.confirmed(token, slot) {
+                    if self.reading.on_confirmed(token, slot) {
                         self.spine.counters.reads_confirmed += 1;
                     }
                 }
-                Effect::Lasts { to } => self.spine.completions.lasts(to),
-                Effect::InMemory { ballot, to } => {
-                    let origin = self.spine.proposing.origin();
-                    origin.in_memory(ballot, to, &mut self.spine.completions);
+                Effect::DurableInGroup { to } => self.spine.completions.release_durable(to),
+                Effect::VotedInMemory { ballot, to } => {
+                    let origin = self.spine.proposing.origin_mut();
+                    origin.on_in_memory(ballot, to, &mut self.spine.completions);
                 }
-                Effect::ReadFailed { token } => self.reading.failed(now, token),
-                Effect::Device(Order::Submit { value }) => {
+                Effect::ReadFailed { token } => self.reading.on_refused(now, token),
+                Effect::Device(DeviceOrder::Submit { value }) => {
                     self.submit_to_device(now, value, plane);
                 }
                 Effect::Device(order) => self.devices.execute_order(&order),
@@ -91,9 +91,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     if explanation == Explanation::DeviceForgot {
                         self.forget_votes();
                     }
-                    self.spine.observing.explain(now, explanation, &mut self.spine.counters);
+                    self.spine.observing.queue_explanation(
+                        now,
+                        explanation,
+                        &mut self.spine.counters,
+                    );
                 }
-                Effect::WakeAt(at) => self.spine.protocol.set_wake(at),
+                Effect::WakeAt(at) => self.spine.protocol.set_next_tick(at),
                 Effect::Alarm(alarm) => {
                     self.spine.observing.raise_alarm(alarm, &mut self.spine.counters)
                 }
@@ -101,19 +105,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         // Learned values count as decided in the same step, before their records are written.
         for (stream, end) in not_applied {
-            self.spine.contents.runs_mut().drop_below(stream, end);
+            self.spine.contents.stream_buffers_mut().drop_below(stream, end);
         }
     }
 
     /// [class-2] Handles this node's vote for a batch of its own. If clients wait until the batch
     /// is in memory at a quorum, makes the core query the members about it.
-    fn note_vote(&mut self, record: &Record) {
+    fn handle_own_vote(&mut self, record: &Record) {
         let Record::Vote { ballot, range, value: Value::Batch(name) } = *record else {
             return;
         };
-        if self.spine.proposing.origin().voted(&name, ballot, range.from) {
+        if self.spine.proposing.origin_mut().record_vote(&name, ballot, range.from) {
             let to = range.to;
-            self.spine.protocol.later(Input::Early { ballot, to });
+            self.spine.protocol.queue_input(Input::AwaitEarlyVotes { ballot, to });
         }
     }
 
@@ -126,15 +130,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     ) {
         match &mut message {
             Message::Heartbeat(beat) => {
-                beat.clock_ms = self.spine.clocks.stamp_ms(now).unwrap_or(0);
-                self.look_at_disk(now);
-                beat.full_disk = self.full_disk(now);
+                beat.clock_ms = self.spine.clocks.confirmed_group_ms(now).unwrap_or(0);
+                self.check_disk(now);
+                beat.full_disk = self.full_disk_member(now);
             }
             Message::HeartbeatReply(reply) => {
-                reply.clock_ms = self.spine.clocks.own_ms(now);
-                reply.disk_full = self.look_at_disk(now);
+                reply.clock_ms = self.spine.clocks.own_wall_ms(now);
+                reply.disk_full = self.check_disk(now);
                 // Releases from before [lie-1] also leave these bytes zero.
-                let all = self.members.rising().all_support_log_statements();
+                let all = self.members.level_raises().all_support_log_statements();
                 reply.group_ms = if all { self.spine.clocks.group_ms(now) } else { 0 };
             }
             Message::Phase2a(proposal) => {
@@ -161,12 +165,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             _ => (None, Lane::Control),
         };
         // A receiver that gets no bytes requests them, and is served from the log.
-        let payload = content.and_then(|(value, range)| self.spine.contents.recent(&value, range));
+        let payload =
+            content.and_then(|(value, range)| self.spine.contents.bytes_for_peer(&value, range));
         let payload = payload.as_ref();
         let bytes = payload.map(|payload| &payload[..]);
         let frame = Frame::Protocol { message, bytes };
         let logged = self.stated_log_end();
-        let mut out = self.spine.outbox(plane).saying(logged);
+        let mut out = self.spine.outbox(plane).with_logged_to(logged);
         let sent = out.send_all(to, lane, &frame, payload);
         if let Frame::Protocol { message, .. } = &frame {
             let length = encoded_len(&frame);
@@ -185,8 +190,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let content = match record {
             Record::Vote { ballot, range, value } => {
-                if ballot.node == self.spine.own.member.node {
-                    self.spine.proposing.proposed(ballot, value);
+                if ballot.node == self.spine.identity.member.node {
+                    self.spine.proposing.record_proposed(ballot, value);
                 }
                 self.spine.stamp(Hop::Recorded, Some(range.from));
                 Some((range, value))
@@ -197,7 +202,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let appended = match content {
             None => self.spine.storing.append(seq, &record, None, RecordForm::Bytes(&[]), hard),
             Some((range, value)) => {
-                self.spine.contents.pin(&value, range);
+                self.spine.contents.pin_bytes(&value, range);
                 let early = HardState { decided_to: before.decided_to, ..hard };
                 self.persist_content(seq, record, range, &value, (early, hard))
             }
@@ -229,69 +234,69 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let (mut part, bytes) = self.spine.contents.first_part(value, rest, streams);
             let places;
             let written = match &bytes {
-                Bytes::None => RecordForm::Bytes(&[]),
-                Bytes::Here(payload) => {
+                ByteAvailability::None => RecordForm::Bytes(&[]),
+                ByteAvailability::InMemory(payload) => {
                     let most = self.spine.storing.log().record_bytes_max().min(RUN_BYTES_MAX);
                     let spans = payload.len() as u64 == part.len();
                     let length = if spans { payload.len().min(most) } else { payload.len() };
                     if spans {
                         part.to = part.from.plus(length as u64);
-                        self.note_recorded(value, part);
+                        self.mark_recorded(value, part);
                     }
                     RecordForm::Bytes(&payload[..length])
                 }
-                Bytes::Placed => {
-                    places = self.places_of(value, part);
+                ByteAvailability::Placed => {
+                    places = self.encoded_places(value, part);
                     if places.is_empty() {
                         // The placed bytes are damaged, but may still be in memory.
-                        self.spine.unplace(value, part);
+                        self.spine.mark_unplaced(value, part);
                         continue;
                     }
                     self.spine.counters.stream_bytes_placed += part.len();
                     RecordForm::Places(&places)
                 }
                 // [snap-5] The value is decided, so the store fetches whatever peers still retain.
-                Bytes::Missing if is_learned(&record) => {
-                    self.learns_bare(part.to);
+                ByteAvailability::Missing if is_learned_content(&record) => {
+                    self.record_learned_without_bytes(part.to);
                     RecordForm::Places(&[])
                 }
                 // [value-3] A vote without its bytes would be void. This should be unreachable; if
                 // it happens, the node stops voting.
-                Bytes::Missing => {
+                ByteAvailability::Missing => {
                     let why = format!("the bytes of {value} are missing for slot {part}");
                     self.fail_storage(why);
                     return Ok(());
                 }
             };
-            let record = part_of(record, part);
+            let record = record_part(record, part);
             if part.to == rest.to {
                 return self.spine.storing.append(seq, &record, Some(part), written, hard);
             }
-            self.spine.storing.append_before(seq, &record, part, written, early)?;
+            self.spine.storing.append_part(seq, &record, part, written, early)?;
             rest.from = part.to;
         }
     }
 
     /// [here-1] Records that content decided below `to` was learned without its bytes.
-    pub(super) fn learns_bare(&mut self, to: Slot) {
-        self.streaming.keeping.learns_bare(to);
-        self.streams_work().note_lacking();
+    pub(super) fn record_learned_without_bytes(&mut self, to: Slot) {
+        self.streaming.stream_storage.record_learned_without_bytes(to);
+        self.streams_work().report_lacking();
     }
 
     /// Returns the places of a value's bytes in the store, encoded for a record, if any.
-    fn places_of(&self, value: &Value, range: SlotRange) -> Vec<u8> {
+    fn encoded_places(&self, value: &Value, range: SlotRange) -> Vec<u8> {
         let Value::Content { stream, offset } = *value else {
             return Vec::new();
         };
-        self.streaming.keeping.places(stream, positions(offset, range))
+        self.streaming.stream_storage.encoded_places(stream, stream_positions(offset, range))
     }
 
     /// Notes that a record contains these bytes, so that their unit is not placed in the store.
-    fn note_recorded(&mut self, value: &Value, range: SlotRange) {
+    fn mark_recorded(&mut self, value: &Value, range: SlotRange) {
         if let Value::Content { stream, offset } = *value {
-            let end = positions(offset, range).end;
+            let end = stream_positions(offset, range).end;
             self.spine.counters.stream_bytes_recorded += range.len();
-            self.spine.contents.runs_mut().recorded(stream, end);
+            self.spine.contents.stream_buffers_mut().mark_recorded(stream, end);
         }
     }
 
@@ -299,20 +304,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// position below which bytes need not stay in memory.
     fn on_decided(&mut self, range: SlotRange, value: Value) -> Option<(StreamName, u64)> {
         self.spine.stamp(Hop::Decided, Some(range.from));
-        self.spine.proposing.decided(&value);
+        self.spine.proposing.record_decided(&value);
         let applies = !self.spine.node().is_hollow() && !self.spine.applying.condition().is_stuck();
         let not_applied = match value {
             Value::Content { stream, offset } if !applies => {
-                Some((stream, positions(offset, range).end))
+                Some((stream, stream_positions(offset, range).end))
             }
             _ => None,
         };
-        self.spine.contents.decided(&value, range);
+        self.spine.contents.record_decided(&value, range);
         // [aux-1] An auxiliary that forgot earlier slots has no state to apply the value to.
         if !self.spine.node().is_hollow() {
-            self.spine.applying.decided(range, value);
+            self.spine.applying.queue_decided(range, value);
         }
-        self.snapshots.decided(range.from, value);
+        self.snapshots.record_reconfiguration(range.from, value);
         not_applied
     }
 
@@ -321,10 +326,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let held = {
             // [aux-1] Owners send auxiliaries no bytes, so these request them at once.
             let patience = !self.spine.node().is_auxiliary();
-            self.spine.contents.fetch(now, &value, range, from, streams, patience)
+            self.spine.contents.start_fetch(now, &value, range, from, streams, patience)
         };
         if !held.is_empty() {
-            self.spine.protocol.later(Input::Held { value, range: held });
+            self.spine.protocol.queue_input(Input::BytesHeld { value, range: held });
         }
         if held != range {
             // The part of the run that follows the needless one may also be available.
@@ -340,14 +345,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
     ) {
         if let Value::Content { stream, .. } = value {
-            return self.streaming.offering.record_refusal(stream);
+            return self.streaming.proposals.record_refusal(stream);
         }
         let Some((origin, _)) = origin_of(&value) else {
             return;
         };
-        if origin == self.spine.own.member.node {
+        if origin == self.spine.identity.member.node {
             let until = now.plus_ms(RETRY_MS);
-            self.spine.proposing.origin().on_refused(&value, until);
+            self.spine.proposing.origin_mut().on_refused(&value, until);
         } else {
             self.spine.refuse_value(origin, value, why, plane);
         }
@@ -355,7 +360,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     fn on_transfer_ended(&mut self, result: Result<NodeId, Refusal>) {
         if let (Ok(to), Some(why)) = (result, self.fitness.handover_reason())
-            && to != self.spine.own.member.node
+            && to != self.spine.identity.member.node
         {
             let why = why.to_owned();
             self.spine.observing.queue_event(Event::HandedOver { to, why });
@@ -368,24 +373,24 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let node = self.spine.protocol.node();
         let (leads, ballot) = (node.leader(), node.ballot());
         self.spine.observing.queue_event(Event::Role { role, leader: leads, ballot });
-        self.spine.observing.led(now, leads, ballot);
+        self.spine.observing.record_leader(now, leads, ballot);
         self.tuning.on_peers_changed();
         self.tuning.set_nodes(node.configuration().members().len());
         let newly = role == Role::Leader && !led;
         if newly {
-            self.members.restart(now);
+            self.members.on_elected(now);
         }
         self.spine.proposing.on_role(now, leader, newly);
         // [p1-6] All values in lower slots were proposed again, or never will be.
-        let leading = self.spine.node().leading();
+        let leading = self.spine.node().phase2();
         let next = leading.map(|leading| leading.tally.next());
-        self.streaming.offering.restart(next);
+        self.streaming.proposals.restart(next);
         match leader {
             // The new leader may lack bytes that were sent to the previous one.
-            Some(other) if other.node != self.spine.own.member.node => {
-                self.streaming.owning.peer_up(other.node);
+            Some(other) if other.node != self.spine.identity.member.node => {
+                self.streaming.owned_pieces.peer_up(other.node);
             }
-            Some(_) => self.streaming.owning.leads(),
+            Some(_) => self.streaming.owned_pieces.on_leadership(),
             None => {}
         }
         if leader.is_some() {
@@ -395,7 +400,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 }
 
 /// Returns whether the record is a decision on content.
-const fn is_learned(record: &Record) -> bool {
+const fn is_learned_content(record: &Record) -> bool {
     let value = match record {
         Record::Decided { value, .. } => value,
         _ => return false,
@@ -403,7 +408,7 @@ const fn is_learned(record: &Record) -> bool {
     matches!(value, Value::Content { .. })
 }
 
-const fn part_of(record: Record, range: SlotRange) -> Record {
+const fn record_part(record: Record, range: SlotRange) -> Record {
     match record {
         Record::Vote { ballot, value, .. } => Record::Vote { ballot, range, value },
         Record::Decided { value, .. } => Record::Decided { range, value },

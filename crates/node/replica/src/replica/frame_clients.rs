@@ -9,7 +9,7 @@ use quorate_core::{
 use quorate_log::disk::Disk;
 use quorate_wire::{
     checksum,
-    frame_clients::{LENT, Name, NodePosition, REGISTRATION},
+    frame_clients::{LENT_NAME_BIT, LentName, NodePosition, REGISTRATION_NUMBER},
 };
 
 use super::requests::Requester;
@@ -18,44 +18,44 @@ use crate::ports::{
 };
 
 impl<D: Disk, S: StateMachine> FrameClients for Requester<'_, D, S> {
-    fn assign_name(&mut self) -> Result<Name, Failure> {
+    fn assign_name(&mut self) -> Result<LentName, Failure> {
         let replica = &mut *self.replica;
-        replica.takes_requests()?;
-        let own = replica.spine.own;
-        replica.devices.lend_name(own.member.node, own.boot).ok_or(Failure::Unavailable)
+        replica.check_serves_clients()?;
+        let own = replica.spine.identity;
+        replica.devices.assign_name(own.member.node, own.boot).ok_or(Failure::Unavailable)
     }
 
-    fn stand(&self, name: Name) -> NodePosition {
+    fn node_position(&self, name: LentName) -> NodePosition {
         let replica = &*self.replica;
         let node = replica.spine.node();
         let leads = node.role() == Role::Leader;
         // [offload-10] If votes of devices are hints, their decisions do not count.
         let counts = node.configuration().class() == Class::Volatile;
-        let place = replica.devices.place().filter(|_| leads && counts);
+        let place = replica.devices.client_address().filter(|_| leads && counts);
         let sessions = replica.spine.applying.sessions();
         let session = sessions.next_batch(NodeId(name.origin), name.boot);
         let (session, next) = session.unwrap_or_default();
         NodePosition {
-            cluster: replica.spine.own.cluster,
-            leads,
-            place,
+            cluster: replica.spine.identity.cluster,
+            is_leader: leads,
+            device_place: place,
             era: node.era().0,
             applied_to: replica.spine.applying.applied_to().0,
-            session,
+            session_slot: session,
             next,
         }
     }
 
-    fn register(&mut self, name: Name) -> Result<(), Failure> {
+    fn register_session(&mut self, name: LentName) -> Result<(), Failure> {
         let value = Value::RegisterSession {
             origin: NodeId(name.origin),
             boot: name.boot,
-            number: REGISTRATION,
+            number: REGISTRATION_NUMBER,
         };
         self.take_lent(name, value, &[])
     }
 
-    fn offer(&mut self, name: Name, counter: u64, bytes: &[u8]) -> Result<(), Failure> {
+    fn propose_batch(&mut self, name: LentName, counter: u64, bytes: &[u8]) -> Result<(), Failure> {
         let length = u32::try_from(bytes.len()).map_err(|_| Failure::TooBig)?;
         let value = Value::Batch(BatchName {
             origin: NodeId(name.origin),
@@ -71,16 +71,18 @@ impl<D: Disk, S: StateMachine> FrameClients for Requester<'_, D, S> {
 impl<D: Disk, S: StateMachine> Requester<'_, D, S> {
     /// [offload-24] Accepts a value under an assigned name, in the same way as one forwarded by a
     /// node.
-    fn take_lent(&mut self, name: Name, value: Value, bytes: &[u8]) -> Result<(), Failure> {
+    fn take_lent(&mut self, name: LentName, value: Value, bytes: &[u8]) -> Result<(), Failure> {
         let replica = &mut *self.replica;
-        replica.takes_requests()?;
-        if name.origin & LENT == 0 {
+        replica.check_serves_clients()?;
+        if name.origin & LENT_NAME_BIT == 0 {
             return Err(Failure::Unavailable);
         }
         if replica.spine.node().role() != Role::Leader {
             return Err(Failure::NoQuorum);
         }
-        if replica.spine.proposing.has_pending(&value) || replica.spine.is_past(&value, bytes) {
+        if replica.spine.proposing.has_pending(&value)
+            || replica.spine.is_already_executed(&value, bytes)
+        {
             replica.spine.counters.forwards_repeated += 1;
             return Ok(());
         }

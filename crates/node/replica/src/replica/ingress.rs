@@ -15,20 +15,20 @@ use quorate_wire::{Frame, Lane};
 
 use super::{Replica, egress::origin_of};
 use crate::{
-    applying::digest::Claim,
+    applying::digest::DigestClaim,
     contents::ReceivedBytes,
     hops::Hop,
     outbox::Outbox,
     ports::{
-        plane::{Plane, Received},
+        plane::{Plane, ReceivedFrame},
         service::StateMachine,
     },
-    snapshots::{fetching::Offer, turn::offer_frame},
+    snapshots::{fetching::SnapshotOffer, turn::offer_frame},
     storing::RecordForm,
 };
 
 /// Delay in milliseconds before the next offer to a leader that was busy or does not lead.
-const REFUSED_MS: u64 = 5;
+const REFUSED_OFFER_DELAY_MS: u64 = 5;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Handles a frame from a peer.
@@ -36,7 +36,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         &mut self,
         now: Time,
         wall_ms: u64,
-        received: Received<'_>,
+        received: ReceivedFrame<'_>,
         plane: &mut dyn Plane,
     ) {
         if let Frame::Recalled(memory) = received.frame {
@@ -46,7 +46,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             }
             return;
         }
-        if received.from.node == self.spine.own.member.node || self.is_silent() {
+        if received.from.node == self.spine.identity.member.node || self.is_silent() {
             self.spine.counters.frames_overload += 1;
             return;
         }
@@ -55,15 +55,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.begin_turn(now);
         self.spine.stamp(Hop::Frame, None);
         self.drain_inbox(now, plane);
-        self.take_frame(now, received, plane);
+        self.handle_frame(now, received, plane);
     }
 
-    fn take_frame(&mut self, now: Time, received: Received<'_>, plane: &mut dyn Plane) {
-        let Received { from, frame, body_check, logged, body } = received;
-        if logged > 0 && !self.rollback.believes(&mut self.spine, (from, logged), plane) {
+    fn handle_frame(&mut self, now: Time, received: ReceivedFrame<'_>, plane: &mut dyn Plane) {
+        let ReceivedFrame { from, frame, body_checksum: body_check, logged_to: logged, body } =
+            received;
+        if logged > 0 && !self.rollback.accept_log_statement(&mut self.spine, (from, logged), plane)
+        {
             return;
         }
-        let brought = |bytes| ReceivedBytes { bytes, check: body_check, body };
+        let brought = |bytes| ReceivedBytes { bytes, checksum: body_check, body };
         match frame {
             Frame::Protocol { message, bytes } => {
                 self.on_protocol(now, from, message, bytes.map(brought), plane);
@@ -75,12 +77,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Frame::FetchRequest { value, slot }
                 if self.streams_work().is_needless(&value, slot) =>
             {
-                self.streams_work().say_needless(from.node, &value, plane);
+                self.streams_work().notify_needless(from.node, &value, plane);
             }
             Frame::FetchRequest { value, slot }
-                if self.streams_work().has_in_store(from.node, &value, slot) => {}
+                if self.streams_work().start_read_if_stored(from.node, &value, slot) => {}
             Frame::FetchRequest { value, slot } => {
-                let mut out = Outbox::new(self.spine.own.member, plane, &mut self.spine.counters);
+                let mut out =
+                    Outbox::new(self.spine.identity.member, plane, &mut self.spine.counters);
                 self.catching_up.on_question(
                     from.node,
                     value,
@@ -98,12 +101,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Frame::Needless { stream, below, from } => {
                 self.streams_work().on_needless(now, stream, below, from)
             }
-            Frame::Applied { to, digest } => self.on_claim(from.node, Claim { to, digest }),
+            Frame::Applied { to, state_digest: digest } => {
+                self.on_claim(from.node, DigestClaim { to, digest })
+            }
             Frame::SnapshotAsk { at, digest, offset } => {
                 self.on_snapshot_ask(now, from.node, (at, digest, offset), plane);
             }
             Frame::SnapshotOffer { at, digest, bytes, busy, .. } => {
-                let offer = Offer { at, digest, bytes, busy };
+                let offer = SnapshotOffer { slot: at, digest, bytes, is_busy: busy };
                 self.snapshots.on_offer(now, from.node, offer);
             }
             Frame::SnapshotPiece { at, digest, offset, bytes } => {
@@ -132,21 +137,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Message::Learn { range, value } = message
             && self.catching_up.is_fetching(range)
         {
-            self.take_repair(range, value, brought);
+            self.store_repaired(range, value, brought);
             return;
         }
         if let Message::BelowStart { log_start } = message
-            && let Some((lost, _)) = self.catching_up.lost_value()
+            && let Some((lost, _)) = self.catching_up.first_lost_slot()
             && lost < log_start
         {
-            self.snapshots.need_for_lost(log_start);
+            self.snapshots.request_for_lost(log_start);
         }
         if let Message::Learn { range, value } = message
-            && let Some(cut) = self.spine.cut_of(range, &value)
+            && let Some(cut) = self.spine.needless_end(range, &value)
         {
             // The part that is not needed and the part to append are recorded separately.
             for part in [SlotRange::new(range.from, cut), SlotRange::new(cut, range.to)] {
-                let brought = brought.and_then(|brought| brought.part(range, part));
+                let brought = brought.and_then(|brought| brought.part_for(range, part));
                 let message = Message::Learn { range: part, value };
                 self.on_protocol(now, from, message, brought, plane);
             }
@@ -161,7 +166,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let beat = match &message {
             Message::Heartbeat(beat) => Some((beat.clock_ms, beat.full_disk)),
             Message::HeartbeatReply(reply) => {
-                self.fitness.room.on_reply(from.node, reply.disk_full);
+                self.fitness.full_disks.on_reply(from.node, reply.disk_full);
                 if reply.ballot == self.spine.node().ballot() {
                     let (wall_ms, group_ms) = (reply.clock_ms, reply.group_ms);
                     self.spine.clocks.on_answer(
@@ -175,13 +180,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             }
             _ => None,
         };
-        self.step(now, Input::Message { from, message, held }, plane);
+        self.step(now, Input::Message { from, message, bytes_held: held }, plane);
         // Only the current leader counts: an earlier one may have been replaced because its clock
         // was wrong.
         if let Some((clock_ms, full_disk)) = beat
             && self.spine.node().leader() == Some(from.node)
         {
-            self.fitness.room.on_leader(full_disk);
+            self.fitness.full_disks.on_leader(full_disk);
             self.spine.clocks.on_leader(self.spine.read_clock(now), clock_ms);
         }
     }
@@ -202,13 +207,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.spine.node().role() != Role::Leader {
             return self.spine.refuse_value(from, value, Refusal::NotLeader, plane);
         }
-        if self.spine.proposing.has_pending(&value) || self.spine.is_past(&value, brought.bytes) {
+        if self.spine.proposing.has_pending(&value)
+            || self.spine.is_already_executed(&value, brought.bytes)
+        {
             self.spine.counters.forwards_repeated += 1;
             return;
         }
         let payload = if !value.has_bytes() {
             None
-        } else if brought.is_of(&value, SlotRange::default()) {
+        } else if brought.holds_bytes_of(&value, SlotRange::default()) {
             Some(brought.to_payload())
         } else {
             self.spine.counters.frames_mismatched += 1;
@@ -222,16 +229,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn on_not_taken(&mut self, now: Time, value: &Value) {
-        if origin_of(value) == Some((self.spine.own.member.node, self.spine.own.boot)) {
-            let until = now.plus_ms(REFUSED_MS);
-            self.spine.proposing.origin().on_refused(value, until);
+        if origin_of(value) == Some((self.spine.identity.member.node, self.spine.identity.boot)) {
+            let until = now.plus_ms(REFUSED_OFFER_DELAY_MS);
+            self.spine.proposing.origin_mut().on_refused(value, until);
         }
     }
 
     fn on_fetch_reply(&mut self, now: Time, value: Value, brought: Option<ReceivedBytes<'_>>) {
         if let (Value::Content { stream, .. }, None) = (value, &brought) {
-            let keeping = &mut self.streaming.keeping;
-            keeping.missing_not_there(now, stream, self.spine.peers.len());
+            let keeping = &mut self.streaming.stream_storage;
+            keeping.on_missing_unavailable(now, stream, self.spine.peers.len());
         }
         let Some(range) = self.spine.contents.fetching_range(&value) else {
             return;
@@ -247,22 +254,27 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.spine.store_bytes(now, value, range, held, brought);
             }
             Some(_) => self.spine.counters.frames_overload += 1,
-            None => self.spine.contents.not_there(now, &value, self.spine.peers.len()),
+            None => self.spine.contents.on_unavailable(now, &value, self.spine.peers.len()),
         }
     }
 
     /// Records a value that a peer sent because this node's log had lost it.
-    fn take_repair(&mut self, range: SlotRange, value: Value, brought: Option<ReceivedBytes<'_>>) {
+    fn store_repaired(
+        &mut self,
+        range: SlotRange,
+        value: Value,
+        brought: Option<ReceivedBytes<'_>>,
+    ) {
         let is_content = matches!(value, Value::Content { .. });
         let written = match brought {
             _ if !value.has_bytes() => RecordForm::Bytes(&[]),
-            Some(brought) if brought.is_of(&value, range) && !brought.bytes.is_empty() => {
+            Some(brought) if brought.holds_bytes_of(&value, range) && !brought.bytes.is_empty() => {
                 RecordForm::Bytes(brought.bytes)
             }
             // [snap-5] The store already has the bytes, or it fetches those that peers still
             // retain.
             _ if is_content => {
-                self.learns_bare(range.to);
+                self.record_learned_without_bytes(range.to);
                 RecordForm::Places(&[])
             }
             _ => return,
@@ -272,7 +284,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Err(error) = self.spine.storing.append_unreported(&record, written, hard) {
             self.fail_storage(error.to_string());
         }
-        self.catching_up.repaired(range, &mut self.spine.protocol, &mut self.spine.counters);
+        self.catching_up.record_repaired(range, &mut self.spine.protocol, &mut self.spine.counters);
     }
 
     /// Handles a peer's request to begin or continue sending it a snapshot.
@@ -288,13 +300,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.suspicion.is_in_doubt() {
             return;
         }
-        if at > Slot(0) && self.snapshots.on_ask(now, from, asked) {
+        if at > Slot(0) && self.snapshots.on_peer_request(now, from, asked) {
             return;
         }
         let needed = if at > Slot(0) { at } else { Slot(offset) };
         let start = self.spine.storing.log().start();
         let frame = offer_frame(
-            self.snapshots.offer(start, self.spine.applying.applied_to(), needed),
+            self.snapshots.offer_snapshot(start, self.spine.applying.applied_to(), needed),
             start,
         );
         self.spine.outbox(plane).send(from, Lane::Bulk, &frame);
@@ -313,7 +325,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         });
     }
 
-    fn on_claim(&mut self, from: NodeId, claim: Claim) {
+    fn on_claim(&mut self, from: NodeId, claim: DigestClaim) {
         if let Some(alarm) =
             self.spine.peers.compare_claim(from, claim, self.spine.applying.digest())
         {

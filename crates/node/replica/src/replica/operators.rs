@@ -17,12 +17,12 @@ use crate::{
     backup::HeldSnapshot,
     group::{
         Group,
-        asking::{Answer, Ask, Members, PeerTable, Refused},
+        asking::{GroupAnswer, GroupRefusal, GroupRequest, MemberList, PeerTable},
     },
     ports::{front::Failure, service::StateMachine, status::Snapshot},
     pressure::Pressure,
     proposing::gather::Waiter,
-    reading::probe::Probed,
+    reading::probe::ProbeOutcome,
     replica::Replica,
     streaming::holding::{NotRead, StreamHold},
 };
@@ -30,9 +30,9 @@ use crate::{
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Starts a request to the group under the new number `asked`. [`Replica::take_group_answer`]
     /// returns its outcome. With `dry_run`, only shows the plan.
-    pub fn ask_group(&mut self, now: Time, asked: u64, ask: Ask, dry_run: bool) {
+    pub fn ask_group(&mut self, now: Time, asked: u64, ask: GroupRequest, dry_run: bool) {
         let begun = match dry_run || ask.needs_table() {
-            true => self.judge_later(now, asked, ask, dry_run),
+            true => self.queue_request(now, asked, ask, dry_run),
             false => self.begin_ask(now, asked, ask, dry_run),
         };
         if let Err(refused) = begun {
@@ -41,28 +41,34 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// [read-7] Delays a request until a linearizable read shows that this node is up to date.
-    fn judge_later(
+    fn queue_request(
         &mut self,
         now: Time,
         asked: u64,
-        ask: Ask,
+        ask: GroupRequest,
         dry_run: bool,
-    ) -> Result<(), Refused> {
-        self.is_open()?;
+    ) -> Result<(), GroupRefusal> {
+        self.check_open()?;
         self.reading.queue_read(now, Waiter::Operator(asked))?;
-        self.members.judge_later(asked, ask, dry_run);
+        self.members.queue_request(asked, ask, dry_run);
         Ok(())
     }
 
-    fn begin_ask(&mut self, now: Time, asked: u64, ask: Ask, dry_run: bool) -> Result<(), Refused> {
-        self.is_open()?;
+    fn begin_ask(
+        &mut self,
+        now: Time,
+        asked: u64,
+        ask: GroupRequest,
+        dry_run: bool,
+    ) -> Result<(), GroupRefusal> {
+        self.check_open()?;
         self.members_work().begin_ask(now, asked, ask, dry_run)
     }
 
     /// [read-7] Checks operators' requests once everything decided before them is applied.
-    pub(super) fn judge_asks(&mut self, now: Time) {
-        while let Some(asked) = self.spine.completions.take_judged() {
-            if let Some((ask, dry_run)) = self.members.take_unjudged(asked)
+    pub(super) fn check_requests(&mut self, now: Time) {
+        while let Some(asked) = self.spine.completions.take_checkable() {
+            if let Some((ask, dry_run)) = self.members.take_unchecked(asked)
                 && let Err(refused) = self.begin_ask(now, asked, ask, dry_run)
             {
                 self.members.answer_operator(asked, Err(refused));
@@ -70,16 +76,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    pub fn take_group_answer(&mut self) -> Option<(u64, Result<Answer, Refused>)> {
-        while let Some((asked, ended)) = self.spine.completions.take_group() {
-            let unjudged = self.members.take_unjudged(asked).is_some();
-            let standing = self.standing();
+    pub fn take_group_answer(&mut self) -> Option<(u64, Result<GroupAnswer, GroupRefusal>)> {
+        while let Some((asked, ended)) = self.spine.completions.take_group_result() {
+            let unjudged = self.members.take_unchecked(asked).is_some();
+            let standing = self.node_progress();
             let left = standing.known_to.0.saturating_sub(standing.applied_to.0);
             match ended {
                 Err(Failure::NoQuorum) if unjudged && left > 0 => {
                     self.members.answer_operator(
                         asked,
-                        Err(Refused::new(
+                        Err(GroupRefusal::new(
                             "unavailable",
                             format!("this node is still applying its log: {left} slots are left"),
                             "ask again when it has, or ask another node",
@@ -99,20 +105,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Returns whether this node has applied its own removal ([member-1]).
     pub fn is_removed(&self) -> bool {
-        self.spine.is_spent(self.spine.own.member.node)
+        self.spine.is_id_removed(self.spine.identity.member.node)
     }
 
     /// Returns the nodes and their addresses if they changed since the last call.
     pub fn take_peer_table(&mut self) -> Option<PeerTable> {
         let membership = self.spine.applying.membership();
-        if !self.members.take_version(membership.version()) {
+        if !self.members.mark_version_returned(membership.version()) {
             return None;
         }
         let known = membership.table().nodes();
-        let spent = membership.eras().ids().iter().filter(|id| id.is_removed);
+        let spent = membership.eras().identities().iter().filter(|id| id.is_removed);
         Some(PeerTable {
             peers: known.map(|(node, known)| (node, known.peer.clone())).collect(),
-            removed: spent.map(|id| id.node).collect(),
+            removed_nodes: spent.map(|id| id.node).collect(),
         })
     }
 
@@ -123,26 +129,26 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// [level-7] Returns the levels that this node may use with peers.
     pub fn levels(&self) -> Levels {
-        let newest = self.members.rising().supports();
+        let newest = self.members.level_raises().supported_level();
         Levels { lowest: self.level().min(newest), newest }
     }
 
     /// [level-8] Takes the level with which the folder must be marked, if any. The caller confirms
-    /// with [`Replica::level_marked`].
+    /// with [`Replica::on_level_marked`].
     pub fn take_level_to_mark(&mut self) -> Option<Level> {
         // The level may have been raised by a loaded snapshot.
         let level = self.level();
-        self.members.rising_mut().may_store_level(level);
-        self.members.rising_mut().take_to_mark()
+        self.members.level_raises_mut().may_store_level(level);
+        self.members.level_raises_mut().take_level_to_mark()
     }
 
     /// Confirms that the folder is durably marked as possibly requiring this level.
-    pub fn level_marked(&mut self, level: Level) {
-        self.members.rising_mut().marked(level);
+    pub fn on_level_marked(&mut self, level: Level) {
+        self.members.level_raises_mut().on_marked(level);
     }
 
-    pub fn members(&self, now: Time) -> Members {
-        self.members_view().list(now, &self.known_peers(now))
+    pub fn members(&self, now: Time) -> MemberList {
+        self.members_view().list_members(now, &self.known_peers(now))
     }
 
     /// Returns the pressure that decides whether to read from clients. Without a leader, clients
@@ -156,18 +162,18 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Starts a probe of whether a linearizable read would be served here now. The caller takes the
     /// result with [`Replica::take_probe`].
-    pub fn probe(&mut self, now: Time) {
+    pub fn start_probe(&mut self, now: Time) {
         let condition = self.spine.applying.condition();
-        let refused = if self.is_open().is_err() {
-            Some(Probed::Closed)
+        let refused = if self.check_open().is_err() {
+            Some(ProbeOutcome::Closed)
         } else {
             let cannot = condition.is_stuck() || condition.doubt_reason().is_some();
-            cannot.then_some(Probed::Unavailable)
+            cannot.then_some(ProbeOutcome::Unavailable)
         };
-        self.reading.probe(now, refused);
+        self.reading.start_probe(now, refused);
     }
 
-    pub fn take_probe(&mut self) -> Option<Probed> {
+    pub fn take_probe(&mut self) -> Option<ProbeOutcome> {
         self.reading.take_probe()
     }
 
@@ -191,7 +197,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Hands leadership to `to`, or to the most advanced follower if `to` is `None` ([live-4]). The
     /// caller takes the result with [`Replica::take_transfer_result`].
     pub fn transfer(&mut self, _now: Time, to: Option<NodeId>) {
-        self.ending.transfer(to, &mut self.spine.protocol);
+        self.ending.start_transfer(to, &mut self.spine.protocol);
     }
 
     pub fn take_transfer_result(&mut self) -> Option<Result<NodeId, Refusal>> {
@@ -212,7 +218,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             None
         };
         match refused {
-            Some(why) => self.snapshots.refuse_ask(why),
+            Some(why) => self.snapshots.fail_request(why),
             None => {
                 let at = at.map_or(applied_to, |at| at.min(applied_to));
                 self.snapshots.record_request(at);
@@ -233,7 +239,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Fixes batch size and window until `until` at the possible values nearest to these,
     /// overriding the tuner; `None` gives control back to the tuner.
-    pub fn hold_setting(&mut self, now: Time, setting: Option<Setting>, until: Time) {
+    pub fn fix_setting(&mut self, now: Time, setting: Option<Setting>, until: Time) {
         self.tuning.fix_setting(now, setting, until);
     }
 
@@ -244,8 +250,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Takes the statement about this node's log that the log does not fulfil, if any. The folder
     /// must record it durably; the next process is another incarnation.
-    pub fn take_fell_behind(&mut self) -> Option<Memory> {
-        self.rollback.take_fell_behind()
+    pub fn take_lost_memory(&mut self) -> Option<Memory> {
+        self.rollback.take_lost_memory()
     }
 
     /// Returns whether this node's state may be wrong ([differ-2]).
@@ -277,11 +283,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         (stream, position, bytes_max): (StreamName, u64, usize),
     ) {
         let disk = self.spine.storing.log_mut().disk_mut();
-        let keeping = &mut self.streaming.keeping;
+        let keeping = &mut self.streaming.stream_storage;
         keeping.read_held(now, (asked, hold), (stream, position, bytes_max), disk);
     }
 
     pub fn take_held_bytes(&mut self) -> Option<(u64, Result<Vec<u8>, NotRead>)> {
-        self.streaming.keeping.next_held()
+        self.streaming.stream_storage.next_held()
     }
 }

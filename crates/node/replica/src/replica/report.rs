@@ -12,7 +12,7 @@ use quorate_core::{
 use quorate_log::Log;
 use quorate_log::disk::{Disk, Family};
 use quorate_stream::Table;
-use quorate_tuner::{Change, Setting};
+use quorate_tuner::{Setting, SettingChange};
 
 use super::Replica;
 use crate::{
@@ -33,13 +33,13 @@ const fn is_of_others(alarm: &Alarm) -> bool {
 }
 
 /// Time in milliseconds after which clients' waiting bytes are reported as stuck.
-const STUCK_MS: u64 = 5_000;
+const STUCK_AFTER_MS: u64 = 5_000;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub fn status(&self, now: Time) -> Status {
         Status {
-            cluster: self.spine.own.cluster,
-            member: self.spine.own.member,
+            cluster: self.spine.identity.cluster,
+            member: self.spine.identity.member,
             role: self.spine.node().role(),
             leader: self.spine.node().leader(),
             era: self.spine.node().era(),
@@ -47,8 +47,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             level: self.members_view().level_status(now),
             plan: self.spine.group().plan().map(|plan| PlanStatus {
                 id: plan.id,
-                what: plan.what.clone(),
-                waits: self.members_view().plan_waits(),
+                description: plan.description.clone(),
+                wait_reason: self.members_view().plan_wait_reason(),
             }),
             removed: self.is_removed(),
             ballot: self.spine.node().ballot(),
@@ -59,51 +59,51 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             log_bytes: self.spine.storing.log().size_bytes(),
             log_start: self.spine.storing.log().start(),
             snapshot: self.snapshots.own_snapshot(),
-            snapshot_taking: self.snapshots.taking(),
-            ring: self.spine.node().ring(),
-            choices: self.choices(),
+            snapshot_taking: self.snapshots.snapshot_in_progress(),
+            ring: self.spine.node().ring_nodes(),
+            choices: self.automatic_choices(),
             scrub: self.scrub_status(),
             device: self.devices.status().cloned(),
             disk: self.disk_use(now),
-            streams: self.stream_use(now),
+            streams: self.streams_status(now),
             traffic: self.spine.counters.traffic(),
-            reigns: self.spine.observing.reigns(now),
-            progress: self.spine.observing.progress(now, &self.standing()),
+            reigns: self.spine.observing.leader_changes(now),
+            progress: self.spine.observing.progress(now, &self.node_progress()),
             error: self.error(),
-            notices: self.notices(now),
+            notices: self.operator_notices(now),
             peers: self.known_peers(now),
         }
     }
 
     /// Returns the group's time ([time-1]) in Unix milliseconds; 0 before the first due deadline.
-    pub fn group_ms(&self) -> u64 {
+    pub fn group_time_ms(&self) -> u64 {
         self.spine.applying.time().ms()
     }
 
     /// Returns the status of this node's device; `None` if it never had one.
-    pub fn device(&self) -> Option<&DeviceStatus> {
+    pub fn device_status(&self) -> Option<&DeviceStatus> {
         self.devices.status()
     }
 
     /// Returns the slot below which this node counts as caught up. An auxiliary need not apply more
     /// ([aux-1]).
-    pub(super) fn level_to(&self) -> Slot {
+    pub(super) fn caught_up_to(&self) -> Slot {
         match self.spine.node().is_auxiliary() {
-            true => self.spine.node().known_to(),
+            true => self.spine.node().known_decided_to(),
             false => self.spine.applying.applied_to(),
         }
     }
 
     /// Returns this node's progress in applying slots.
-    pub(super) fn standing(&self) -> NodeProgress {
+    pub(super) fn node_progress(&self) -> NodeProgress {
         let node = self.spine.node();
         NodeProgress {
-            unread: self.catching_up.unread_slots(),
-            receiving: self.snapshots.receiving(),
-            missing: node.lost_slots() + self.catching_up.missing_slots(),
-            applied_to: self.level_to(),
-            known_to: node.known_to(),
-            led: node.leader().is_some(),
+            unread_slots: self.catching_up.unread_slots(),
+            received_of_total: self.snapshots.receiving_progress(),
+            missing_slots: node.lost_slots() + self.catching_up.missing_slots(),
+            applied_to: self.caught_up_to(),
+            known_to: node.known_decided_to(),
+            has_leader: node.leader().is_some(),
         }
     }
 
@@ -113,44 +113,44 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let counters = log.counters();
         DiskUse {
             free_bytes: log.disk().free_bytes(Family::Log),
-            needed_bytes: self.space_needed(),
-            data_refused: self.full_disk(now).is_some(),
+            needed_bytes: self.needed_free_bytes(),
+            refuses_data: self.full_disk_member(now).is_some(),
             log_bytes_per_second: self.spine.observing.log_growth(now, counters.write_bytes),
             flush_times: counters.flush_times,
         }
     }
 
-    pub fn stream_use(&self, now: Time) -> Streams {
-        let (streams, keeping) = (self.spine.applying.streams(), &self.streaming.keeping);
+    pub fn streams_status(&self, now: Time) -> Streams {
+        let (streams, keeping) = (self.spine.applying.streams(), &self.streaming.stream_storage);
         let (used_bytes, file_bytes) = keeping.bytes();
         Streams {
-            named: streams.len(),
+            named_count: streams.len(),
             open: streams.open_streams().count(),
             used_bytes,
             file_bytes,
             missing_bytes: keeping.missing_bytes(),
-            lacks: keeping.lacks(),
-            short: keeping.short().is_some(),
-            stopped: self.streams_stopped(now),
+            may_lack_bytes: keeping.may_lack_bytes(),
+            is_short_of_resources: keeping.shortage().is_some(),
+            stop_reason: self.stream_stop_reason(now),
         }
     }
 
     /// [stream-8] Returns why the bytes of this node's writing clients make no progress; `None` if
     /// they do. On other nodes than the leader, this is the only sign that the leader lacks space.
-    fn streams_stopped(&self, now: Time) -> Option<String> {
-        let keeping = &self.streaming.keeping;
+    fn stream_stop_reason(&self, now: Time) -> Option<String> {
+        let keeping = &self.streaming.stream_storage;
         if let Some(why) = keeping.failure() {
             return Some(format!("the store of byte streams has failed: {why}"));
         }
-        if keeping.is_full() || !keeping.has_room() && keeping.short().is_some() {
-            let why = keeping.short().unwrap_or("nothing more has room");
+        if keeping.is_full() || !keeping.has_room() && keeping.shortage().is_some() {
+            let why = keeping.shortage().unwrap_or("nothing more has room");
             return Some(format!("the store of byte streams has no room: {why}"));
         }
-        if let Some(node) = self.full_disk(now) {
+        if let Some(node) = self.full_disk_member(now) {
             return Some(format!("byte streams have no room: the disk of node {node} is full"));
         }
-        let stuck_ms = self.streaming.owning.stuck_ms(now);
-        (stuck_ms >= STUCK_MS).then(|| {
+        let stuck_ms = self.streaming.owned_pieces.stuck_ms(now);
+        (stuck_ms >= STUCK_AFTER_MS).then(|| {
             let seconds = stuck_ms / 1000;
             format!(
                 "bytes that clients gave have waited for {seconds} s: the leader, or too many others, take none"
@@ -159,11 +159,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Returns notices for the operator about conditions that do not prevent the node from serving.
-    fn notices(&self, now: Time) -> Vec<String> {
-        let strain = self.spine.applying.condition().strain().map(ToOwned::to_owned);
-        let short = self.streaming.keeping.short();
+    fn operator_notices(&self, now: Time) -> Vec<String> {
+        let strain = self.spine.applying.condition().strain_reason().map(ToOwned::to_owned);
+        let short = self.streaming.stream_storage.shortage();
         let short = short.map(|why| format!("the store of byte streams waits: {why}"));
-        let missing = self.streaming.keeping.missing_bytes();
+        let missing = self.streaming.stream_storage.missing_bytes();
         let missing = (missing > 0).then(|| {
             format!(
                 "{missing} bytes of byte streams are missing here, and fetched from other nodes"
@@ -172,7 +172,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let differs = self.spine.observing.alarm().filter(|alarm| is_of_others(alarm));
         let differs = differs.filter(|_| !self.suspicion.is_in_doubt());
         let differs = differs.map(|alarm| {
-            format!("{alarm}; a majority has applied what this node has: see {}", differing::PAGE)
+            format!(
+                "{alarm}; a majority has applied what this node has: see {}",
+                differing::DIVERGENCE_PAGE
+            )
         });
         let clocks = self
             .spine
@@ -181,11 +184,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .map(|off| format!("clock: node {} is {}", off.node, off.text()));
         self.spine
             .observing
-            .notice(now)
+            .promise_notice(now)
             .into_iter()
             .chain(differs)
             .chain(clocks)
-            .chain(self.room_notices(now))
+            .chain(self.full_disk_notices(now))
             .chain(strain)
             .chain(short)
             .chain(missing)
@@ -194,20 +197,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Returns the number of wall clocks reported as wrong. A leader knows the clocks of all
     /// members.
-    pub fn clocks_off(&self) -> usize {
+    pub fn wrong_clock_count(&self) -> usize {
         self.spine.clocks.reported_deviations().count()
     }
 
-    pub fn streams(&self) -> &Table {
+    pub fn stream_table(&self) -> &Table {
         self.spine.applying.streams()
     }
 
     /// [snap-5] Returns the number of retained bytes of streams that this node lacks; `None` if
     /// they have not been counted yet.
     pub fn stream_bytes_missing(&self) -> Option<u64> {
-        let keeping = &self.streaming.keeping;
+        let keeping = &self.streaming.stream_storage;
         let known = keeping.missing_bytes();
-        (known > 0 || !keeping.lacks()).then_some(known)
+        (known > 0 || !keeping.may_lack_bytes()).then_some(known)
     }
 
     /// Returns whether a log write failed. If so, this node casts no votes until it restarts.
@@ -235,7 +238,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Some("this node was removed from the cluster".to_owned());
         }
         if let Some(why) = self.fitness.log_trouble() {
-            let cause = self.spine.storing.log().obstacle();
+            let cause = self.spine.storing.log().write_obstacle();
             let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
             return Some(format!(
                 "{why}{cause}; this node cannot vote or lead until the log is written again"
@@ -246,11 +249,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 "{why}; this node neither votes nor leads until it does, and has lost nothing"
             ));
         }
-        let trouble = self.spine.applying.trouble();
+        let trouble = self.spine.applying.trouble_reason();
         if self.spine.applying.condition().is_stuck() {
             return trouble;
         }
-        if let Some(lost) = self.lost_value_text() {
+        if let Some(lost) = self.describe_lost_slot() {
             return Some(lost);
         }
         if let Some(error) = self.spine.storing.read_failure() {
@@ -260,38 +263,38 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return trouble;
         }
         if self.spine.node().is_out_of_rounds() {
-            let times = self.spine.own.member.incarnation.0;
+            let times = self.spine.identity.member.incarnation.0;
             return Some(format!(
                 "this node has lost its memory {times} times and has no rounds left: it never leads \
                  again; replace it under a new id"
             ));
         }
         let configuration = self.spine.node().configuration();
-        let forgot = configuration.position(self.spine.own.member).is_none()
-            && configuration.member_of(self.spine.own.member.node).is_some();
+        let forgot = configuration.position(self.spine.identity.member).is_none()
+            && configuration.member_of(self.spine.identity.member.node).is_some();
         if forgot {
             return Some(
                 "this node may have forgotten votes: it learns, without a vote".to_owned(),
             );
         }
-        self.spine.storing.log().busy_reason()
+        self.spine.storing.log().shortage_reason()
     }
 
     /// [disk-8] Returns the first decided slot whose value the log has lost, and the number of
     /// unanswered requests for the value.
-    pub fn lost_value(&self) -> Option<(Slot, u32)> {
-        let running = || self.catching_up.lost_value();
-        self.spine.node().relearning().or_else(running)
+    pub fn first_lost_slot(&self) -> Option<(Slot, u32)> {
+        let running = || self.catching_up.first_lost_slot();
+        self.spine.node().relearning_progress().or_else(running)
     }
 
-    fn lost_value_text(&self) -> Option<String> {
-        let (first, fruitless) = self.lost_value()?;
+    fn describe_lost_slot(&self) -> Option<String> {
+        let (first, fruitless) = self.first_lost_slot()?;
         let members = self.spine.node().configuration().members();
         let others = members.iter().map(|voter| voter.member.node);
         let others: Vec<NodeId> =
-            others.filter(|node| *node != self.spine.own.member.node).collect();
+            others.filter(|node| *node != self.spine.identity.member.node).collect();
         let absent: Vec<NodeId> =
-            others.iter().copied().filter(|node| !self.spine.peers.has(*node)).collect();
+            others.iter().copied().filter(|node| !self.spine.peers.is_connected(*node)).collect();
         let asked_all = fruitless as usize > 2 * others.len();
         let next = if others.is_empty() {
             "there is no other node to fetch it from: restore this node's folder from a copy"
@@ -329,12 +332,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 known.peer.clone_into(&mut peer.addresses.peer);
             }
         }
-        peers.retain(|node, _| !self.spine.is_spent(*node));
-        let own = self.spine.own.member.node;
-        peers.entry(own).or_insert_with(|| self.peer(self.spine.own.member, 0, false)).connected =
-            true;
+        peers.retain(|node, _| !self.spine.is_id_removed(*node));
+        let own = self.spine.identity.member.node;
+        peers
+            .entry(own)
+            .or_insert_with(|| self.peer(self.spine.identity.member, 0, false))
+            .connected = true;
         if self.spine.node().role() == Role::Leader {
-            for (node, heard, lag) in self.spine.node().followers(now) {
+            for (node, heard, lag) in self.spine.node().follower_lags(now) {
                 if let Some(peer) = peers.get_mut(&node) {
                     (peer.connected, peer.lag) = (heard, Some(lag));
                     peer.engaged = Some(self.spine.node().proposes_to(node));
@@ -349,9 +354,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             member,
             weight,
             auxiliary,
-            connected: self.spine.peers.has(member.node),
+            connected: self.spine.peers.is_connected(member.node),
             lag: None,
-            payload_bytes_sent: self.spine.counters.payload_bytes_sent.to(member.node),
+            payload_bytes_sent: self.spine.counters.payload_bytes_sent.total_for(member.node),
             engaged: None,
             addresses: self.spine.peers.address(member.node),
             plane: PeerPlane::default(),
@@ -359,7 +364,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Takes the next change of batch and window, for the operator's log.
-    pub fn next_change(&mut self) -> Option<Change> {
+    pub fn next_change(&mut self) -> Option<SettingChange> {
         self.tuning.next_change()
     }
 
@@ -372,21 +377,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// Returns the tuner's estimates, predictions and choices.
-    pub fn tuning(&self) -> TuningReport {
+    pub fn tuning_report(&self) -> TuningReport {
         TuningReport {
             report: self.tuning.report(),
             setting: self.tuning.setting(),
-            held: self.tuning.is_held(),
+            is_fixed: self.tuning.is_fixed(),
         }
     }
 
     /// Returns descriptions of the choices that the replica made by itself, each with its reason.
-    fn choices(&self) -> Vec<String> {
+    fn automatic_choices(&self) -> Vec<String> {
         let leads = self.spine.node().role() == Role::Leader;
-        self.tuning.why_route().filter(|_| leads).into_iter().collect()
+        self.tuning.describe_route().filter(|_| leads).into_iter().collect()
     }
 
-    pub fn batching(&self) -> Setting {
+    pub fn batch_setting(&self) -> Setting {
         self.tuning.setting()
     }
 
@@ -397,22 +402,22 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
              repair {:?}, log {:?}, write {:?}",
             self.ending,
             self.has_work(),
-            self.spine.protocol.next_wake_at(),
-            self.spine.proposing.due_at(),
+            self.spine.protocol.next_tick_at(),
+            self.spine.proposing.next_due_check_at(),
             self.catching_up.retry_at(),
             self.spine.proposing.own_origin().wake_at(now),
             self.reading.wake_at(now),
             self.spine.contents.wake_at(),
             self.catching_up.repair_at(),
             self.spine.storing.read_at(now),
-            self.spine.storing.write_by(),
+            self.spine.storing.write_deadline(),
         )
     }
 
     pub fn counters(&self) -> Counters {
         Counters {
-            batches_formed: self.spine.proposing.own_origin().totals().batches,
-            batches_repeated: self.spine.proposing.own_origin().repeated(),
+            batches_formed: self.spine.proposing.own_origin().totals().formed_batches,
+            batches_repeated: self.spine.proposing.own_origin().repeated_count(),
             ..self.spine.counters
         }
     }
@@ -445,7 +450,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     pub fn member(&self) -> Member {
-        self.spine.own.member
+        self.spine.identity.member
     }
 
     /// Returns the first slot that has not been applied.
@@ -455,6 +460,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Returns the session table in canonical form, equal on nodes that applied the same slots.
     pub fn sessions(&self) -> Metadata {
-        self.spine.applying.sessions().canonical()
+        self.spine.applying.sessions().canonical_entries()
     }
 }

@@ -8,7 +8,7 @@ use super::Replica;
 
 use crate::{
     hops::Hop,
-    outlasting::Confirmation,
+    outlasting::ConfirmationMethod,
     ports::{
         frame_clients::FrameClients,
         front::{Failure, Front, NO_USERS, Requests, Sequenced, Tag},
@@ -17,7 +17,7 @@ use crate::{
         stream_front::{StreamEvent, StreamRequests},
     },
     proposing::gather::Waiter,
-    reading::evidence::Evidence,
+    reading::evidence::ReadEvidence,
     streaming::FrontEvent,
 };
 
@@ -27,19 +27,19 @@ pub struct Requester<'a, D: Disk, S: StateMachine> {
     pub(super) now: Time,
     pub(super) wall_ms: u64,
     /// Evidence that allows the read of which the front is being notified.
-    evidence: Evidence,
+    evidence: ReadEvidence,
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Reports all completed requests to a front. Returns whether there were any.
-    pub fn deliver(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) -> bool {
+    pub fn deliver_completions(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) -> bool {
         if self.deliver_streams(now, wall_ms, front) {
             return true;
         }
         let Some(mut ended) = self.spine.completions.take_ended() else {
             return false;
         };
-        let wall_ms = self.spine.look_at_clocks(now, wall_ms);
+        let wall_ms = self.spine.check_clocks(now, wall_ms);
         self.reading.begin_turn();
         while let Some((completion, evidence)) =
             ended.next_not_forgotten(&mut self.spine.completions)
@@ -47,28 +47,28 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let mut requests = Requester::for_read(self, now, wall_ms, evidence);
             front.handle_completion(completion, &mut requests);
         }
-        self.spine.completions.recycle(ended);
+        self.spine.completions.recycle_buffers(ended);
         true
     }
 
     /// Notifies a front of all stream events. Returns whether there were any.
     fn deliver_streams(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) -> bool {
-        while let Some((tag, result)) = self.spine.completions.take_stream() {
+        while let Some((tag, result)) = self.spine.completions.take_stream_result() {
             self.streaming.queue_event(match result {
-                Ok(()) => FrontEvent::Looked(tag),
+                Ok(()) => FrontEvent::UpToDate(tag),
                 Err(failure) => FrontEvent::Failed(tag, failure),
             });
         }
         let mut time = None;
         while let Some(told) = self.streaming.next_front_event() {
-            let wall_ms = *time.get_or_insert_with(|| self.spine.look_at_clocks(now, wall_ms));
+            let wall_ms = *time.get_or_insert_with(|| self.spine.check_clocks(now, wall_ms));
             let event = match told {
                 FrontEvent::Bytes(tag, ref bytes) => StreamEvent::Bytes(tag, bytes),
-                FrontEvent::Done(tag, done) => StreamEvent::Done(tag, done),
+                FrontEvent::Executed(tag, done) => StreamEvent::Executed(tag, done),
                 FrontEvent::Refused(tag, denied) => StreamEvent::Refused(tag, denied),
                 FrontEvent::Failed(tag, failure) => StreamEvent::Failed(tag, failure),
-                FrontEvent::Looked(tag) => StreamEvent::UpToDate(tag),
-                FrontEvent::Nowhere(tag, nowhere) => StreamEvent::NoBytes(tag, nowhere),
+                FrontEvent::UpToDate(tag) => StreamEvent::UpToDate(tag),
+                FrontEvent::NoBytes(tag, nowhere) => StreamEvent::NoBytes(tag, nowhere),
                 FrontEvent::Durable(piece, position) => StreamEvent::Durable(piece, position),
                 FrontEvent::Ended(piece, position) => StreamEvent::Ended(piece, position),
             };
@@ -79,14 +79,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Returns the port through which clients submit requests to this node.
     pub fn requests(&mut self, now: Time, wall_ms: u64) -> Requester<'_, D, S> {
-        let wall_ms = self.spine.look_at_clocks(now, wall_ms);
+        let wall_ms = self.spine.check_clocks(now, wall_ms);
         Requester::new(self, now, wall_ms)
     }
 }
 
 impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
     pub(super) fn new(replica: &'a mut Replica<D, S>, now: Time, wall_ms: u64) -> Self {
-        Self::for_read(replica, now, wall_ms, Evidence::Confirmed)
+        Self::for_read(replica, now, wall_ms, ReadEvidence::Confirmed)
     }
 
     /// Creates the port for a front that is being notified of a read, with the evidence that allows
@@ -95,7 +95,7 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
         replica: &'a mut Replica<D, S>,
         now: Time,
         wall_ms: u64,
-        evidence: Evidence,
+        evidence: ReadEvidence,
     ) -> Self {
         Self { replica, now, wall_ms, evidence }
     }
@@ -107,22 +107,22 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
         command: &[u8],
     ) -> Result<(), Failure> {
         let replica = &mut *self.replica;
-        replica.takes_requests()?;
-        let own_full = replica.look_at_disk(self.now);
-        let taken = replica.spine.applying.takes_commands();
+        replica.check_serves_clients()?;
+        let own_full = replica.check_disk(self.now);
+        let taken = replica.spine.applying.check_accepts_commands();
         taken.map_err(|failure| match own_full {
-            true => Failure::DiskFull(replica.spine.own.member.node),
+            true => Failure::DiskFull(replica.spine.identity.member.node),
             false => failure,
         })?;
         if !replica.spine.applying.has_level(command) {
             return Err(Failure::Level);
         }
-        if let Some(node) = replica.full_disk(self.now)
-            && replica.spine.applying.grows(command)
+        if let Some(node) = replica.full_disk_member(self.now)
+            && replica.spine.applying.may_add_data(command)
         {
             return Err(Failure::DiskFull(node));
         }
-        let weight = replica.spine.applying.weigh(command);
+        let weight = replica.spine.applying.command_cost(command);
         if weight == Weight::TooHeavy {
             return Err(Failure::TooBig);
         }
@@ -136,7 +136,7 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
         match taken {
             Ok(()) => {
                 counters.commands_accepted += 1;
-                self.replica.spine.completions.opened();
+                self.replica.spine.completions.count_opened();
                 self.replica.spine.stamp(Hop::Command, None);
             }
             Err(_) => counters.commands_busy += 1,
@@ -161,38 +161,38 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         command: &[u8],
     ) -> Result<(), Failure> {
         let waiter = match self.replica.spine.durable_confirmation() {
-            Confirmation::Decided => Waiter::Front(tag),
-            Confirmation::Asked => Waiter::Lasting(tag),
-            Confirmation::Closed => return Err(Failure::Level),
+            ConfirmationMethod::ByDecision => Waiter::Front(tag),
+            ConfirmationMethod::ByQuery => Waiter::FrontDurable(tag),
+            ConfirmationMethod::Impossible => return Err(Failure::Level),
         };
         self.accept_command(waiter, at, command)
     }
 
     fn write_early(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
         let waiter = match self.replica.spine.early_confirmation() {
-            Confirmation::Decided => Waiter::Front(tag),
-            Confirmation::Asked => Waiter::Early(tag),
-            Confirmation::Closed => return Err(Failure::Level),
+            ConfirmationMethod::ByDecision => Waiter::Front(tag),
+            ConfirmationMethod::ByQuery => Waiter::FrontEarly(tag),
+            ConfirmationMethod::Impossible => return Err(Failure::Level),
         };
         self.accept_command(waiter, None, command)
     }
 
     fn register(&mut self, tag: Tag) -> Result<(), Failure> {
-        self.replica.takes_requests()?;
-        self.replica.spine.applying.takes_commands()?;
-        let taken = self.replica.spine.proposing.origin().register(self.now, tag);
+        self.replica.check_serves_clients()?;
+        self.replica.spine.applying.check_accepts_commands()?;
+        let taken = self.replica.spine.proposing.origin_mut().register(self.now, tag);
         self.count_accepted(taken)
     }
 
     fn read(&mut self, tag: Tag) -> Result<(), Failure> {
         let replica = &mut *self.replica;
-        replica.takes_requests()?;
-        replica.spine.applying.takes_reads()?;
+        replica.check_serves_clients()?;
+        replica.spine.applying.check_accepts_reads()?;
         let taken = replica.reading.queue_read(self.now, Waiter::Front(tag));
         match taken {
             Ok(()) => {
                 replica.spine.counters.reads_asked += 1;
-                replica.spine.completions.opened();
+                replica.spine.completions.count_opened();
             }
             Err(_) => replica.spine.counters.commands_busy += 1,
         }
@@ -201,13 +201,13 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 
     fn read_within(&mut self, tag: Tag, most_ms: u64) -> Result<(), Failure> {
         let replica = &mut *self.replica;
-        replica.takes_requests()?;
-        replica.spine.applying.takes_reads()?;
-        let taken = replica.reading.accept_within(self.now, tag, most_ms);
+        replica.check_serves_clients()?;
+        replica.spine.applying.check_accepts_reads()?;
+        let taken = replica.reading.queue_bounded_read(self.now, tag, most_ms);
         match taken {
             Ok(()) => {
                 replica.spine.counters.reads_within += 1;
-                replica.spine.completions.opened();
+                replica.spine.completions.count_opened();
             }
             Err(_) => replica.spine.counters.commands_busy += 1,
         }
@@ -216,13 +216,13 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 
     fn queue_read(&mut self, tag: Tag) -> Result<(), Failure> {
         let replica = &mut *self.replica;
-        replica.takes_requests()?;
-        replica.spine.applying.takes_commands()?;
-        let taken = replica.spine.proposing.origin().accept_read(self.now, tag);
+        replica.check_serves_clients()?;
+        replica.spine.applying.check_accepts_commands()?;
+        let taken = replica.spine.proposing.origin_mut().accept_read(self.now, tag);
         match taken {
             Ok(()) => {
                 replica.spine.counters.reads_in_order += 1;
-                replica.spine.completions.opened();
+                replica.spine.completions.count_opened();
             }
             Err(_) => replica.spine.counters.commands_busy += 1,
         }
@@ -239,15 +239,15 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 
     fn run_query(&mut self, _: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         let length = reply.len();
-        if let Evidence::Ahead(slot) = self.evidence
+        if let ReadEvidence::Ahead(slot) = self.evidence
             && self.replica.spine.applying.applied_to() < slot
-            && !self.replica.reads_ahead(query)
+            && !self.replica.may_read_ahead(query)
         {
-            self.replica.reading.must_wait(self.now);
+            self.replica.reading.delay_ahead_reads(self.now);
             return Err(Failure::Overtaken);
         }
         // [read-10] Peers wait for heartbeats: the rest is requested again.
-        if self.replica.reading.turn_is_over() {
+        if self.replica.reading.is_turn_used_up() {
             return Err(Failure::Overtaken);
         }
         self.query(query, reply)?;
@@ -255,7 +255,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         // [read-4] The check comes last, because the process may be suspended during the query.
         let replica = &mut *self.replica;
         let (node, applied_to) = (replica.spine.node(), replica.spine.applying.applied_to());
-        if self.evidence.stands(replica.spine.clocks.steady(), node, applied_to) {
+        if self.evidence.still_holds(replica.spine.clocks.steady_clock(), node, applied_to) {
             return Ok(());
         }
         replica.spine.counters.reads_overtaken += 1;
@@ -293,7 +293,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     }
 
     fn knows_clock(&self) -> bool {
-        self.replica.spine.clocks.is_known()
+        self.replica.spine.clocks.is_group_clock_known()
     }
 
     fn command_bytes_max(&self) -> usize {
@@ -314,18 +314,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// before the restart ([access-4]). An auxiliary has none.
     pub fn users(&self) -> Option<&Users> {
         let users = self.spine.applying.access().users();
-        users.filter(|_| self.spine.applying.answers() && !self.spine.node().is_auxiliary())
+        users.filter(|_| {
+            self.spine.applying.can_answer_queries() && !self.spine.node().is_auxiliary()
+        })
     }
 
     /// [access-4] Records that this node has never known any users of the group. Called at most
     /// once, before the first turn.
-    pub fn begins_without_users(&mut self) {
-        self.spine.applying.know_access();
+    pub fn set_never_had_users(&mut self) {
+        self.spine.applying.mark_access_current();
     }
 
     /// Fails if this node does not serve clients at present.
-    pub(super) fn takes_requests(&self) -> Result<(), Failure> {
-        self.is_open()?;
+    pub(super) fn check_serves_clients(&self) -> Result<(), Failure> {
+        self.check_open()?;
         if self.is_removed() {
             return Err(Failure::Removed);
         }
@@ -337,7 +339,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Fails if this node serves neither operators nor its own internal requests at present. A
     /// doubt about its state alone does not prevent these ([differ-3]).
-    pub(super) fn is_open(&self) -> Result<(), Failure> {
+    pub(super) fn check_open(&self) -> Result<(), Failure> {
         if self.ending.is_requested() {
             return Err(Failure::Stopping);
         }

@@ -21,9 +21,9 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         name: &Name,
         keep: Retention,
     ) -> Result<(), Failure> {
-        self.replica.takes_requests()?;
+        self.replica.check_serves_clients()?;
         let name = name.clone();
-        let command = Command::Retain { name, keep };
+        let command = Command::Retain { name, retention: keep };
         self.replica.streams_work().request_command(self.now, tag, &command)
     }
 
@@ -35,8 +35,8 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         writer: Writer,
     ) -> Result<(), Failure> {
         let replica = &mut *self.replica;
-        replica.takes_requests()?;
-        let stream = replica.streaming.owning.next_name();
+        replica.check_serves_clients()?;
+        let stream = replica.streaming.owned_pieces.next_name();
         let command = Command::Open {
             name: name.clone(),
             mode: how,
@@ -48,19 +48,19 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
     }
 
     fn available_bytes(&self, piece: StreamName) -> usize {
-        self.replica.streaming.owning.room(piece)
+        self.replica.streaming.owned_pieces.available_bytes(piece)
     }
 
     fn shared_available_bytes(&self) -> usize {
-        self.replica.streaming.owning.shared_room()
+        self.replica.streaming.owned_pieces.shared_available_bytes()
     }
 
     fn put_bytes(&mut self, piece: StreamName, bytes: &[u8]) -> usize {
         let replica = &mut *self.replica;
-        let runs = replica.spine.contents.runs_mut();
-        let taken = replica.streaming.owning.put_bytes(self.now, piece, bytes, runs);
+        let runs = replica.spine.contents.stream_buffers_mut();
+        let taken = replica.streaming.owned_pieces.put_bytes(self.now, piece, bytes, runs);
         if taken > 0 {
-            replica.streaming.note_fresh();
+            replica.streaming.mark_fresh_bytes();
         }
         taken
     }
@@ -72,48 +72,48 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         read: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> usize {
         let replica = &mut *self.replica;
-        let runs = replica.spine.contents.runs_mut();
-        let owning = &mut replica.streaming.owning;
+        let runs = replica.spine.contents.stream_buffers_mut();
+        let owning = &mut replica.streaming.owned_pieces;
         let taken = owning.fill_bytes(self.now, piece, bytes_max, runs, read);
         if taken > 0 {
-            replica.streaming.note_fresh();
+            replica.streaming.mark_fresh_bytes();
         }
         taken
     }
 
     fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure> {
-        self.replica.takes_requests()?;
-        let known = self.replica.streaming.owning.request_close(tag, piece, finish);
-        self.replica.streaming.note_fresh();
+        self.replica.check_serves_clients()?;
+        let known = self.replica.streaming.owned_pieces.request_close(tag, piece, finish);
+        self.replica.streaming.mark_fresh_bytes();
         known.then_some(()).ok_or(Failure::Unknown)
     }
 
     fn abandon_piece(&mut self, piece: StreamName) {
-        self.replica.streaming.owning.abandon(piece);
-        self.replica.streaming.note_fresh();
+        self.replica.streaming.owned_pieces.abandon_piece(piece);
+        self.replica.streaming.mark_fresh_bytes();
     }
 
     fn trim(&mut self, tag: StreamTag, name: &Name, before: u64) -> Result<(), Failure> {
-        self.replica.takes_requests()?;
+        self.replica.check_serves_clients()?;
         let name = name.clone();
         let command = Command::Trim { name, retain_from: before };
         self.replica.streams_work().request_command(self.now, tag, &command)
     }
 
     fn remove(&mut self, tag: StreamTag, name: &Name) -> Result<(), Failure> {
-        self.replica.takes_requests()?;
+        self.replica.check_serves_clients()?;
         let command = Command::Remove { name: name.clone() };
         self.replica.streams_work().request_command(self.now, tag, &command)
     }
 
     fn request_table_read(&mut self, tag: StreamTag) -> Result<(), Failure> {
         let replica = &mut *self.replica;
-        replica.takes_requests()?;
-        replica.spine.applying.takes_reads()?;
+        replica.check_serves_clients()?;
+        replica.spine.applying.check_accepts_reads()?;
         replica.reading.queue_read(self.now, Waiter::Stream(tag))
     }
 
-    fn info(&self, name: &Name) -> Option<StreamInfo> {
+    fn stream_info(&self, name: &Name) -> Option<StreamInfo> {
         self.replica.spine.applying.streams().info(name)
     }
 
@@ -132,7 +132,7 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         position: u64,
         bytes_max: usize,
     ) -> Result<(), Failure> {
-        self.replica.takes_requests()?;
+        self.replica.check_serves_clients()?;
         self.replica.streams_work().read(tag, name, position, bytes_max)
     }
 
@@ -142,7 +142,7 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
         name: &Name,
         position: u64,
     ) -> Result<(), Failure> {
-        self.replica.takes_requests()?;
+        self.replica.check_serves_clients()?;
         let streams = self.replica.spine.applying.streams();
         self.replica.streaming.wait_for_position(tag, name, position, streams)
     }
@@ -154,7 +154,7 @@ impl<D: Disk, S: StateMachine> StreamRequests for Requester<'_, D, S> {
     fn leader(&self) -> Option<&str> {
         let replica = &*self.replica;
         let leader = replica.spine.node().leader()?;
-        let elsewhere = leader != replica.spine.own.member.node;
+        let elsewhere = leader != replica.spine.identity.member.node;
         let addresses = replica.spine.peers.addresses_of(leader).filter(|_| elsewhere)?;
         Some(addresses.stream.as_str()).filter(|address| !address.is_empty())
     }

@@ -9,41 +9,42 @@ use quorate_log::{
 use quorate_stream::store::Store;
 
 /// Number of reads of a damaged file after which only an operator can help.
-const TRIES_MAX: u32 = 30;
+const ATTEMPTS_MAX: u32 = 30;
 
 /// Part of the node that writes a file and knows its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keeper {
+pub(crate) enum FileOwner {
     /// Writer of the base of the log, which includes the start of the log.
-    Base,
+    LogBase,
     /// Writer of the position of the catalogue of byte streams.
-    Catalogue,
+    StreamCatalogue,
     /// Writer of this node's identity.
     Identity,
     /// Writer of the other nodes' addresses, which are only hints.
-    Book,
+    AddressBook,
     /// Writer of the number of a family's newest file, updated whenever the next file is created.
-    Makers,
+    FileNumbers,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SmallFile {
     pub(crate) name: &'static str,
-    pub(crate) keeper: Keeper,
+    pub(crate) owner: FileOwner,
 }
 
-const fn file(name: &'static str, keeper: Keeper) -> SmallFile {
-    SmallFile { name, keeper }
+const fn small_file(name: &'static str, keeper: FileOwner) -> SmallFile {
+    SmallFile { name, owner: keeper }
 }
 
-fn all() -> impl Iterator<Item = SmallFile> {
+fn all_small_files() -> impl Iterator<Item = SmallFile> {
     let named = [
-        file(Base::FILE, Keeper::Base),
-        file(Store::FILE, Keeper::Catalogue),
-        file("identity", Keeper::Identity),
-        file("peers", Keeper::Book),
+        small_file(Base::FILE, FileOwner::LogBase),
+        small_file(Store::POINTER_FILE, FileOwner::StreamCatalogue),
+        small_file("identity", FileOwner::Identity),
+        small_file("peers", FileOwner::AddressBook),
     ];
-    let made = Family::all().map(|family| file(family.made_file(), Keeper::Makers));
+    let made =
+        Family::all().map(|family| small_file(family.newest_record_name(), FileOwner::FileNumbers));
     named.into_iter().chain(made)
 }
 
@@ -54,8 +55,8 @@ impl SmallFile {
         let Some(bytes) = bytes else {
             return must_be_there.then(|| "it is gone".to_owned());
         };
-        if self.keeper == Keeper::Base {
-            return Base::fault_in(bytes);
+        if self.owner == FileOwner::LogBase {
+            return Base::describe_fault(bytes);
         }
         match str::from_utf8(bytes) {
             Err(_) => Some("it is not text".to_owned()),
@@ -65,75 +66,75 @@ impl SmallFile {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Files {
+pub(crate) struct SmallFileScrub {
     remaining: VecDeque<SmallFile>,
     /// Damaged files that are being rewritten, each with the index of the finding and the number of
     /// reads since the file was found damaged.
-    mended: VecDeque<(SmallFile, Option<usize>, u32)>,
-    out: Option<Looked>,
+    rewritten: VecDeque<(SmallFile, Option<usize>, u32)>,
+    file_being_read: Option<FileCheck>,
 }
 
 /// A file that is being read, for the first time or again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Looked {
+pub(crate) struct FileCheck {
     pub(crate) file: SmallFile,
     /// The file existed when the read began. A file created during the read is not missed.
-    pub(crate) must_be_there: bool,
+    pub(crate) must_exist: bool,
     /// Index of the finding and number of reads since, if the file was found damaged before.
     pub(crate) recheck: Option<(Option<usize>, u32)>,
 }
 
-impl Looked {
+impl FileCheck {
     /// Returns whether rewriting the file has failed too often.
-    pub(crate) fn is_in_vain(&self) -> bool {
-        self.recheck.is_some_and(|(_, tries)| tries >= TRIES_MAX)
+    pub(crate) fn has_failed_too_often(&self) -> bool {
+        self.recheck.is_some_and(|(_, tries)| tries >= ATTEMPTS_MAX)
     }
 }
 
-impl Files {
+impl SmallFileScrub {
     pub(crate) fn begin_pass(&mut self) {
-        self.remaining = all().collect();
-        self.mended.clear();
-        self.out = None;
+        self.remaining = all_small_files().collect();
+        self.rewritten.clear();
+        self.file_being_read = None;
     }
 
     /// Returns the next file to read, unless a read is in flight.
-    pub(crate) fn next_file(&mut self) -> Option<Looked> {
-        if self.out.is_some() {
+    pub(crate) fn next_file(&mut self) -> Option<FileCheck> {
+        if self.file_being_read.is_some() {
             return None;
         }
-        let first = self.remaining.pop_front().map(|file| Looked {
+        let first = self.remaining.pop_front().map(|file| FileCheck {
             file,
-            must_be_there: false,
+            must_exist: false,
             recheck: None,
         });
-        self.out = first.or_else(|| {
-            let (file, found, tries) = self.mended.pop_front()?;
+        self.file_being_read = first.or_else(|| {
+            let (file, found, tries) = self.rewritten.pop_front()?;
             let again = Some((found, tries));
-            Some(Looked { file, must_be_there: false, recheck: again })
+            Some(FileCheck { file, must_exist: false, recheck: again })
         });
-        self.out
+        self.file_being_read
     }
 
     /// Records whether the file being read must exist.
-    pub(crate) fn began(&mut self, must_be_there: bool) {
-        if let Some(out) = &mut self.out {
-            out.must_be_there = must_be_there;
+    pub(crate) fn set_must_exist(&mut self, must_be_there: bool) {
+        if let Some(out) = &mut self.file_being_read {
+            out.must_exist = must_be_there;
         }
     }
 
-    pub(crate) fn goes_on(&self) -> bool {
-        self.out.is_some() || !self.remaining.is_empty() || !self.mended.is_empty()
+    pub(crate) fn is_running(&self) -> bool {
+        self.file_being_read.is_some() || !self.remaining.is_empty() || !self.rewritten.is_empty()
     }
 
-    pub(crate) fn ended(&mut self, name: &str) -> Option<Looked> {
-        self.out.take_if(|out| out.file.name == name)
+    pub(crate) fn take_finished(&mut self, name: &str) -> Option<FileCheck> {
+        self.file_being_read.take_if(|out| out.file.name == name)
     }
 
     /// Queues a file that is being rewritten to be read again.
-    pub(crate) fn queue_reread(&mut self, looked: Looked, found: Option<usize>) {
+    pub(crate) fn queue_reread(&mut self, looked: FileCheck, found: Option<usize>) {
         let (found, tries) = looked.recheck.unwrap_or((found, 0));
-        self.mended.push_back((looked.file, found, tries + 1));
+        self.rewritten.push_back((looked.file, found, tries + 1));
     }
 }
 
@@ -143,8 +144,8 @@ mod tests {
 
     #[test]
     fn a_flipped_bit_or_a_missing_file_is_a_fault() {
-        let book = file("peers", Keeper::Book);
-        let mut text = sealed::seal("quorate peers 1\nat 7\n").into_bytes();
+        let book = small_file("peers", FileOwner::AddressBook);
+        let mut text = sealed::append_checksum_line("quorate peers 1\nat 7\n").into_bytes();
         assert_eq!(book.fault(Some(&text), false), None);
         for bit in 0..text.len() * 8 {
             text[bit / 8] ^= 1 << (bit % 8);
@@ -153,7 +154,7 @@ mod tests {
         }
         assert_eq!(book.fault(None, false), None);
         assert!(book.fault(None, true).is_some());
-        let base = file(Base::FILE, Keeper::Base);
+        let base = small_file(Base::FILE, FileOwner::LogBase);
         assert!(base.fault(Some(b"qrtebase"), false).is_some());
     }
 }

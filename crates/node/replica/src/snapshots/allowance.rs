@@ -3,34 +3,38 @@
 use quorate_core::time::Time;
 
 /// Time in milliseconds for which unused allowance accumulates.
-const SAVED_MS: u64 = 100;
+const BURST_MS: u64 = 100;
 
 /// A rate limit, with the allowance that is left.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Allowance {
+pub(crate) struct TransferRateLimit {
     /// Rate limit in bytes per second; `None` if unlimited.
     bytes_per_second: Option<u64>,
     /// Number of bytes that may be transferred now. Work must pause while it is negative.
     bytes_left: i64,
-    at: Time,
+    updated_at: Time,
 }
 
-impl Allowance {
+impl TransferRateLimit {
     pub(crate) fn new(now: Time, bytes_per_second: Option<u64>) -> Self {
-        Self { bytes_per_second: bytes_per_second.map(|rate| rate.max(1)), bytes_left: 0, at: now }
+        Self {
+            bytes_per_second: bytes_per_second.map(|rate| rate.max(1)),
+            bytes_left: 0,
+            updated_at: now,
+        }
     }
 
     /// Returns whether bytes may be transferred now, in any number: an excess is paid for by
     /// waiting.
-    pub(crate) fn may_transfer(&mut self, now: Time) -> bool {
+    pub(crate) fn can_transfer(&mut self, now: Time) -> bool {
         let Some(rate) = self.bytes_per_second else {
             return true;
         };
-        let earned = u128::from(rate) * u128::from(now.since_us(self.at)) / 1_000_000;
+        let earned = u128::from(rate) * u128::from(now.since_us(self.updated_at)) / 1_000_000;
         // Time too short to earn a byte is carried over.
         if earned > 0 {
-            self.at = now;
-            let most = i64::try_from(rate / (1000 / SAVED_MS)).unwrap_or(i64::MAX);
+            self.updated_at = now;
+            let most = i64::try_from(rate / (1000 / BURST_MS)).unwrap_or(i64::MAX);
             let earned = i64::try_from(earned).unwrap_or(i64::MAX);
             self.bytes_left = self.bytes_left.saturating_add(earned).min(most.max(1));
         }
@@ -49,7 +53,7 @@ impl Allowance {
         let rate = self.bytes_per_second?;
         let missing = u128::try_from(1 - self.bytes_left).ok().filter(|missing| *missing > 0)?;
         let us = u64::try_from(missing * 1_000_000 / u128::from(rate)).unwrap_or(u64::MAX);
-        Some(self.at.plus_us(us.saturating_add(1)))
+        Some(self.updated_at.plus_us(us.saturating_add(1)))
     }
 }
 
@@ -60,10 +64,10 @@ mod tests {
     #[test]
     fn rate_is_met_over_seconds_for_any_piece_size() {
         for piece in [100, 4096, 300_000] {
-            let mut allowance = Allowance::new(Time(0), Some(1_000_000));
+            let mut allowance = TransferRateLimit::new(Time(0), Some(1_000_000));
             let mut moved = 0;
             for us in (0..10_000_000).step_by(50) {
-                if allowance.may_transfer(Time(us)) {
+                if allowance.can_transfer(Time(us)) {
                     allowance.spend_bytes(piece);
                     moved += piece;
                 } else {
@@ -78,9 +82,9 @@ mod tests {
 
     #[test]
     fn without_a_rate_transfers_never_wait() {
-        let mut allowance = Allowance::new(Time(0), None);
+        let mut allowance = TransferRateLimit::new(Time(0), None);
         allowance.spend_bytes(usize::MAX);
-        assert!(allowance.may_transfer(Time(0)));
+        assert!(allowance.can_transfer(Time(0)));
         assert_eq!(allowance.wake_at(), None);
     }
 }

@@ -12,9 +12,9 @@ use quorate_core::{
 
 use crate::fields::Fields;
 
-const AUXILIARY: u8 = 1;
+const AUXILIARY_FLAG: u8 = 1;
 
-fn put32(out: &mut Vec<u8>, number: u32) {
+fn put_u32(out: &mut Vec<u8>, number: u32) {
     out.extend_from_slice(&number.to_be_bytes());
 }
 
@@ -29,15 +29,15 @@ fn put_configuration(configuration: &Configuration, out: &mut Vec<u8>) {
         QuorumRule::Grid { columns } => (2, u32::from(columns), 0),
     };
     out.push(kind);
-    put32(out, first);
-    put32(out, second);
+    put_u32(out, first);
+    put_u32(out, second);
     let members = configuration.members();
     out.push(u8::try_from(members.len()).expect("at most 16 members"));
     for voter in members {
-        put32(out, voter.member.node.0);
-        put32(out, voter.member.incarnation.0);
-        put32(out, voter.weight);
-        out.push(u8::from(voter.auxiliary) * AUXILIARY);
+        put_u32(out, voter.member.node.0);
+        put_u32(out, voter.member.incarnation.0);
+        put_u32(out, voter.weight);
+        out.push(u8::from(voter.auxiliary) * AUXILIARY_FLAG);
     }
 }
 
@@ -58,20 +58,24 @@ fn take_configuration(fields: &mut Fields<'_>) -> Option<Configuration> {
         let member =
             Member { node: NodeId(fields.u32()?), incarnation: Incarnation(fields.u32()?) };
         let (weight, flags) = (fields.u32()?, fields.u8()?);
-        (flags <= AUXILIARY).then_some(Voter { member, weight, auxiliary: flags == AUXILIARY })
+        (flags <= AUXILIARY_FLAG).then_some(Voter {
+            member,
+            weight,
+            auxiliary: flags == AUXILIARY_FLAG,
+        })
     };
     let members: Option<Vec<Voter>> = (0..count).map(|_| member(fields)).collect();
     Configuration::new(members?, rule, class).ok()
 }
 
 pub(crate) fn put_eras(eras: &Eras, out: &mut Vec<u8>) {
-    put32(out, eras.era().0);
+    put_u32(out, eras.era().0);
     out.extend_from_slice(&eras.era_start().0.to_be_bytes());
-    let ids = eras.ids();
-    put32(out, u32::try_from(ids.len()).expect("ids are numbered by 32 bits"));
+    let ids = eras.identities();
+    put_u32(out, u32::try_from(ids.len()).expect("ids are numbered by 32 bits"));
     for id in ids {
-        put32(out, id.node.0);
-        put32(out, id.incarnation.0);
+        put_u32(out, id.node.0);
+        put_u32(out, id.incarnation.0);
         out.push(u8::from(id.is_removed));
     }
     put_configuration(eras.current(), out);

@@ -9,18 +9,18 @@ const FORMAT: u16 = 1;
 
 /// Identity of a snapshot ([snap-1]).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct SnapshotHeader {
     pub(crate) cluster: u128,
     /// Slot of the snapshot. The snapshot covers all lower slots.
-    pub(crate) at: Slot,
+    pub(crate) slot: Slot,
     pub(crate) eras: Eras,
 }
 
-impl Header {
+impl SnapshotHeader {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = FORMAT.to_be_bytes().to_vec();
         out.extend_from_slice(&self.cluster.to_be_bytes());
-        out.extend_from_slice(&self.at.0.to_be_bytes());
+        out.extend_from_slice(&self.slot.0.to_be_bytes());
         put_eras(&self.eras, &mut out);
         out
     }
@@ -33,7 +33,7 @@ impl Header {
         }
         let header = Self {
             cluster: fields.u128()?,
-            at: Slot(fields.u64()?),
+            slot: Slot(fields.u64()?),
             eras: take_eras(&mut fields)?,
         };
         fields.0.is_empty().then_some(header)

@@ -17,46 +17,46 @@ use quorate_log::disk::{BLOCK, Family, FileId, Position};
 /// Magic number at the start of every chunk.
 const MAGIC: [u8; 8] = *b"qrtesnap";
 /// Length in bytes of the head that precedes a chunk's content.
-pub(crate) const HEAD: usize = 64;
-const COVERED_FROM: usize = 12;
+pub(crate) const HEAD_BYTES: usize = 64;
+const CHECKSUMMED_FROM: usize = 12;
 
 /// Sizes of a snapshot's chunks and parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct ChunkLayout {
     /// Size of a chunk on disk in bytes, including its head; a multiple of the block size.
     pub(crate) chunk_bytes: u32,
-    pub(crate) part_chunks: u32,
+    pub(crate) chunks_per_part: u32,
 }
 
-impl Layout {
+impl ChunkLayout {
     /// Chunks of 256 KiB in parts of 64 MiB.
-    pub(crate) const USUAL: Self = Self { chunk_bytes: 256 << 10, part_chunks: 256 };
+    pub(crate) const DEFAULT: Self = Self { chunk_bytes: 256 << 10, chunks_per_part: 256 };
     const CHUNK_BYTES_MAX: u32 = 16 << 20;
     const PART_BYTES_MAX: u64 = 1 << 40;
 
     /// Returns a layout that was read from disk, if it is valid.
-    pub(crate) fn checked(chunk_bytes: u32, part_chunks: u32) -> Option<Self> {
-        let layout = Self { chunk_bytes, part_chunks };
+    pub(crate) fn from_disk(chunk_bytes: u32, part_chunks: u32) -> Option<Self> {
+        let layout = Self { chunk_bytes, chunks_per_part: part_chunks };
         let whole = (chunk_bytes as usize).is_multiple_of(BLOCK) && chunk_bytes > 0;
         let bounded = chunk_bytes <= Self::CHUNK_BYTES_MAX && part_chunks > 0;
         (whole && bounded && layout.part_bytes() <= Self::PART_BYTES_MAX).then_some(layout)
     }
 
     pub(crate) fn part_bytes(self) -> u64 {
-        u64::from(self.chunk_bytes) * u64::from(self.part_chunks)
+        u64::from(self.chunk_bytes) * u64::from(self.chunks_per_part)
     }
 
     /// Returns the number of stream bytes in a full chunk.
     pub(crate) fn content_bytes(self) -> usize {
-        self.chunk_bytes as usize - HEAD
+        self.chunk_bytes as usize - HEAD_BYTES
     }
 
-    pub(crate) fn chunks(self, bytes: u64) -> u64 {
+    pub(crate) fn chunk_count(self, bytes: u64) -> u64 {
         bytes.div_ceil(self.content_bytes() as u64)
     }
 
-    pub(crate) fn parts(self, bytes: u64) -> u64 {
-        self.chunks(bytes).div_ceil(u64::from(self.part_chunks))
+    pub(crate) fn part_count(self, bytes: u64) -> u64 {
+        self.chunk_count(bytes).div_ceil(u64::from(self.chunks_per_part))
     }
 
     /// Returns the number of the chunk that contains stream offset `offset`, and the stream offset
@@ -68,18 +68,18 @@ impl Layout {
     }
 
     /// Returns the file position of a chunk of the snapshot whose first part is `first_part`.
-    pub(crate) fn place(self, first_part: u64, chunk: u64) -> Position {
-        let chunks = u64::from(self.part_chunks);
+    pub(crate) fn chunk_position(self, first_part: u64, chunk: u64) -> Position {
+        let chunks = u64::from(self.chunks_per_part);
         let file = FileId::new(Family::Snapshot, first_part + chunk / chunks);
-        file.at(chunk % chunks * u64::from(self.chunk_bytes))
+        file.position_at(chunk % chunks * u64::from(self.chunk_bytes))
     }
 }
 
 /// Fields of a chunk's head, except its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct ChunkHead {
     /// Slot of the snapshot. The snapshot covers all lower slots.
-    pub(crate) at: Slot,
+    pub(crate) slot: Slot,
     /// Offset of the content in the stream.
     pub(crate) offset: u64,
     /// Number of the snapshot's first part.
@@ -87,30 +87,30 @@ pub(crate) struct Head {
 }
 
 /// Returns the size on disk, in bytes, of a chunk with `content` bytes, rounded up to whole blocks.
-pub(crate) fn blocks(content: usize) -> usize {
-    (HEAD + content).next_multiple_of(BLOCK)
+pub(crate) fn padded_chunk_bytes(content: usize) -> usize {
+    (HEAD_BYTES + content).next_multiple_of(BLOCK)
 }
 
 /// Completes a chunk in place, with `content` bytes of the stream after the head and zeros after
 /// these. Returns the number of bytes to write, in whole blocks.
-pub(crate) fn seal(head: Head, chunk: &mut [u8], content: usize) -> usize {
-    let used = HEAD + content;
-    let blocks = blocks(content);
+pub(crate) fn seal_chunk(head: ChunkHead, chunk: &mut [u8], content: usize) -> usize {
+    let used = HEAD_BYTES + content;
+    let blocks = padded_chunk_bytes(content);
     chunk[used..blocks].fill(0);
-    chunk[..HEAD].fill(0);
+    chunk[..HEAD_BYTES].fill(0);
     chunk[..8].copy_from_slice(&MAGIC);
     let length = u32::try_from(content).expect("a chunk is bounded");
     chunk[12..16].copy_from_slice(&length.to_le_bytes());
-    chunk[16..24].copy_from_slice(&head.at.0.to_le_bytes());
+    chunk[16..24].copy_from_slice(&head.slot.0.to_le_bytes());
     chunk[24..32].copy_from_slice(&head.offset.to_le_bytes());
     chunk[32..40].copy_from_slice(&head.first_part.to_le_bytes());
-    let sum = quorate_wire::checksum(&chunk[COVERED_FROM..used]);
+    let sum = quorate_wire::checksum(&chunk[CHECKSUMMED_FROM..used]);
     chunk[8..12].copy_from_slice(&sum.to_le_bytes());
     blocks
 }
 
 /// Returns the content of a chunk, if it is complete and matches `head`.
-pub(crate) fn open(head: Head, chunk: &[u8]) -> Option<&[u8]> {
+pub(crate) fn open(head: ChunkHead, chunk: &[u8]) -> Option<&[u8]> {
     let word = |at: usize| {
         let bytes = chunk.get(at..at + 8)?;
         Some(u64::from_le_bytes(bytes.try_into().ok()?))
@@ -120,28 +120,28 @@ pub(crate) fn open(head: Head, chunk: &[u8]) -> Option<&[u8]> {
         Some(u32::from_le_bytes(bytes.try_into().ok()?))
     };
     let right = chunk.get(..8)? == MAGIC
-        && word(16)? == head.at.0
+        && word(16)? == head.slot.0
         && word(24)? == head.offset
         && word(32)? == head.first_part;
     let length = half(12)? as usize;
-    let covered = chunk.get(COVERED_FROM..HEAD.checked_add(length)?)?;
+    let covered = chunk.get(CHECKSUMMED_FROM..HEAD_BYTES.checked_add(length)?)?;
     let sound = right && quorate_wire::checksum(covered) == half(8)?;
-    sound.then(|| &chunk[HEAD..HEAD + length])
+    sound.then(|| &chunk[HEAD_BYTES..HEAD_BYTES + length])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const HERE: Head = Head { at: Slot(7), offset: 8128, first_part: 3 };
+    const HERE: ChunkHead = ChunkHead { slot: Slot(7), offset: 8128, first_part: 3 };
 
     #[test]
     fn chunk_round_trips_and_any_flipped_bit_is_detected() {
         let mut chunk = vec![9; 2 * BLOCK];
-        let content = BLOCK - HEAD + 5;
-        assert_eq!(seal(HERE, &mut chunk, content), 2 * BLOCK);
+        let content = BLOCK - HEAD_BYTES + 5;
+        assert_eq!(seal_chunk(HERE, &mut chunk, content), 2 * BLOCK);
         assert_eq!(open(HERE, &chunk), Some(&vec![9; content][..]));
-        for bit in 0..(HEAD + content) * 8 {
+        for bit in 0..(HEAD_BYTES + content) * 8 {
             chunk[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(open(HERE, &chunk), None, "bit {bit}");
             chunk[bit / 8] ^= 1 << (bit % 8);
@@ -151,31 +151,31 @@ mod tests {
     #[test]
     fn chunk_of_another_place_is_refused() {
         let mut chunk = vec![9; BLOCK];
-        seal(HERE, &mut chunk, 100);
+        seal_chunk(HERE, &mut chunk, 100);
         for other in [
-            Head { at: Slot(8), ..HERE },
-            Head { offset: 0, ..HERE },
-            Head { first_part: 4, ..HERE },
+            ChunkHead { slot: Slot(8), ..HERE },
+            ChunkHead { offset: 0, ..HERE },
+            ChunkHead { first_part: 4, ..HERE },
         ] {
             assert_eq!(open(other, &chunk), None);
         }
-        assert_eq!(open(HERE, &chunk[..HEAD + 99]), None);
+        assert_eq!(open(HERE, &chunk[..HEAD_BYTES + 99]), None);
         assert_eq!(open(HERE, &[]), None);
     }
 
     #[test]
     fn chunks_fill_parts_in_order() {
-        let layout = Layout::checked(2 * BLOCK as u32, 3).unwrap();
+        let layout = ChunkLayout::from_disk(2 * BLOCK as u32, 3).unwrap();
         let content = layout.content_bytes() as u64;
         assert_eq!(layout.chunk_at(content), (1, content));
         assert_eq!(layout.chunk_at(content - 1), (0, 0));
         let part = |number| FileId::new(Family::Snapshot, number);
-        assert_eq!(layout.place(5, 2), part(5).at(4 * BLOCK as u64));
-        assert_eq!(layout.place(5, 3), part(6).at(0));
-        assert_eq!((layout.parts(0), layout.parts(3 * content)), (0, 1));
-        assert_eq!(layout.parts(3 * content + 1), 2);
-        assert_eq!(Layout::checked(100, 3), None);
-        assert_eq!(Layout::checked(0, 3), None);
-        assert_eq!(Layout::checked(BLOCK as u32, 0), None);
+        assert_eq!(layout.chunk_position(5, 2), part(5).position_at(4 * BLOCK as u64));
+        assert_eq!(layout.chunk_position(5, 3), part(6).position_at(0));
+        assert_eq!((layout.part_count(0), layout.part_count(3 * content)), (0, 1));
+        assert_eq!(layout.part_count(3 * content + 1), 2);
+        assert_eq!(ChunkLayout::from_disk(100, 3), None);
+        assert_eq!(ChunkLayout::from_disk(0, 3), None);
+        assert_eq!(ChunkLayout::from_disk(BLOCK as u32, 0), None);
     }
 }

@@ -3,27 +3,27 @@
 use quorate_log::disk::Disk;
 
 use super::{
-    header::Header,
+    header::SnapshotHeader,
     manifest::Manifest,
-    reading::{Chunk, Purpose, READS_MAX, Reads, Unread},
-    stream::{Item, Items, Malformed, meta_change},
+    reading::{Chunk, ChunkReadError, ChunkReads, Purpose, READS_MAX},
+    stream::{Item, ItemDecoder, Malformed, meta_change},
 };
 use crate::ports::service::{LoadError, MetaChange, Metadata, StateMachine};
 
 pub(crate) struct Loading {
     manifest: Manifest,
-    items: Items,
+    item_decoder: ItemDecoder,
     /// Number of bytes of the stream that have been loaded.
     bytes: u64,
     /// End of the bytes of the stream that are loaded or being read.
     requested_to: u64,
-    meta: Metadata,
+    metadata: Metadata,
     header: bool,
 }
 
 /// Reason why a snapshot cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failed {
+pub(crate) enum LoadFailure {
     /// The snapshot cannot be read at the moment.
     NotNow,
     /// The snapshot is damaged, so another one is needed.
@@ -32,13 +32,13 @@ pub(crate) enum Failed {
     Service(String),
 }
 
-impl From<Malformed> for Failed {
+impl From<Malformed> for LoadFailure {
     fn from(Malformed(what): Malformed) -> Self {
         Self::Snapshot(what.to_owned())
     }
 }
 
-impl From<LoadError> for Failed {
+impl From<LoadError> for LoadFailure {
     fn from(error: LoadError) -> Self {
         Self::Service(error.to_string())
     }
@@ -53,10 +53,10 @@ impl Loading {
         service.begin_load()?;
         Ok(Self {
             manifest,
-            items: Items::default(),
+            item_decoder: ItemDecoder::default(),
             bytes: 0,
             requested_to: 0,
-            meta: Metadata::new(),
+            metadata: Metadata::new(),
             header: false,
         })
     }
@@ -69,7 +69,7 @@ impl Loading {
         self.bytes
     }
 
-    pub(crate) fn read<D: Disk>(&mut self, reads: &mut Reads, disk: &mut D) {
+    pub(crate) fn read<D: Disk>(&mut self, reads: &mut ChunkReads, disk: &mut D) {
         self.requested_to = self.requested_to.max(self.bytes);
         while self.requested_to < self.manifest.bytes
             && reads.count_reads(|purpose| purpose == Purpose::Load) < READS_MAX
@@ -85,25 +85,27 @@ impl Loading {
         cluster: u128,
         chunk: Chunk,
         service: &mut S,
-    ) -> Result<Option<Metadata>, Failed> {
+    ) -> Result<Option<Metadata>, LoadFailure> {
         if chunk.offset != self.bytes || chunk.manifest != self.manifest {
             return Ok(None);
         }
         let content = chunk.content.map_err(|unread| match unread {
-            Unread::NotNow => {
+            ChunkReadError::NotNow => {
                 // The reads in flight after this chunk are useless.
                 self.requested_to = self.bytes;
-                Failed::NotNow
+                LoadFailure::NotNow
             }
-            Unread::Damaged(why) => Failed::Snapshot(why),
+            ChunkReadError::Damaged(why) => LoadFailure::Snapshot(why),
         })?;
-        let Self { items, meta, header, manifest, .. } = self;
+        let Self { item_decoder: items, metadata: meta, header, manifest, .. } = self;
         items.feed(&content, |item| match item {
             Item::Header(bytes) => {
-                let right = |header: &Header| header.cluster == cluster && header.at == manifest.at;
-                let known = Header::decode(bytes).filter(right);
+                let right = |header: &SnapshotHeader| {
+                    header.cluster == cluster && header.slot == manifest.slot
+                };
+                let known = SnapshotHeader::decode(bytes).filter(right);
                 *header = known.is_some();
-                known.map(drop).ok_or(Failed::Snapshot(
+                known.map(drop).ok_or(LoadFailure::Snapshot(
                     "its header is not that of this node's snapshot".to_owned(),
                 ))
             }
@@ -117,12 +119,12 @@ impl Loading {
         if self.bytes < self.manifest.bytes {
             return Ok(None);
         }
-        if !self.header || !self.items.is_between_items() {
-            return Err(Failed::Snapshot("it ends in the middle".to_owned()));
+        if !self.header || !self.item_decoder.is_between_items() {
+            return Err(LoadFailure::Snapshot("it ends in the middle".to_owned()));
         }
         let changes: Vec<MetaChange> =
-            self.meta.iter().map(|(key, value)| meta_change(key, value)).collect();
-        service.finish_load(self.manifest.at, &changes)?;
-        Ok(Some(std::mem::take(&mut self.meta)))
+            self.metadata.iter().map(|(key, value)| meta_change(key, value)).collect();
+        service.finish_load(self.manifest.slot, &changes)?;
+        Ok(Some(std::mem::take(&mut self.metadata)))
     }
 }

@@ -11,24 +11,24 @@ use crate::fields::Fields;
 const FORMAT: u16 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
+pub(crate) struct BaseNote {
     pub(crate) eras: Eras,
     pub(crate) snapshot: Option<Manifest>,
     /// The slots below the start are missing and no snapshot replaces them, because this node
     /// discarded them as an auxiliary. `eras` then holds the eras that it knew at that time
     /// ([trim-1]).
-    pub(crate) hollow: bool,
+    pub(crate) is_hollow: bool,
 }
 
 const NO_SNAPSHOT: u8 = 0;
 const SNAPSHOT: u8 = 1;
 const HOLLOW: u8 = 2;
 
-impl Note {
+impl BaseNote {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = FORMAT.to_be_bytes().to_vec();
         put_eras(&self.eras, &mut out);
-        out.push(match (&self.snapshot, self.hollow) {
+        out.push(match (&self.snapshot, self.is_hollow) {
             (Some(_), _) => SNAPSHOT,
             (None, true) => HOLLOW,
             (None, false) => NO_SNAPSHOT,
@@ -52,6 +52,6 @@ impl Note {
             HOLLOW => (None, true),
             _ => return None,
         };
-        fields.0.is_empty().then_some(Self { eras, snapshot, hollow })
+        fields.0.is_empty().then_some(Self { eras, snapshot, is_hollow: hollow })
     }
 }

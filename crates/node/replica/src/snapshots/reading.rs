@@ -6,7 +6,7 @@ use quorate_core::node_id::NodeId;
 use quorate_log::disk::{Buffer, Disk, DiskError};
 
 use super::{
-    layout::{Head, open},
+    layout::{ChunkHead, open},
     manifest::Manifest,
 };
 
@@ -34,14 +34,14 @@ struct PendingRead {
     token: u64,
     purpose: Purpose,
     manifest: Manifest,
-    chunk: u64,
-    content: Option<Result<Vec<u8>, Unread>>,
+    chunk_number: u64,
+    content: Option<Result<Vec<u8>, ChunkReadError>>,
 }
 
 impl PendingRead {
     /// Returns the offset of the chunk's content in the stream.
     fn offset(&self) -> u64 {
-        self.chunk * self.manifest.layout.content_bytes() as u64
+        self.chunk_number * self.manifest.layout.content_bytes() as u64
     }
 }
 
@@ -53,12 +53,12 @@ pub(crate) struct Chunk {
     /// Offset of the chunk's content in the stream.
     pub(crate) offset: u64,
     /// Content of the chunk, or why it could not be read.
-    pub(crate) content: Result<Vec<u8>, Unread>,
+    pub(crate) content: Result<Vec<u8>, ChunkReadError>,
 }
 
 /// Reason why a chunk could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
+pub(crate) enum ChunkReadError {
     /// The bytes cannot be read now for lack of file descriptors; they may be intact.
     NotNow,
     /// The bytes appear to be damaged, for this reason.
@@ -67,12 +67,12 @@ pub(crate) enum Unread {
 
 /// Reads in flight, in the order in which they were started.
 #[derive(Debug, Default)]
-pub(crate) struct Reads {
+pub(crate) struct ChunkReads {
     next_token: u64,
     open: VecDeque<PendingRead>,
 }
 
-impl Reads {
+impl ChunkReads {
     /// Returns the number of reads in flight whose purpose is `wanted`.
     pub(crate) fn count_reads(&self, wanted: impl Fn(Purpose) -> bool) -> usize {
         self.open.iter().filter(|open| wanted(open.purpose)).count()
@@ -94,17 +94,24 @@ impl Reads {
         let (chunk, begins) = manifest.layout.chunk_at(offset);
         let used = (manifest.bytes - begins).min(manifest.layout.content_bytes() as u64);
         let content = usize::try_from(used).expect("a chunk fits in memory");
-        let bytes = super::layout::blocks(content);
-        let (token, at) = (self.next_token, manifest.layout.place(manifest.first_part, chunk));
+        let bytes = super::layout::padded_chunk_bytes(content);
+        let (token, at) =
+            (self.next_token, manifest.layout.chunk_position(manifest.first_part, chunk));
         self.next_token += 1;
-        self.open.push_back(PendingRead { token, purpose, manifest, chunk, content: None });
+        self.open.push_back(PendingRead {
+            token,
+            purpose,
+            manifest,
+            chunk_number: chunk,
+            content: None,
+        });
         let buffer = disk.allocate(bytes);
         disk.start_read(token, at, buffer, bytes);
         begins + used
     }
 
     /// Handles the completion of a read. [`Reads::take_chunk`] returns the chunks that are ready.
-    pub(crate) fn ended<D: Disk>(
+    pub(crate) fn on_read_done<D: Disk>(
         &mut self,
         token: u64,
         buffer: Buffer,
@@ -114,16 +121,20 @@ impl Reads {
         let Some(read) = self.open.iter_mut().find(|open| open.token == token) else {
             return;
         };
-        let (manifest, chunk) = (&read.manifest, read.chunk);
-        let head = Head { at: manifest.at, offset: read.offset(), first_part: manifest.first_part };
+        let (manifest, chunk) = (&read.manifest, read.chunk_number);
+        let head = ChunkHead {
+            slot: manifest.slot,
+            offset: read.offset(),
+            first_part: manifest.first_part,
+        };
         read.content = Some(match result {
-            Err(error) if error.lack.is_some() => Err(Unread::NotNow),
-            Err(error) => Err(Unread::Damaged(error.to_string())),
+            Err(error) if error.exhausted.is_some() => Err(ChunkReadError::NotNow),
+            Err(error) => Err(ChunkReadError::Damaged(error.to_string())),
             Ok(()) => match open(head, &buffer) {
                 Some(content) => Ok(content.to_vec()),
                 None => {
-                    let place = manifest.layout.place(manifest.first_part, chunk);
-                    Err(Unread::Damaged(format!("{place}: the chunk is damaged")))
+                    let place = manifest.layout.chunk_position(manifest.first_part, chunk);
+                    Err(ChunkReadError::Damaged(format!("{place}: the chunk is damaged")))
                 }
             },
         });

@@ -4,36 +4,36 @@ use quorate_core::slot::Slot;
 use quorate_log::disk::Disk;
 
 use super::{
-    fetching::Target,
-    header::Header,
-    layout::Layout,
+    fetching::SnapshotId,
+    header::SnapshotHeader,
+    layout::ChunkLayout,
     manifest::Manifest,
-    stream::{Item, Items, Malformed},
-    writing::Writer,
+    stream::{Item, ItemDecoder, Malformed},
+    writing::SnapshotWriter,
 };
 use crate::fields::Fields;
 
 /// Name of the small file that contains the state of the transfer.
-pub(crate) const FILE: &str = "incoming";
+pub(crate) const TRANSFER_STATE_FILE: &str = "incoming";
 const FORMAT: u16 = 1;
 /// Maximum number of bytes waiting for the disk: a window of the sender, the bytes that were
 /// waiting when the window was requested, and as much again for a sender with a larger window.
 const BACKLOG_BYTES_MAX: u64 = 10 << 20;
 
 pub(crate) struct Receiving {
-    pub(crate) target: Target,
-    pub(crate) writer: Writer,
-    layout: Layout,
+    pub(crate) target: SnapshotId,
+    pub(crate) writer: SnapshotWriter,
+    layout: ChunkLayout,
     first_part: u64,
-    items: Items,
-    header: Option<Header>,
+    item_decoder: ItemDecoder,
+    header: Option<SnapshotHeader>,
 }
 
 /// Error returned if data does not match the offer, or is not a snapshot of this group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wrong(pub(crate) &'static str);
+pub(crate) struct WrongContent(pub(crate) &'static str);
 
-impl From<Malformed> for Wrong {
+impl From<Malformed> for WrongContent {
     fn from(Malformed(what): Malformed) -> Self {
         Self(what)
     }
@@ -41,13 +41,13 @@ impl From<Malformed> for Wrong {
 
 impl Receiving {
     /// Creates the state without received bytes.
-    pub(crate) fn new(target: Target, layout: Layout, first_part: u64) -> Self {
+    pub(crate) fn new(target: SnapshotId, layout: ChunkLayout, first_part: u64) -> Self {
         Self {
             target,
-            writer: Writer::new(target.at, layout, first_part),
+            writer: SnapshotWriter::new(target.slot, layout, first_part),
             layout,
             first_part,
-            items: Items::default(),
+            item_decoder: ItemDecoder::default(),
             header: None,
         }
     }
@@ -77,15 +77,16 @@ impl Receiving {
         if fields.u16()? != FORMAT {
             return None;
         }
-        let Manifest { at, layout, first_part, bytes, digest } = Manifest::decode(&mut fields)?;
-        let target = Target { at, digest, bytes };
+        let Manifest { slot: at, layout, first_part, bytes, digest } =
+            Manifest::decode(&mut fields)?;
+        let target = SnapshotId { slot: at, digest, bytes };
         Some(Self::new(target, layout, first_part))
     }
 
     /// Returns the manifest that the snapshot will have when it is complete.
     pub(crate) fn as_manifest(&self) -> Manifest {
         Manifest {
-            at: self.target.at,
+            slot: self.target.slot,
             layout: self.layout,
             first_part: self.first_part,
             bytes: self.target.bytes,
@@ -94,9 +95,13 @@ impl Receiving {
     }
 
     /// Adds the content of a chunk that an earlier process received.
-    pub(crate) fn have(&mut self, cluster: u128, content: &[u8]) -> Result<(), Wrong> {
+    pub(crate) fn add_received(
+        &mut self,
+        cluster: u128,
+        content: &[u8],
+    ) -> Result<(), WrongContent> {
         self.check_bytes(cluster, content)?;
-        self.writer.have(content);
+        self.writer.add_existing(content);
         Ok(())
     }
 
@@ -106,10 +111,10 @@ impl Receiving {
         cluster: u128,
         bytes: &[u8],
         disk: &mut D,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), WrongContent> {
         let left = self.target.bytes - self.writer.bytes();
         if bytes.len() as u64 > left {
-            return Err(Wrong("it is longer than it was said to be"));
+            return Err(WrongContent("it is longer than it was said to be"));
         }
         self.check_bytes(cluster, bytes)?;
         self.writer.push(bytes, disk);
@@ -120,38 +125,41 @@ impl Receiving {
     }
 
     /// Checks bytes from a peer; peers are not trusted. The stream must begin with a valid header.
-    fn check_bytes(&mut self, cluster: u128, bytes: &[u8]) -> Result<(), Wrong> {
-        let (at, known) = (self.target.at, &mut self.header);
-        self.items.feed(bytes, |item| match (item, &known) {
+    fn check_bytes(&mut self, cluster: u128, bytes: &[u8]) -> Result<(), WrongContent> {
+        let (at, known) = (self.target.slot, &mut self.header);
+        self.item_decoder.feed(bytes, |item| match (item, &known) {
             (Item::Header(bytes), None) => {
-                let header = Header::decode(bytes).ok_or(Wrong("its header makes no sense"))?;
-                check(&header, cluster, at)?;
+                let header = SnapshotHeader::decode(bytes)
+                    .ok_or(WrongContent("its header makes no sense"))?;
+                check_header(&header, cluster, at)?;
                 *known = Some(header);
                 Ok(())
             }
-            (Item::Header(_), Some(_)) => Err(Wrong("it has two headers")),
-            (_, None) => Err(Wrong("it does not begin with a header")),
+            (Item::Header(_), Some(_)) => Err(WrongContent("it has two headers")),
+            (_, None) => Err(WrongContent("it does not begin with a header")),
             (Item::Meta(..) | Item::Service(_), Some(_)) => Ok(()),
         })
     }
 
     /// Returns the received snapshot once it is durable, or an error if it is not the one offered.
-    pub(crate) fn received_snapshot(&self) -> Option<Result<(Manifest, Header), Wrong>> {
+    pub(crate) fn received_snapshot(
+        &self,
+    ) -> Option<Result<(Manifest, SnapshotHeader), WrongContent>> {
         let manifest = self.writer.finished_manifest()?;
-        if manifest.digest != self.target.digest || !self.items.is_between_items() {
-            return Some(Err(Wrong("its digest is another than was offered")));
+        if manifest.digest != self.target.digest || !self.item_decoder.is_between_items() {
+            return Some(Err(WrongContent("its digest is another than was offered")));
         }
         let header = self.header.clone();
-        Some(header.map_or(Err(Wrong("it is empty")), |header| Ok((manifest, header))))
+        Some(header.map_or(Err(WrongContent("it is empty")), |header| Ok((manifest, header))))
     }
 }
 
-fn check(header: &Header, cluster: u128, at: Slot) -> Result<(), Wrong> {
+fn check_header(header: &SnapshotHeader, cluster: u128, at: Slot) -> Result<(), WrongContent> {
     if header.cluster != cluster {
-        return Err(Wrong("it is of another cluster"));
+        return Err(WrongContent("it is of another cluster"));
     }
-    if header.at != at {
-        return Err(Wrong("it is of another slot than was offered"));
+    if header.slot != at {
+        return Err(WrongContent("it is of another slot than was offered"));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 use quorate_core::{slot::Slot, time::Time};
 
 /// Time in milliseconds without progress of a peer's snapshot after which a renewal is abandoned.
-pub(super) const PATIENCE_MS: u64 = 600_000;
+pub(super) const STALL_TIMEOUT_MS: u64 = 600_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
@@ -12,7 +12,7 @@ pub(crate) enum Renewal {
     Nothing,
     /// A snapshot is needed. Until one is available, the log begins no later than `from`. The
     /// renewal is abandoned at `until`.
-    Wanted { from: Slot, until: Time },
+    Wanted { from: Slot, deadline: Time },
     /// The service has dropped its state and loads the snapshot.
     Loading,
     /// No peer sent a snapshot, or the service could not drop its state.

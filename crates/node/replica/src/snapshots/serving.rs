@@ -11,13 +11,13 @@ use super::manifest::Manifest;
 const WINDOW_BYTES: u64 = 4 << 20;
 /// Time in milliseconds after which a transfer is dropped if the peer has neither requested nor
 /// been sent any bytes, or counts as stalled if it makes no progress. The peer will ask again.
-const SILENCE_MS: u64 = 30_000;
+const SILENCE_TIMEOUT_MS: u64 = 30_000;
 /// Maximum number of peers served concurrently.
-const PEERS_MAX: usize = 16;
+const SERVED_PEERS_MAX: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Transfer {
-    at: Slot,
+    slot: Slot,
     digest: u128,
     /// Offset that the peer requested last. The peer has everything below it.
     requested_offset: u64,
@@ -28,7 +28,7 @@ struct Transfer {
     /// Time of the peer's last request.
     last_request_at: Time,
     /// Highest offset that the peer has requested, and the highest offset that it has been sent.
-    furthest: (u64, u64),
+    furthest_offsets: (u64, u64),
     /// Time at which the transfer last made progress.
     last_progress_at: Time,
     /// The connection was lost. The peer will ask again if it can.
@@ -38,7 +38,7 @@ struct Transfer {
 impl Transfer {
     /// Returns the end of the bytes that may be sent now; 0 if the peer requested another snapshot.
     fn sendable_end(&self, manifest: &Manifest) -> u64 {
-        let this = (self.at, self.digest) == (manifest.at, manifest.digest);
+        let this = (self.slot, self.digest) == (manifest.slot, manifest.digest);
         // The peer may request any offset, even beyond the end.
         let end = manifest.bytes.min(self.requested_offset.saturating_add(WINDOW_BYTES));
         if this { end } else { 0 }
@@ -46,16 +46,16 @@ impl Transfer {
 
     /// Updates the highest offsets requested and sent.
     fn record_progress(&mut self, now: Time) {
-        let (asked, sent) = self.furthest;
+        let (asked, sent) = self.furthest_offsets;
         if self.requested_offset > asked || self.next_to_send > sent {
             self.last_progress_at = now;
         }
-        self.furthest = (asked.max(self.requested_offset), sent.max(self.next_to_send));
+        self.furthest_offsets = (asked.max(self.requested_offset), sent.max(self.next_to_send));
     }
 }
 
-fn lately(now: Time, at: Time) -> bool {
-    now.since_us(at) < SILENCE_MS * 1000
+fn is_recent(now: Time, at: Time) -> bool {
+    now.since_us(at) < SILENCE_TIMEOUT_MS * 1000
 }
 
 /// All transfers from this node.
@@ -63,7 +63,7 @@ fn lately(now: Time, at: Time) -> bool {
 pub(crate) struct Serving {
     transfers: BTreeMap<NodeId, Transfer>,
     /// Peers that catch up from the log, with the start and time of each one's last request.
-    learning: BTreeMap<NodeId, (Slot, Time)>,
+    log_learners: BTreeMap<NodeId, (Slot, Time)>,
     /// Peer served last; the next turn starts after it.
     last_served: NodeId,
 }
@@ -83,7 +83,7 @@ impl Serving {
         self.forget_silent(now);
         let full = self.is_full();
         match self.transfers.get_mut(&from) {
-            Some(transfer) if (transfer.at, transfer.digest) == (at, digest) => {
+            Some(transfer) if (transfer.slot, transfer.digest) == (at, digest) => {
                 transfer.last_request_at = now;
                 if transfer.is_disconnected
                     || offset <= transfer.requested_offset
@@ -97,17 +97,17 @@ impl Serving {
             }
             None if full => return false,
             Some(_) | None => {
-                if self.transfers.len() >= PEERS_MAX {
+                if self.transfers.len() >= SERVED_PEERS_MAX {
                     self.transfers.retain(|_, transfer| !transfer.is_disconnected);
                 }
                 let transfer = Transfer {
-                    at,
+                    slot: at,
                     digest,
                     requested_offset: offset,
                     next_to_send: offset,
                     next_to_read: offset,
                     last_request_at: now,
-                    furthest: (offset, offset),
+                    furthest_offsets: (offset, offset),
                     last_progress_at: now,
                     is_disconnected: false,
                 };
@@ -119,21 +119,21 @@ impl Serving {
 
     fn forget_silent(&mut self, now: Time) {
         self.transfers.retain(|_, transfer| {
-            lately(now, transfer.last_request_at.max(transfer.last_progress_at))
+            is_recent(now, transfer.last_request_at.max(transfer.last_progress_at))
         });
-        self.learning.retain(|_, (_, at)| lately(now, *at));
+        self.log_learners.retain(|_, (_, at)| is_recent(now, *at));
     }
 
     /// Records that a peer requested this node's log from slot `from` on.
-    pub(crate) fn learns(&mut self, now: Time, node: NodeId, from: Slot) {
+    pub(crate) fn record_learner(&mut self, now: Time, node: NodeId, from: Slot) {
         self.forget_silent(now);
         // A peer that requests the log from here has installed the snapshot.
-        let installed = |transfer: &Transfer| transfer.at <= from;
+        let installed = |transfer: &Transfer| transfer.slot <= from;
         if self.transfers.get(&node).is_some_and(installed) {
             self.transfers.remove(&node);
         }
-        if self.learning.len() < PEERS_MAX || self.learning.contains_key(&node) {
-            self.learning.insert(node, (from, now));
+        if self.log_learners.len() < SERVED_PEERS_MAX || self.log_learners.contains_key(&node) {
+            self.log_learners.insert(node, (from, now));
         }
     }
 
@@ -147,27 +147,28 @@ impl Serving {
     ) -> Option<Slot> {
         let transfers = self.transfers.values();
         let sent = transfers
-            .filter(|transfer| lately(now, transfer.last_progress_at))
-            .map(|transfer| transfer.at);
-        let learning = self.learning.iter();
+            .filter(|transfer| is_recent(now, transfer.last_progress_at))
+            .map(|transfer| transfer.slot);
+        let learning = self.log_learners.iter();
         let learned = learning
-            .filter(|(_, (_, at))| lately(now, *at))
+            .filter(|(_, (_, at))| is_recent(now, *at))
             .map(|(node, (from, _))| holds(*node).max(*from));
         sent.chain(learned).min()
     }
 
     /// Returns whether a peer is receiving this snapshot and makes progress.
-    pub(crate) fn moves(&self, now: Time, manifest: &Manifest) -> bool {
+    pub(crate) fn makes_progress(&self, now: Time, manifest: &Manifest) -> bool {
         let mut transfers = self.transfers.values();
         transfers.any(|transfer| {
-            (transfer.at, transfer.digest) == (manifest.at, manifest.digest)
-                && lately(now, transfer.last_progress_at)
+            (transfer.slot, transfer.digest) == (manifest.slot, manifest.digest)
+                && is_recent(now, transfer.last_progress_at)
         })
     }
 
-    pub(crate) fn uses(&self, manifest: &Manifest) -> bool {
+    pub(crate) fn is_sending(&self, manifest: &Manifest) -> bool {
         let mut transfers = self.transfers.values();
-        transfers.any(|transfer| (transfer.at, transfer.digest) == (manifest.at, manifest.digest))
+        transfers
+            .any(|transfer| (transfer.slot, transfer.digest) == (manifest.slot, manifest.digest))
     }
 
     #[cfg(test)]
@@ -181,7 +182,7 @@ impl Serving {
 
     pub(crate) fn is_full(&self) -> bool {
         let here = self.transfers.values().filter(|transfer| !transfer.is_disconnected);
-        here.count() >= PEERS_MAX
+        here.count() >= SERVED_PEERS_MAX
     }
 
     /// Returns the next peer for which to read, and the offset to read from. Considers only peers
@@ -201,7 +202,7 @@ impl Serving {
     }
 
     /// Records that bytes below `end` are being read for a peer.
-    pub(crate) fn reads(&mut self, to: NodeId, end: u64) {
+    pub(crate) fn record_reading(&mut self, to: NodeId, end: u64) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.next_to_read = end;
         }
@@ -217,7 +218,7 @@ impl Serving {
 
     /// Returns the part of `content` to send to the peer, and its offset, given that `content`
     /// begins at `offset`. Returns `None` if the peer no longer needs it.
-    pub(crate) fn piece<'a>(
+    pub(crate) fn piece_to_send<'a>(
         &self,
         to: NodeId,
         manifest: &Manifest,
@@ -225,14 +226,14 @@ impl Serving {
         content: &'a [u8],
     ) -> Option<(u64, &'a [u8])> {
         let transfer = self.transfers.get(&to)?;
-        let this = (transfer.at, transfer.digest) == (manifest.at, manifest.digest);
+        let this = (transfer.slot, transfer.digest) == (manifest.slot, manifest.digest);
         let skipped = usize::try_from(transfer.next_to_send.checked_sub(offset)?).ok()?;
         let piece = content.get(skipped..).filter(|piece| !piece.is_empty())?;
         this.then_some((transfer.next_to_send, piece))
     }
 
     /// Records that `bytes` more bytes were sent to the peer.
-    pub(crate) fn sent(&mut self, now: Time, to: NodeId, bytes: usize) {
+    pub(crate) fn record_sent(&mut self, now: Time, to: NodeId, bytes: usize) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.next_to_send += bytes as u64;
             transfer.next_to_read = transfer.next_to_read.max(transfer.next_to_send);
@@ -257,14 +258,14 @@ impl Serving {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshots::layout::Layout;
+    use crate::snapshots::layout::ChunkLayout;
 
     const ONE: NodeId = NodeId(1);
     const TWO: NodeId = NodeId(2);
     const TWENTY: NodeId = NodeId(20);
 
     fn manifest(bytes: u64) -> Manifest {
-        Manifest { at: Slot(9), layout: Layout::USUAL, first_part: 1, bytes, digest: 5 }
+        Manifest { slot: Slot(9), layout: ChunkLayout::DEFAULT, first_part: 1, bytes, digest: 5 }
     }
 
     fn handle_request(serving: &mut Serving, from: NodeId, offset: u64) -> bool {
@@ -276,7 +277,7 @@ mod tests {
         let (mut serving, all) = (Serving::default(), manifest(10 << 20));
         assert!(handle_request(&mut serving, ONE, 0));
         assert_eq!(serving.next_read(Time(0), &all), Some((ONE, 0)));
-        serving.sent(Time(0), ONE, 4 << 20);
+        serving.record_sent(Time(0), ONE, 4 << 20);
         assert_eq!(serving.next_read(Time(0), &all), None, "the window is full");
         handle_request(&mut serving, ONE, 1 << 20);
         assert_eq!(serving.next_read(Time(0), &all), Some((ONE, 4 << 20)));
@@ -295,14 +296,14 @@ mod tests {
         handle_request(&mut serving, ONE, 0);
         for (from, end) in [(0, 100), (100, 200), (200, 300)] {
             assert_eq!(serving.next_read(Time(0), &all), Some((ONE, from)));
-            serving.reads(ONE, end);
+            serving.record_reading(ONE, end);
         }
-        serving.sent(Time(0), ONE, 100);
+        serving.record_sent(Time(0), ONE, 100);
         assert_eq!(serving.next_read(Time(0), &all), Some((ONE, 300)));
         // There is no space for the second piece.
-        assert!(serving.piece(ONE, &all, 100, &[7; 100]).is_some());
+        assert!(serving.piece_to_send(ONE, &all, 100, &[7; 100]).is_some());
         serving.restart_reading(ONE);
-        assert_eq!(serving.piece(ONE, &all, 200, &[7; 100]), None);
+        assert_eq!(serving.piece_to_send(ONE, &all, 200, &[7; 100]), None);
         assert_eq!(serving.next_read(Time(0), &all), Some((ONE, 100)));
     }
 
@@ -316,31 +317,31 @@ mod tests {
         assert_eq!(serving.next_read(Time(0), &all), Some((ONE, 0)));
         let other = Manifest { digest: 6, ..all };
         assert_eq!(serving.next_read(Time(0), &other), None);
-        assert_eq!(serving.piece(TWO, &all, 96, b"0123456"), Some((100, &b"456"[..])));
-        assert_eq!(serving.piece(TWO, &other, 96, b"0123456"), None);
-        assert_eq!(serving.piece(TWO, &all, 101, b"0123456"), None);
-        assert_eq!(serving.piece(TWO, &all, 90, b"0123456789"), None);
+        assert_eq!(serving.piece_to_send(TWO, &all, 96, b"0123456"), Some((100, &b"456"[..])));
+        assert_eq!(serving.piece_to_send(TWO, &other, 96, b"0123456"), None);
+        assert_eq!(serving.piece_to_send(TWO, &all, 101, b"0123456"), None);
+        assert_eq!(serving.piece_to_send(TWO, &all, 90, b"0123456789"), None);
     }
 
     #[test]
     fn peers_are_bounded_and_silent_ones_forgotten() {
         let mut serving = Serving::default();
-        for node in 0..PEERS_MAX as u32 {
+        for node in 0..SERVED_PEERS_MAX as u32 {
             assert!(handle_request(&mut serving, NodeId(node), 0));
         }
         assert!(!handle_request(&mut serving, NodeId(99), 0));
-        let later = Time(SILENCE_MS * 1000);
+        let later = Time(SILENCE_TIMEOUT_MS * 1000);
         assert!(serving.handle_request(later, NodeId(99), Slot(9), 5, 0));
         assert_eq!(serving.len(), 1);
 
         // A peer that lost its connection does not prevent others from being served.
-        for node in 0..PEERS_MAX as u32 - 1 {
+        for node in 0..SERVED_PEERS_MAX as u32 - 1 {
             assert!(serving.handle_request(later, NodeId(node), Slot(9), 5, 0));
         }
         assert!(!serving.handle_request(later, TWENTY, Slot(9), 5, 0));
         serving.pause_transfer(NodeId(3));
         assert!(serving.handle_request(later, TWENTY, Slot(9), 5, 0));
-        assert_eq!(serving.len(), PEERS_MAX);
+        assert_eq!(serving.len(), SERVED_PEERS_MAX);
     }
 
     /// [snap-4] A peer that repeats its requests does not delay trimming for long.
@@ -350,7 +351,7 @@ mod tests {
         let at = |seconds: u64| Time(0).plus_ms(seconds * 1000);
         let state = |serving: &Serving, seconds| {
             (
-                serving.moves(at(seconds), &all),
+                serving.makes_progress(at(seconds), &all),
                 serving.first_needed_slot(at(seconds), |_| Slot(0)).map(|slot| slot.0),
             )
         };
@@ -361,7 +362,7 @@ mod tests {
         assert_eq!(state(&serving, 30), (false, None), "it has got nothing");
         // The log is retained for a slow peer as long as it makes progress.
         for seconds in (20..200).step_by(20) {
-            serving.sent(at(seconds), ONE, 100);
+            serving.record_sent(at(seconds), ONE, 100);
             assert_eq!(serving.next_read(at(seconds), &all).unwrap().0, ONE);
             assert_eq!(state(&serving, seconds + 29), (true, Some(9)));
         }
@@ -372,9 +373,9 @@ mod tests {
         serving.handle_request(at(200), ONE, Slot(9), 5, 500);
         assert_eq!(serving.next_read(at(200), &all), Some((ONE, 500)));
         // The peer has the whole snapshot, and needs the log after it.
-        serving.learns(at(201), ONE, Slot(9));
+        serving.record_learner(at(201), ONE, Slot(9));
         assert_eq!(state(&serving, 201), (false, Some(9)));
-        serving.learns(at(210), ONE, Slot(70));
+        serving.record_learner(at(210), ONE, Slot(70));
         assert_eq!(state(&serving, 239), (false, Some(70)));
         // The peer reports its progress.
         let needs =

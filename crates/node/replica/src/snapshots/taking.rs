@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use quorate_log::disk::Disk;
 
-use super::{header::Header, layout::Layout, stream::Item, writing::Writer};
+use super::{header::SnapshotHeader, layout::ChunkLayout, stream::Item, writing::SnapshotWriter};
 use crate::ports::service::{Imaged, Metadata, StateMachine};
 
 /// Approximate number of bytes of an image requested at a time.
@@ -12,10 +12,10 @@ const STEP_BYTES: usize = 64 << 10;
 
 /// A snapshot that is being taken.
 pub(crate) struct SnapshotInProgress {
-    pub(crate) writer: Writer,
+    pub(crate) writer: SnapshotWriter,
     /// Metadata of the replica as of the snapshot's start.
     meta: VecDeque<(Vec<u8>, Vec<u8>)>,
-    imaged: bool,
+    is_imaged: bool,
     scratch: Vec<u8>,
 }
 
@@ -25,13 +25,18 @@ pub(crate) struct ImageFailed;
 
 impl SnapshotInProgress {
     /// Creates the state with the metadata `meta`, after the service has started its image.
-    pub(crate) fn new(header: &Header, meta: Metadata, layout: Layout, first_part: u64) -> Self {
+    pub(crate) fn new(
+        header: &SnapshotHeader,
+        meta: Metadata,
+        layout: ChunkLayout,
+        first_part: u64,
+    ) -> Self {
         let mut scratch = Vec::with_capacity(STEP_BYTES);
         Item::Header(&header.encode()).encode(&mut scratch);
         Self {
-            writer: Writer::new(header.at, layout, first_part),
+            writer: SnapshotWriter::new(header.slot, layout, first_part),
             meta: meta.into(),
-            imaged: false,
+            is_imaged: false,
             scratch,
         }
     }
@@ -48,19 +53,19 @@ impl SnapshotInProgress {
             Item::Meta(&key, &value).encode(&mut self.scratch);
         }
         let left = STEP_BYTES.saturating_sub(self.scratch.len());
-        if left > 0 && !self.imaged {
+        if left > 0 && !self.is_imaged {
             let scratch = &mut self.scratch;
             let step = service.next_image(left, &mut |item| Item::Service(item).encode(scratch));
             match step {
                 Imaged::More => {}
-                Imaged::End => self.imaged = true,
+                Imaged::End => self.is_imaged = true,
                 Imaged::Failed => return Err(ImageFailed),
             }
         }
         let bytes = self.scratch.len();
         self.writer.push(&self.scratch, disk);
         self.scratch.clear();
-        if self.imaged {
+        if self.is_imaged {
             self.writer.finish(disk);
         }
         Ok(bytes)
@@ -68,6 +73,6 @@ impl SnapshotInProgress {
 
     /// Returns whether all items have been passed to the writer.
     pub(crate) fn is_imaged(&self) -> bool {
-        self.imaged
+        self.is_imaged
     }
 }

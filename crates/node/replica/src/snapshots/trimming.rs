@@ -5,7 +5,7 @@ use quorate_core::{message::HeldSlots, slot::Slot};
 use crate::defaults;
 
 /// Divisor of the log's minimum growth before a snapshot, in effect while the node replays its log.
-const REPLAYED_PART: u64 = 8;
+const REPLAY_GROWTH_DIVISOR: u64 = 8;
 
 /// Options for snapshots and trimming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct SnapshotOptions {
     /// Maximum rate of writing and sending snapshots, in bytes per second; `None` if unlimited.
     pub transfer_bytes_per_second: Option<u64>,
     /// Size of a chunk on disk, and the number of chunks in a file.
-    pub(crate) layout: super::layout::Layout,
+    pub(crate) layout: super::layout::ChunkLayout,
 }
 
 impl Default for SnapshotOptions {
@@ -30,7 +30,7 @@ impl Default for SnapshotOptions {
             log_bytes_min: 64 << 20,
             log_bytes_max: defaults::LOG_BYTES_MAX,
             transfer_bytes_per_second: None,
-            layout: super::layout::Layout::USUAL,
+            layout: super::layout::ChunkLayout::DEFAULT,
         }
     }
 }
@@ -41,7 +41,7 @@ impl SnapshotOptions {
     /// that its progress survives if the process is killed ([snap-6]).
     pub(crate) fn is_due(&self, log_bytes: u64, snapshot_bytes: u64, replays: bool) -> bool {
         let wanted = match replays {
-            true => snapshot_bytes.max(self.log_bytes_min / REPLAYED_PART),
+            true => snapshot_bytes.max(self.log_bytes_min / REPLAY_GROWTH_DIVISOR),
             false => snapshot_bytes.saturating_mul(u64::from(self.ratio)).max(self.log_bytes_min),
         };
         log_bytes >= wanted
@@ -58,7 +58,7 @@ impl SnapshotOptions {
     /// blocks.
     #[must_use]
     pub fn in_files_of(mut self, chunk_bytes: u32, chunks: u32) -> Self {
-        if let Some(layout) = super::layout::Layout::checked(chunk_bytes, chunks) {
+        if let Some(layout) = super::layout::ChunkLayout::from_disk(chunk_bytes, chunks) {
             self.layout = layout;
         }
         self

@@ -16,8 +16,8 @@ use super::{
 };
 use crate::ports::service::StateMachine;
 
-use self::around::SHORT_MS;
-pub(crate) use self::{around::ReplicaParts, scrub::Scrubbed, transfer::offer_frame};
+use self::around::RETRY_DELAY_MS;
+pub(crate) use self::{around::ReplicaParts, scrub::ChunkScrub, transfer::offer_frame};
 
 /// Minimum interval in milliseconds between checks for due work while no work is in progress.
 const CHECK_INTERVAL_MS: u64 = 5;
@@ -31,38 +31,38 @@ impl Snapshots {
         streams_kept_to: Slot,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
-        self.go_on_at = None;
-        self.streams_kept_to = streams_kept_to;
+        self.next_turn_at = None;
+        self.streams_stored_to = streams_kept_to;
         for completed in done {
             self.on_completed(completed, around);
         }
-        if let Some(start) = around.log().rebased() {
+        if let Some(start) = around.log().take_rebased() {
             self.on_rebased(start, around);
         }
         // While no work is in progress, check for due work only at intervals.
-        if self.is_quiet() {
+        if self.has_no_work() {
             if around.now < self.next_check_at {
                 return;
             }
             self.next_check_at = around.now.plus_ms(CHECK_INTERVAL_MS);
         }
         self.end_job(around);
-        if self.switch.is_none()
+        if self.base_switch.is_none()
             && let Some(own) = self.own_snapshot()
         {
-            self.asking.have(own);
+            self.operator_request.complete_with(own);
         }
-        self.go_on_renewing(around);
+        self.advance_renewal(around);
         self.start_due_work(around);
         self.take_snapshot(around);
         self.request_snapshot(around);
         self.serve_peers(around);
-        self.load(around);
+        self.advance_load(around);
         self.delete_unused_files(around.disk());
         // Work that lacked file descriptors is retried, because no event reports when it can start.
         if self.job.as_ref().is_some_and(|job| !job.writer().is_busy()) {
-            let at = around.now.plus_ms(SHORT_MS);
-            self.go_on_at = crate::wake::earliest([self.go_on_at, Some(at)]);
+            let at = around.now.plus_ms(RETRY_DELAY_MS);
+            self.next_turn_at = crate::wake::earliest_time([self.next_turn_at, Some(at)]);
         }
     }
 
@@ -74,7 +74,7 @@ impl Snapshots {
         let disk = around.storing.log_mut().disk_mut();
         let file = match completed {
             Completed::Read { token, buffer, result, .. } => {
-                self.reads.ended(token, buffer, result, disk);
+                self.reads.on_read_done(token, buffer, result, disk);
                 while let Some(chunk) = self.reads.take_chunk() {
                     self.on_chunk(chunk, around);
                 }
@@ -96,7 +96,7 @@ impl Snapshots {
             }
             return;
         }
-        for writer in &mut self.ending {
+        for writer in &mut self.abandoned_writers {
             if writer.parts().any(|part| part == file) {
                 // The operation belongs to an abandoned snapshot.
                 let _ = writer.on_completed(completed, disk);

@@ -7,13 +7,13 @@ use std::collections::{BTreeSet, VecDeque};
 
 use quorate_core::slot::Slot;
 use quorate_log::disk::{
-    Buffer, Completed, Disk, DiskError, Durability, Family, FileId, OPERATIONS_MAX, Zeros,
+    Buffer, Completed, Disk, DiskError, Durability, Family, FileId, OPERATIONS_MAX, ZeroFill,
 };
 use quorate_stream::store::OPERATIONS_MAX as STORE_OPERATIONS_MAX;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    layout::{HEAD, Head, Layout, seal},
+    layout::{ChunkHead, ChunkLayout, HEAD_BYTES, seal_chunk},
     manifest::Manifest,
     reading::READS_MAX,
 };
@@ -21,18 +21,18 @@ use crate::ports::status::Snapshot;
 
 /// Number of chunks waiting or in flight at which the caller must pause. It also bounds the chunks
 /// in flight for a caller that does not pause.
-const CHUNKS_MAX: usize = 3;
+const PENDING_CHUNKS_MAX: usize = 3;
 /// Maximum number of concurrent disk operations for snapshots: writes and a flush of one snapshot,
 /// and reads for loading, for peers, and of previously received data.
-const SNAPSHOT_OPERATIONS_MAX: usize = CHUNKS_MAX + 1 + 2 * READS_MAX + 1;
+const SNAPSHOT_OPERATIONS_MAX: usize = PENDING_CHUNKS_MAX + 1 + 2 * READS_MAX + 1;
 const _: () = assert!(
     quorate_log::OPERATIONS_MAX + SNAPSHOT_OPERATIONS_MAX + STORE_OPERATIONS_MAX <= OPERATIONS_MAX
 );
 
 /// Writer of one snapshot.
-pub(crate) struct Writer {
-    at: Slot,
-    layout: Layout,
+pub(crate) struct SnapshotWriter {
+    slot: Slot,
+    layout: ChunkLayout,
     first_part: u64,
     /// Number of bytes of the stream pushed so far.
     bytes: u64,
@@ -40,38 +40,38 @@ pub(crate) struct Writer {
     /// Chunk that is being filled, and the number of stream bytes in it.
     open: Option<(Buffer, usize)>,
     /// Sealed chunks that wait for their part to be ready: number, buffer, and number of bytes.
-    sealed: VecDeque<(u64, Buffer, usize)>,
+    sealed_chunks: VecDeque<(u64, Buffer, usize)>,
     in_flight: usize,
-    spare: Vec<Buffer>,
+    spare_buffers: Vec<Buffer>,
     /// First part that does not exist yet.
-    parts_ready: u64,
-    preparing: bool,
-    part_open: Option<u64>,
-    finished: bool,
-    unflushed: BTreeSet<u64>,
-    flushing: Option<u64>,
+    ready_parts_end: u64,
+    is_preparing: bool,
+    open_part: Option<u64>,
+    is_finished: bool,
+    unflushed_parts: BTreeSet<u64>,
+    flushing_part: Option<u64>,
 }
 
-impl Writer {
+impl SnapshotWriter {
     /// Creates the writer of a snapshot at `at`, whose parts are numbered starting at `first_part`.
     /// Part numbers are never reused.
-    pub(crate) fn new(at: Slot, layout: Layout, first_part: u64) -> Self {
+    pub(crate) fn new(at: Slot, layout: ChunkLayout, first_part: u64) -> Self {
         Self {
-            at,
+            slot: at,
             layout,
             first_part,
             bytes: 0,
             digest: Xxh3::new(),
             open: None,
-            sealed: VecDeque::new(),
+            sealed_chunks: VecDeque::new(),
             in_flight: 0,
-            spare: Vec::new(),
-            parts_ready: first_part,
-            preparing: false,
-            part_open: None,
-            finished: false,
-            unflushed: BTreeSet::new(),
-            flushing: None,
+            spare_buffers: Vec::new(),
+            ready_parts_end: first_part,
+            is_preparing: false,
+            open_part: None,
+            is_finished: false,
+            unflushed_parts: BTreeSet::new(),
+            flushing_part: None,
         }
     }
 
@@ -80,13 +80,13 @@ impl Writer {
     }
 
     /// Returns the slot and the current length of the snapshot being written.
-    pub(crate) fn so_far(&self) -> Snapshot {
-        Snapshot { at: self.at, bytes: self.bytes }
+    pub(crate) fn written_so_far(&self) -> Snapshot {
+        Snapshot { slot: self.slot, bytes: self.bytes }
     }
 
     /// Returns the lowest number above those of the requested parts.
     pub(crate) fn parts_end(&self) -> u64 {
-        self.parts_ready + u64::from(self.preparing)
+        self.ready_parts_end + u64::from(self.is_preparing)
     }
 
     /// Iterates over the parts that exist or are being created.
@@ -96,28 +96,28 @@ impl Writer {
 
     /// Returns the number of bytes that wait for the disk.
     pub(crate) fn backlog_bytes(&self) -> u64 {
-        let chunks = self.sealed.len() + self.in_flight;
+        let chunks = self.sealed_chunks.len() + self.in_flight;
         chunks as u64 * u64::from(self.layout.chunk_bytes)
     }
 
     /// Returns whether more bytes may be pushed now.
     pub(crate) fn has_room(&self) -> bool {
-        self.sealed.len() + self.in_flight < CHUNKS_MAX
+        self.sealed_chunks.len() + self.in_flight < PENDING_CHUNKS_MAX
     }
 
     /// Resumes after parts that an earlier process wrote: their bytes are pushed again but not
     /// written.
     pub(crate) fn resume(&mut self, parts_ready: u64) {
-        self.parts_ready = parts_ready;
+        self.ready_parts_end = parts_ready;
     }
 
     /// Adds a chunk that is already in its part.
-    pub(crate) fn have(&mut self, content: &[u8]) {
+    pub(crate) fn add_existing(&mut self, content: &[u8]) {
         debug_assert!(self.open.is_none(), "resumed before anything is pushed");
         let (chunk, _) = self.layout.chunk_at(self.bytes);
-        let place = self.layout.place(self.first_part, chunk);
+        let place = self.layout.chunk_position(self.first_part, chunk);
         // The chunk may have been read from the page cache, so its part still needs a flush.
-        self.unflushed.insert(place.file.number);
+        self.unflushed_parts.insert(place.file.number);
         self.digest.update(content);
         self.bytes += content.len() as u64;
     }
@@ -128,83 +128,83 @@ impl Writer {
         while !bytes.is_empty() {
             let (mut buffer, used) = match self.open.take() {
                 Some(open) => open,
-                None => (self.buffer(disk), 0),
+                None => (self.take_buffer(disk), 0),
             };
             let taken = bytes.len().min(self.layout.content_bytes() - used);
             let (now, rest) = bytes.split_at(taken);
-            buffer[HEAD + used..HEAD + used + taken].copy_from_slice(now);
+            buffer[HEAD_BYTES + used..HEAD_BYTES + used + taken].copy_from_slice(now);
             bytes = rest;
             self.bytes += taken as u64;
             self.open = Some((buffer, used + taken));
             if used + taken == self.layout.content_bytes() {
-                self.seal();
+                self.seal_chunk();
             }
         }
         self.advance(disk);
     }
 
     pub(crate) fn finish<D: Disk>(&mut self, disk: &mut D) {
-        self.finished = true;
-        self.seal();
+        self.is_finished = true;
+        self.seal_chunk();
         self.advance(disk);
     }
 
-    fn buffer<D: Disk>(&mut self, disk: &mut D) -> Buffer {
-        let spare = self.spare.pop();
+    fn take_buffer<D: Disk>(&mut self, disk: &mut D) -> Buffer {
+        let spare = self.spare_buffers.pop();
         spare.unwrap_or_else(|| disk.allocate(self.layout.chunk_bytes as usize))
     }
 
-    fn seal(&mut self) {
+    fn seal_chunk(&mut self) {
         let Some((mut buffer, used)) = self.open.take() else {
             return;
         };
         let offset = self.bytes - used as u64;
         let (chunk, _) = self.layout.chunk_at(offset);
-        let head = Head { at: self.at, offset, first_part: self.first_part };
-        let blocks = seal(head, &mut buffer, used);
-        self.sealed.push_back((chunk, buffer, blocks));
+        let head = ChunkHead { slot: self.slot, offset, first_part: self.first_part };
+        let blocks = seal_chunk(head, &mut buffer, used);
+        self.sealed_chunks.push_back((chunk, buffer, blocks));
     }
 
     fn advance<D: Disk>(&mut self, disk: &mut D) {
-        while self.in_flight < CHUNKS_MAX
-            && let Some((chunk, ..)) = self.sealed.front()
+        while self.in_flight < PENDING_CHUNKS_MAX
+            && let Some((chunk, ..)) = self.sealed_chunks.front()
         {
-            let place = self.layout.place(self.first_part, *chunk);
+            let place = self.layout.chunk_position(self.first_part, *chunk);
             let part = place.file.number;
-            if part >= self.parts_ready {
-                return self.prepare(disk);
+            if part >= self.ready_parts_end {
+                return self.prepare_part(disk);
             }
-            if self.part_open != Some(part) {
+            if self.open_part != Some(part) {
                 // If the part cannot be opened now, the next completion or push retries.
-                if disk.open_ahead(place.file).is_err() {
+                if disk.open_next_file(place.file).is_err() {
                     return;
                 }
-                self.part_open = Some(part);
+                self.open_part = Some(part);
             }
-            let Some((chunk, buffer, blocks)) = self.sealed.pop_front() else {
+            let Some((chunk, buffer, blocks)) = self.sealed_chunks.pop_front() else {
                 return;
             };
             self.in_flight += 1;
-            self.unflushed.insert(part);
-            disk.start_write(chunk, place, buffer.into(), blocks, Durability::Later);
+            self.unflushed_parts.insert(part);
+            disk.start_write(chunk, place, buffer.into(), blocks, Durability::AfterFlush);
         }
-        if self.finished && self.in_flight == 0 && self.flushing.is_none() {
-            self.flushing = self.unflushed.first().copied();
-            if let Some(part) = self.flushing {
+        if self.is_finished && self.in_flight == 0 && self.flushing_part.is_none() {
+            self.flushing_part = self.unflushed_parts.first().copied();
+            if let Some(part) = self.flushing_part {
                 disk.start_flush(part, FileId::new(Family::Snapshot, part));
             }
         }
     }
 
-    fn prepare<D: Disk>(&mut self, disk: &mut D) {
-        if self.preparing {
+    fn prepare_part<D: Disk>(&mut self, disk: &mut D) {
+        if self.is_preparing {
             return;
         }
-        self.preparing = true;
-        let part = FileId::new(Family::Snapshot, self.parts_ready);
-        disk.start_prepare(part, self.layout.part_bytes(), Zeros::Reserved);
+        self.is_preparing = true;
+        let part = FileId::new(Family::Snapshot, self.ready_parts_end);
+        disk.start_prepare(part, self.layout.part_bytes(), ZeroFill::Reserved);
         // Snapshot files are not zero-filled, so preparing one quickly delays no commit.
-        disk.hurry_prepare(Family::Snapshot);
+        disk.hurry_file_creation(Family::Snapshot);
     }
 
     /// Handles the completion of an operation of this snapshot. An error is final for the snapshot.
@@ -216,18 +216,18 @@ impl Writer {
         match completed {
             Completed::Written { output, result, .. } => {
                 self.in_flight -= 1;
-                self.spare.extend(output.into_buffer());
+                self.spare_buffers.extend(output.into_buffer());
                 result?;
             }
             Completed::Prepared { result, .. } => {
-                self.preparing = false;
+                self.is_preparing = false;
                 result?;
-                self.parts_ready += 1;
+                self.ready_parts_end += 1;
             }
             Completed::Flushed { token, result, .. } => {
-                self.flushing = None;
+                self.flushing_part = None;
                 result?;
-                self.unflushed.remove(&token);
+                self.unflushed_parts.remove(&token);
             }
             Completed::Read { .. }
             | Completed::Retired { .. }
@@ -245,14 +245,14 @@ impl Writer {
 
     /// Returns whether operations are in flight. Until they end, the parts must not be deleted.
     pub(crate) fn is_busy(&self) -> bool {
-        self.in_flight > 0 || self.preparing || self.flushing.is_some()
+        self.in_flight > 0 || self.is_preparing || self.flushing_part.is_some()
     }
 
     /// Returns the manifest once everything is durable.
     pub(crate) fn finished_manifest(&self) -> Option<Manifest> {
-        let written = self.finished && self.sealed.is_empty() && !self.is_busy();
-        (written && self.unflushed.is_empty()).then(|| Manifest {
-            at: self.at,
+        let written = self.is_finished && self.sealed_chunks.is_empty() && !self.is_busy();
+        (written && self.unflushed_parts.is_empty()).then(|| Manifest {
+            slot: self.slot,
             layout: self.layout,
             first_part: self.first_part,
             bytes: self.bytes,
@@ -267,17 +267,17 @@ mod tests {
     use quorate_log::disk::{BLOCK, MemoryDisk, Source as _};
 
     use super::*;
-    use crate::snapshots::reading::{Purpose, Reads, Unread};
+    use crate::snapshots::reading::{ChunkReadError, ChunkReads, Purpose};
 
-    fn layout() -> Layout {
-        Layout::checked(2 * BLOCK as u32, 3).unwrap()
+    fn layout() -> ChunkLayout {
+        ChunkLayout::from_disk(2 * BLOCK as u32, 3).unwrap()
     }
 
     fn bytes(count: usize) -> Vec<u8> {
         (0..count).map(|at| (at * 7 % 251) as u8).collect()
     }
 
-    fn drive(writer: &mut Writer, disk: &mut MemoryDisk) {
+    fn drive(writer: &mut SnapshotWriter, disk: &mut MemoryDisk) {
         while let Some(completed) = disk.poll() {
             writer.on_completed(completed, disk).unwrap();
         }
@@ -285,7 +285,7 @@ mod tests {
 
     /// Writes the whole stream, as fast as capacity allows.
     fn write(stream: &[u8], first_part: u64, disk: &mut MemoryDisk) -> Manifest {
-        let mut writer = Writer::new(Slot(5), layout(), first_part);
+        let mut writer = SnapshotWriter::new(Slot(5), layout(), first_part);
         for piece in stream.chunks(1000) {
             writer.push(piece, disk);
             assert!(writer.finished_manifest().is_none(), "it is not finished");
@@ -300,13 +300,13 @@ mod tests {
         writer.finished_manifest().expect("all is written and flushed")
     }
 
-    fn read(manifest: Manifest, disk: &mut MemoryDisk) -> Result<Vec<u8>, Unread> {
-        let (mut reads, mut out) = (Reads::default(), Vec::new());
+    fn read(manifest: Manifest, disk: &mut MemoryDisk) -> Result<Vec<u8>, ChunkReadError> {
+        let (mut reads, mut out) = (ChunkReads::default(), Vec::new());
         while (out.len() as u64) < manifest.bytes {
             reads.start_read(Purpose::Load, manifest, out.len() as u64, disk);
             while !reads.is_idle() {
                 if let Some(Completed::Read { token, buffer, result, .. }) = disk.poll() {
-                    reads.ended(token, buffer, result, disk);
+                    reads.on_read_done(token, buffer, result, disk);
                     let chunk = reads.take_chunk().unwrap();
                     assert_eq!(chunk.offset, out.len() as u64);
                     out.extend(chunk.content?);
@@ -321,9 +321,9 @@ mod tests {
         for count in [0, 1, layout().content_bytes(), 100_000] {
             let (stream, mut disk) = (bytes(count), MemoryDisk::new());
             let manifest = write(&stream, 7, &mut disk);
-            assert_eq!((manifest.at, manifest.bytes), (Slot(5), count as u64));
+            assert_eq!((manifest.slot, manifest.bytes), (Slot(5), count as u64));
             disk.crash(3);
-            let mut disk = disk.attach();
+            let mut disk = disk.reopen_after_crash();
             assert_eq!(read(manifest, &mut disk).as_ref(), Ok(&stream));
             let files = disk.files(Family::Snapshot).unwrap();
             let parts: Vec<_> = manifest.parts().collect();
@@ -334,9 +334,9 @@ mod tests {
     /// However much a receiver pushes at once, the disk gets no more than it can take.
     #[test]
     fn writes_in_flight_are_bounded() {
-        let layout = Layout::checked(2 * BLOCK as u32, 64).unwrap();
+        let layout = ChunkLayout::from_disk(2 * BLOCK as u32, 64).unwrap();
         let (stream, mut disk) = (bytes(40 * layout.content_bytes()), MemoryDisk::new());
-        let mut writer = Writer::new(Slot(5), layout, 1);
+        let mut writer = SnapshotWriter::new(Slot(5), layout, 1);
         writer.push(&stream, &mut disk);
         writer.finish(&mut disk);
         let mut most = 0;
@@ -346,7 +346,7 @@ mod tests {
             }
             most = most.max(writer.in_flight);
         }
-        assert_eq!(most, CHUNKS_MAX);
+        assert_eq!(most, PENDING_CHUNKS_MAX);
         let manifest = writer.finished_manifest().expect("all is written and flushed");
         assert_eq!(read(manifest, &mut disk).as_ref(), Ok(&stream));
     }
@@ -364,7 +364,7 @@ mod tests {
     fn chunks_read_out_of_order_are_returned_in_order() {
         let (stream, mut disk) = (bytes(60_000), MemoryDisk::new());
         let manifest = write(&stream, 1, &mut disk);
-        let (mut reads, mut end) = (Reads::default(), 0);
+        let (mut reads, mut end) = (ChunkReads::default(), 0);
         let other = Purpose::Serve(NodeId(7));
         let mut ended = Vec::new();
         for _ in 0..3 {
@@ -379,7 +379,7 @@ mod tests {
             let Completed::Read { token, buffer, result, .. } = completed else {
                 panic!("{completed:?}");
             };
-            reads.ended(token, buffer, result, &mut disk);
+            reads.on_read_done(token, buffer, result, &mut disk);
             let ready: Vec<_> = std::iter::from_fn(|| reads.take_chunk()).collect();
             taken.push(ready.len());
             for chunk in ready {
@@ -396,9 +396,9 @@ mod tests {
     fn rotten_chunk_is_detected() {
         let mut disk = MemoryDisk::new();
         let manifest = write(&bytes(100_000), 1, &mut disk);
-        let place = layout().place(1, 4);
-        assert!(disk.rot(place.file.at(place.offset), 100 * 8));
+        let place = layout().chunk_position(1, 4);
+        assert!(disk.flip_bit(place.file.position_at(place.offset), 100 * 8));
         let error = read(manifest, &mut disk).unwrap_err();
-        assert!(matches!(error, Unread::Damaged(_)), "{error:?}");
+        assert!(matches!(error, ChunkReadError::Damaged(_)), "{error:?}");
     }
 }

@@ -14,8 +14,8 @@ use quorate_log::disk::Disk;
 use quorate_wire::{Frame, Lane};
 
 use crate::{
-    applying::sessions::Turn,
-    contents::{Mismatched, ReceivedBytes, positions},
+    applying::sessions::BatchVerdict,
+    contents::{MismatchedBytes, ReceivedBytes, stream_positions},
     outbox::Outbox,
     ports::{plane::Plane, service::StateMachine},
     proposing::batch::Batch,
@@ -25,9 +25,9 @@ use crate::{
 impl<D: Disk, S: StateMachine> Spine<D, S> {
     /// [stream-4] If the first part of a run of content is not needed and a needed part follows,
     /// returns the end of the first part.
-    pub(crate) fn cut_of(&self, range: SlotRange, value: &Value) -> Option<Slot> {
+    pub(crate) fn needless_end(&self, range: SlotRange, value: &Value) -> Option<Slot> {
         let streams = self.applying.streams();
-        let cut = self.contents.needless(value, range, streams).to;
+        let cut = self.contents.needless_part(value, range, streams).to;
         (range.from < cut && cut < range.to).then_some(cut)
     }
 
@@ -38,13 +38,13 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         let Message::Heartbeat(beat) = &mut message else {
             return (now, message);
         };
-        if beat.lease.us == 0 {
+        if beat.lease.duration_us == 0 {
             return (now, message);
         }
-        match self.clocks.steady() {
+        match self.clocks.steady_clock() {
             Some(clock) => {
                 let now = clock.now().max(now);
-                self.protocol.clock_was_read(now);
+                self.protocol.record_clock_reading(now);
                 (now, message)
             }
             None => {
@@ -89,7 +89,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         let near =
             range.from < self.protocol.node().decided_to().plus(self.protocol.window_slots());
         if near && range.from >= self.needed_from() {
-            self.contents.pin(&value, range);
+            self.contents.pin_bytes(&value, range);
         }
         if let (Value::Content { .. }, Message::Learn { .. }) = (value, message) {
             // [snap-5] Decided content is learned even without its bytes. The store fetches what
@@ -141,7 +141,7 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         };
         match kept {
             Ok(()) => self.handle_arrival(now, value),
-            Err(Mismatched) => self.counters.frames_mismatched += 1,
+            Err(MismatchedBytes) => self.counters.frames_mismatched += 1,
         }
         kept.is_ok()
     }
@@ -152,16 +152,17 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         while let Some(range) = self.contents.record_available(now, &value, self.applying.streams())
         {
             self.counters.payloads_fetched += 1;
-            self.protocol.later(Input::Held { value, range });
+            self.protocol.queue_input(Input::BytesHeld { value, range });
         }
     }
 
     /// Returns whether a batch is known to be executed, or a registration to be in effect.
-    pub(crate) fn is_past(&self, value: &Value, bytes: &[u8]) -> bool {
+    pub(crate) fn is_already_executed(&self, value: &Value, bytes: &[u8]) -> bool {
         let sessions = self.applying.sessions();
         match *value {
-            Value::Batch(name) => Batch::header(bytes)
-                .is_some_and(|header| sessions.preview_turn(&name, header) == Turn::Past),
+            Value::Batch(name) => Batch::header(bytes).is_some_and(|header| {
+                sessions.preview_verdict(&name, header) == BatchVerdict::AlreadyExecuted
+            }),
             Value::RegisterSession { origin, boot, number } => {
                 sessions.node_session(origin, boot, number).is_some()
                     || sessions.client_session(origin, boot, number).is_some()
@@ -170,10 +171,10 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         }
     }
 
-    pub(crate) fn unplace(&mut self, value: &Value, range: SlotRange) {
+    pub(crate) fn mark_unplaced(&mut self, value: &Value, range: SlotRange) {
         if let Value::Content { stream, offset } = *value {
-            let runs = self.contents.runs_mut();
-            runs.unplaced(stream, positions(offset, range));
+            let runs = self.contents.stream_buffers_mut();
+            runs.mark_unplaced(stream, stream_positions(offset, range));
         }
     }
 
@@ -187,6 +188,10 @@ impl<D: Disk, S: StateMachine> Spine<D, S> {
         self.counters.forwards_refused += 1;
         let leader = self.protocol.node().leader();
         let frame = Frame::NotTaken { value, why, leader };
-        Outbox::new(self.own.member, plane, &mut self.counters).send(to, Lane::Control, &frame);
+        Outbox::new(self.identity.member, plane, &mut self.counters).send(
+            to,
+            Lane::Control,
+            &frame,
+        );
     }
 }

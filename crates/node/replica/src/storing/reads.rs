@@ -54,7 +54,7 @@ impl Purpose {
     }
 }
 
-const KINDS: usize = 6;
+const KIND_COUNT: usize = 6;
 
 /// Reads in flight, at most one of each kind.
 #[derive(Debug, Default)]
@@ -62,15 +62,15 @@ pub(crate) struct LogReads {
     /// Slots with records that are not on disk yet. For these slots the log is outdated: for
     /// example, it may contain a vote for a value other than the decided one.
     unwritten: VecDeque<(RecordSeq, SlotRange)>,
-    open: [Option<Purpose>; KINDS],
+    open: [Option<Purpose>; KIND_COUNT],
     /// Earliest time of the next read of each kind, after a read that found no data.
-    retry_at: [Time; KINDS],
+    retry_at: [Time; KIND_COUNT],
 }
 
 impl LogReads {
     /// Notes a record about slots in `range` that was appended to the log or, if `lost`, could not
     /// be, because the log has failed.
-    pub(crate) fn appended(&mut self, seq: RecordSeq, range: SlotRange, lost: bool) {
+    pub(crate) fn record_appended(&mut self, seq: RecordSeq, range: SlotRange, lost: bool) {
         match self.unwritten.back_mut() {
             // Records that will never be written are merged, to keep the list small.
             Some((last, run)) if lost && run.to == range.from => {
@@ -80,12 +80,12 @@ impl LogReads {
         }
     }
 
-    pub(crate) fn written(&mut self, to: RecordSeq) {
+    pub(crate) fn record_written(&mut self, to: RecordSeq) {
         while self.unwritten.pop_front_if(|(seq, _)| *seq <= to).is_some() {}
     }
 
     /// Returns the first part of `range` for which the log is up to date; possibly empty.
-    pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
+    pub(crate) fn readable_part(&self, range: SlotRange) -> SlotRange {
         let unwritten =
             self.unwritten.iter().filter(|(_, other)| !other.intersect(range).is_empty());
         let to = unwritten.map(|(_, other)| other.from.max(range.from)).min();
@@ -125,7 +125,7 @@ impl LogReads {
     }
 
     /// Ends a read, and returns its purpose.
-    pub(crate) fn ended(&mut self, token: u64) -> Option<Purpose> {
+    pub(crate) fn end_read(&mut self, token: u64) -> Option<Purpose> {
         self.open.get_mut(usize::try_from(token).ok()?)?.take()
     }
 
@@ -147,21 +147,21 @@ mod tests {
     fn slots_with_unwritten_records_are_not_read() {
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
         let mut reads = LogReads::default();
-        reads.appended(RecordSeq(1), slots(5, 6), false);
-        reads.appended(RecordSeq(2), slots(8, 9), false);
-        assert_eq!(reads.readable(slots(1, 20)), slots(1, 5));
-        assert_eq!(reads.readable(slots(6, 20)), slots(6, 8));
-        assert!(reads.readable(slots(5, 20)).is_empty());
+        reads.record_appended(RecordSeq(1), slots(5, 6), false);
+        reads.record_appended(RecordSeq(2), slots(8, 9), false);
+        assert_eq!(reads.readable_part(slots(1, 20)), slots(1, 5));
+        assert_eq!(reads.readable_part(slots(6, 20)), slots(6, 8));
+        assert!(reads.readable_part(slots(5, 20)).is_empty());
         assert_eq!(reads.first_written(slots(5, 20)), Some(Slot(6)));
         assert_eq!(reads.first_written(slots(5, 6)), None);
-        reads.written(RecordSeq(1));
-        assert_eq!(reads.readable(slots(1, 20)), slots(1, 8));
-        reads.written(RecordSeq(2));
-        assert_eq!(reads.readable(slots(1, 20)), slots(1, 20));
+        reads.record_written(RecordSeq(1));
+        assert_eq!(reads.readable_part(slots(1, 20)), slots(1, 8));
+        reads.record_written(RecordSeq(2));
+        assert_eq!(reads.readable_part(slots(1, 20)), slots(1, 20));
         for slot in 10..100 {
-            reads.appended(RecordSeq(slot), slots(slot, slot + 1), true);
+            reads.record_appended(RecordSeq(slot), slots(slot, slot + 1), true);
         }
         assert_eq!(reads.unwritten.len(), 1);
-        assert_eq!(reads.readable(slots(1, 200)), slots(1, 10));
+        assert_eq!(reads.readable_part(slots(1, 200)), slots(1, 10));
     }
 }

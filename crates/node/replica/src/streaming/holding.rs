@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use quorate_core::{slot::Slot, time::Time};
 
 /// Time in milliseconds without a request after which a hold ends.
-const IDLE_MS: u64 = 120_000;
+const IDLE_TIMEOUT_MS: u64 = 120_000;
 
 /// Hold on the bytes of streams, none of which the node releases until this value is dropped.
 #[derive(Clone, Debug)]
@@ -31,33 +31,33 @@ pub enum NotRead {
     /// The bytes are missing on this node, which fetches them if other nodes have them.
     NotHere,
     /// The hold ended: it was idle for too long, another backup began, or the disk is full.
-    LetGo,
+    HoldEnded,
 }
 
 /// The current hold; there is at most one.
 #[derive(Debug, Default)]
-pub(crate) struct Holding {
-    current: Option<(u64, Weak<()>, Time)>,
+pub(crate) struct BackupHold {
+    current_hold: Option<(u64, Weak<()>, Time)>,
     last_id: u64,
     /// A release of bytes was postponed because of the hold.
     is_release_postponed: bool,
 }
 
-impl Holding {
+impl BackupHold {
     /// Begins a hold, and ends any earlier one. No bytes are released during a hold.
     pub(crate) fn begin_hold(&mut self, now: Time, applied_to: Slot) -> StreamHold {
         self.last_id += 1;
         let hold = Arc::new(());
-        let until = now.plus_ms(IDLE_MS);
-        self.current = Some((self.last_id, Arc::downgrade(&hold), until));
+        let until = now.plus_ms(IDLE_TIMEOUT_MS);
+        self.current_hold = Some((self.last_id, Arc::downgrade(&hold), until));
         StreamHold { id: self.last_id, from: applied_to, _hold: hold }
     }
 
     /// Extends the hold because its reader made a request. Returns `false` if the hold has ended.
     pub(crate) fn extend_hold(&mut self, now: Time, id: u64) -> bool {
-        match &mut self.current {
+        match &mut self.current_hold {
             Some((current, _, until)) if *current == id => {
-                *until = now.plus_ms(IDLE_MS);
+                *until = now.plus_ms(IDLE_TIMEOUT_MS);
                 true
             }
             _ => false,
@@ -66,11 +66,11 @@ impl Holding {
 
     /// Returns whether a hold prevents the release of bytes.
     pub(crate) fn is_holding(&self) -> bool {
-        self.current.is_some()
+        self.current_hold.is_some()
     }
 
     /// Records that a release of bytes was postponed.
-    pub(crate) fn note_late(&mut self) {
+    pub(crate) fn postpone_release(&mut self) {
         self.is_release_postponed = true;
     }
 
@@ -79,11 +79,11 @@ impl Holding {
         let over = |(_, hold, until): &(u64, Weak<()>, Time)| {
             is_full || now >= *until || hold.strong_count() == 0
         };
-        self.current.take_if(|current| over(current));
+        self.current_hold.take_if(|current| over(current));
     }
 
     /// Returns whether a postponed release is possible now. The release is reported only once.
-    pub(crate) fn take_late(&mut self) -> bool {
+    pub(crate) fn take_postponed(&mut self) -> bool {
         !self.is_holding() && std::mem::take(&mut self.is_release_postponed)
     }
 }
@@ -94,23 +94,23 @@ mod tests {
 
     #[test]
     fn hold_ends_with_its_reader_a_timeout_or_lack_of_space() {
-        let mut holding = Holding::default();
-        assert!(!holding.is_holding() && !holding.take_late());
+        let mut holding = BackupHold::default();
+        assert!(!holding.is_holding() && !holding.take_postponed());
         // The reader was dropped.
         let hold = holding.begin_hold(Time(0), Slot(7));
-        holding.note_late();
+        holding.postpone_release();
         holding.end_if_over(Time(1), false);
-        assert!(holding.is_holding() && !holding.take_late());
+        assert!(holding.is_holding() && !holding.take_postponed());
         drop(hold);
         holding.end_if_over(Time(2), false);
-        assert!(!holding.is_holding() && holding.take_late() && !holding.take_late());
+        assert!(!holding.is_holding() && holding.take_postponed() && !holding.take_postponed());
         // The reader requests nothing.
         let hold = holding.begin_hold(Time(0), Slot(7));
-        let idle = Time(0).plus_ms(IDLE_MS);
+        let idle = Time(0).plus_ms(IDLE_TIMEOUT_MS);
         assert!(holding.extend_hold(Time(1), hold.id));
         holding.end_if_over(idle, false);
         assert!(holding.is_holding(), "it asked meanwhile");
-        holding.end_if_over(Time(1).plus_ms(IDLE_MS), false);
+        holding.end_if_over(Time(1).plus_ms(IDLE_TIMEOUT_MS), false);
         assert!(!holding.is_holding() && !holding.extend_hold(idle, hold.id));
         // The disk is full.
         let other = holding.begin_hold(Time(0), Slot(9));

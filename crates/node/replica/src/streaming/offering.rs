@@ -16,20 +16,20 @@ use quorate_stream::Table;
 use quorate_wire::frame::STREAM_PIECE_BYTES_MAX;
 
 use crate::{
-    contents::runs::{BytesLocation, Runs},
+    contents::runs::{BytesLocation, StreamBuffers},
     round_robin::RoundRobin,
 };
 
 /// Maximum length in bytes of a run whose bytes are contained in records.
-const SLICE_BYTES: u64 = 64 << 10;
+const RUN_BYTES_MAX: u64 = 64 << 10;
 
 /// Progress of a stream's proposals.
 #[derive(Clone, Copy, Debug)]
-struct Offer {
+struct StreamProposal {
     /// End of the positions that have been proposed in this ballot or decided.
     proposed_to: u64,
     /// Slots of the most recently proposed consecutive positions.
-    slots: SlotRange,
+    proposed_slots: SlotRange,
 }
 
 /// A run of content to be proposed in the next slots.
@@ -37,36 +37,36 @@ struct Offer {
 pub(crate) struct NextRun {
     pub(crate) stream: StreamName,
     pub(crate) value: Value,
-    pub(crate) slots: u64,
+    pub(crate) slot_count: u64,
     position: u64,
 }
 
 /// Streams for which this leader proposes bytes.
 #[derive(Debug)]
-pub(crate) struct Offering {
-    offers: BTreeMap<StreamName, Offer>,
+pub(crate) struct StreamProposals {
+    by_stream: BTreeMap<StreamName, StreamProposal>,
     /// Streams that may have more bytes to propose.
-    ready: RoundRobin<StreamName>,
+    ready_streams: RoundRobin<StreamName>,
     /// [p1-6] First slot after the inherited ones. Once all slots below it are applied, the
     /// streams' next positions are known.
-    wait_for: Option<Slot>,
+    inherited_end: Option<Slot>,
     /// Disconnected owners, each with the start of its absence.
-    away: BTreeMap<NodeId, Time>,
+    absent_owners: BTreeMap<NodeId, Time>,
     /// Streams whose close is proposed, each with the slot that follows the close.
-    closing: BTreeMap<StreamName, Slot>,
+    closing_streams: BTreeMap<StreamName, Slot>,
     /// Time in milliseconds after which an absent owner counts as lost.
-    lost_ms: u64,
+    owner_lost_ms: u64,
 }
 
-impl Offering {
+impl StreamProposals {
     pub(crate) fn new(lost_ms: u64) -> Self {
         Self {
-            offers: BTreeMap::new(),
-            ready: RoundRobin::new(),
-            wait_for: None,
-            away: BTreeMap::new(),
-            closing: BTreeMap::new(),
-            lost_ms,
+            by_stream: BTreeMap::new(),
+            ready_streams: RoundRobin::new(),
+            inherited_end: None,
+            absent_owners: BTreeMap::new(),
+            closing_streams: BTreeMap::new(),
+            owner_lost_ms: lost_ms,
         }
     }
 
@@ -74,41 +74,41 @@ impl Offering {
     /// again; `None` if this node does not lead.
     pub(crate) fn restart(&mut self, next: Option<Slot>) {
         self.drop_progress();
-        self.wait_for = next;
+        self.inherited_end = next;
     }
 
     /// Drops the progress because the table was replaced and may not match the proposals.
     pub(crate) fn drop_progress(&mut self) {
-        self.offers.clear();
-        self.closing.clear();
+        self.by_stream.clear();
+        self.closing_streams.clear();
     }
 
     /// Records that a stream may have more bytes.
-    pub(crate) fn arrived(&mut self, stream: StreamName) {
-        self.ready.insert(stream);
+    pub(crate) fn mark_ready(&mut self, stream: StreamName) {
+        self.ready_streams.insert(stream);
     }
 
     /// Records that content of a stream was applied in the slots of `range`, and whether some of it
     /// was `skipped`. If so, all later content in this ballot is skipped as well, and proposals
     /// continue at the stream's end.
-    pub(crate) fn applied(&mut self, stream: StreamName, range: SlotRange, skipped: bool) {
-        let own = |offer: &Offer| range.from >= offer.slots.from;
-        if skipped && self.offers.get(&stream).is_some_and(own) {
-            self.offers.remove(&stream);
+    pub(crate) fn record_applied(&mut self, stream: StreamName, range: SlotRange, skipped: bool) {
+        let own = |offer: &StreamProposal| range.from >= offer.proposed_slots.from;
+        if skipped && self.by_stream.get(&stream).is_some_and(own) {
+            self.by_stream.remove(&stream);
         }
-        self.ready.insert(stream);
+        self.ready_streams.insert(stream);
     }
 
     /// Records that a run of this stream was not proposed after all.
     pub(crate) fn record_refusal(&mut self, stream: StreamName) {
-        self.offers.remove(&stream);
-        self.ready.insert(stream);
+        self.by_stream.remove(&stream);
+        self.ready_streams.insert(stream);
     }
 
     pub(crate) fn remove_stream(&mut self, stream: StreamName) {
-        self.offers.remove(&stream);
-        self.ready.remove(&stream);
-        self.closing.remove(&stream);
+        self.by_stream.remove(&stream);
+        self.ready_streams.remove(&stream);
+        self.closing_streams.remove(&stream);
     }
 
     /// [stream-2] Returns the next run of available bytes after the proposed ones, round-robin over
@@ -118,46 +118,46 @@ impl Offering {
         next_slot: Slot,
         applied_to: Slot,
         streams: &Table,
-        runs: &Runs,
+        runs: &StreamBuffers,
     ) -> Option<NextRun> {
-        if self.wait_for.is_none_or(|slot| applied_to < slot) {
+        if self.inherited_end.is_none_or(|slot| applied_to < slot) {
             return None;
         }
         loop {
-            let stream = self.ready.take_turn()?;
+            let stream = self.ready_streams.take_turn()?;
             let Some(next) = streams.next_position(stream) else {
                 // The stream is not open, or not yet. Bytes that arrive later make it ready again.
-                self.ready.remove(&stream);
+                self.ready_streams.remove(&stream);
                 continue;
             };
             // Once all proposals are applied, the stream continues at its end, whatever was lost.
-            let under_way = |offer: &&Offer| applied_to < offer.slots.to;
-            let offer = self.offers.get(&stream).filter(under_way);
+            let under_way = |offer: &&StreamProposal| applied_to < offer.proposed_slots.to;
+            let offer = self.by_stream.get(&stream).filter(under_way);
             let position = offer.map_or(next, |offer| offer.proposed_to.max(next));
             let end = end_of_run(stream, position, runs);
             let offset = next_slot.0.checked_sub(position);
             let Some(offset) = offset.filter(|_| end > position) else {
-                self.ready.remove(&stream);
+                self.ready_streams.remove(&stream);
                 continue;
             };
             return Some(NextRun {
                 stream,
                 value: Value::Content { stream, offset },
-                slots: end - position,
+                slot_count: end - position,
                 position,
             });
         }
     }
 
-    pub(crate) fn proposed(&mut self, run: &NextRun, range: SlotRange) {
+    pub(crate) fn record_proposed(&mut self, run: &NextRun, range: SlotRange) {
         let offer = self
-            .offers
+            .by_stream
             .entry(run.stream)
-            .or_insert(Offer { proposed_to: run.position, slots: range });
+            .or_insert(StreamProposal { proposed_to: run.position, proposed_slots: range });
         if offer.proposed_to != run.position {
-            offer.slots.from = range.from;
+            offer.proposed_slots.from = range.from;
         }
-        offer.slots.to = range.to;
+        offer.proposed_slots.to = range.to;
         offer.proposed_to = run.position + range.len();
     }
 
@@ -170,36 +170,36 @@ impl Offering {
         streams: &Table,
         boot: impl Fn(NodeId) -> Option<u32>,
     ) -> Option<StreamName> {
-        let wait_for = self.wait_for?;
+        let wait_for = self.inherited_end?;
         if applied_to < wait_for {
             return None;
         }
-        self.away.retain(|owner, _| boot(*owner).is_none());
-        self.closing.retain(|_, behind| *behind > applied_to);
+        self.absent_owners.retain(|owner, _| boot(*owner).is_none());
+        self.closing_streams.retain(|_, behind| *behind > applied_to);
         for stream in streams.open_streams() {
             let lost = match boot(stream.owner) {
                 // The owner's process has ended, and another one has replaced it.
                 Some(boot) => boot != stream.boot,
                 None => {
-                    let since = *self.away.entry(stream.owner).or_insert(now);
-                    now >= since.plus_ms(self.lost_ms)
+                    let since = *self.absent_owners.entry(stream.owner).or_insert(now);
+                    now >= since.plus_ms(self.owner_lost_ms)
                 }
             };
-            if lost && !self.closing.contains_key(&stream) {
+            if lost && !self.closing_streams.contains_key(&stream) {
                 return Some(stream);
             }
         }
         None
     }
 
-    pub(crate) fn closing(&mut self, stream: StreamName, slot: Slot) {
-        self.closing.insert(stream, slot.next());
+    pub(crate) fn record_closing(&mut self, stream: StreamName, slot: Slot) {
+        self.closing_streams.insert(stream, slot.next());
     }
 
     /// Returns the time at which the next absent owner counts as lost.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
-        self.wait_for?;
-        let lost = self.away.values().map(|since| since.plus_ms(self.lost_ms));
+        self.inherited_end?;
+        let lost = self.absent_owners.values().map(|since| since.plus_ms(self.owner_lost_ms));
         lost.filter(|at| *at > now).min()
     }
 }
@@ -207,11 +207,11 @@ impl Offering {
 /// Returns the end of the run of available bytes that begins at `position`. A run of placed bytes
 /// may be long, since they need little space in a record. Bytes that are only in memory must not
 /// delay other streams ([stream-2]).
-fn end_of_run(stream: StreamName, position: u64, runs: &Runs) -> u64 {
+fn end_of_run(stream: StreamName, position: u64, runs: &StreamBuffers) -> u64 {
     let boundary = |bytes: u64| (position / bytes + 1).saturating_mul(bytes);
     let long = boundary(STREAM_PIECE_BYTES_MAX as u64);
     match runs.first_location(stream, &(position..long)) {
         Some((end, BytesLocation::Placed)) => end,
-        _ => runs.held_to(stream, position, boundary(SLICE_BYTES)),
+        _ => runs.held_end(stream, position, boundary(RUN_BYTES_MAX)),
     }
 }

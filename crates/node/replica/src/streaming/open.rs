@@ -16,35 +16,35 @@ const FREE_MAX: usize = 32;
 /// Boundaries of pieces, and the memory from which pieces are allocated.
 #[derive(Debug)]
 pub(crate) struct PieceBounds {
-    unit: u64,
-    piece: u64,
+    unit_bytes: u64,
+    piece_bytes: u64,
     pool: BlockPool,
 }
 
 impl PieceBounds {
     /// Returns the boundaries of pieces for a store with this layout.
-    pub(crate) fn of(layout: Layout) -> Self {
+    pub(crate) fn for_layout(layout: Layout) -> Self {
         let piece = (layout.chunk_bytes as usize).min(STREAM_PIECE_BYTES_MAX);
         Self {
-            unit: u64::from(layout.unit_bytes),
-            piece: piece as u64,
+            unit_bytes: u64::from(layout.unit_bytes),
+            piece_bytes: piece as u64,
             pool: BlockPool::new(piece, FREE_MAX),
         }
     }
 
-    pub(crate) fn is_end(&self, position: u64) -> bool {
-        position.is_multiple_of(self.piece)
+    pub(crate) fn is_piece_end(&self, position: u64) -> bool {
+        position.is_multiple_of(self.piece_bytes)
     }
 
     /// Returns the maximum length of a piece that begins at `position`.
-    fn most(&self, position: u64) -> usize {
-        usize::try_from(self.piece - position % self.piece).expect("a piece")
+    fn piece_bytes_from(&self, position: u64) -> usize {
+        usize::try_from(self.piece_bytes - position % self.piece_bytes).expect("a piece")
     }
 
     /// Returns the total length of the whole units within `bytes` bytes that begin at `position`.
-    fn whole(&self, position: u64, bytes: usize) -> usize {
+    fn whole_unit_bytes(&self, position: u64, bytes: usize) -> usize {
         let end = position + bytes as u64;
-        let whole = (end - end % self.unit).saturating_sub(position);
+        let whole = (end - end % self.unit_bytes).saturating_sub(position);
         usize::try_from(whole).expect("of the bytes")
     }
 }
@@ -53,21 +53,21 @@ impl PieceBounds {
 #[derive(Debug)]
 pub(crate) enum OpenPiece {
     /// At most one unit, in a vector.
-    Few(Vec<u8>),
-    Many(Filling),
+    Small(Vec<u8>),
+    Large(Filling),
 }
 
 impl Default for OpenPiece {
     fn default() -> Self {
-        Self::Few(Vec::new())
+        Self::Small(Vec::new())
     }
 }
 
 impl OpenPiece {
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Few(bytes) => bytes.len(),
-            Self::Many(filling) => filling.len(),
+            Self::Small(bytes) => bytes.len(),
+            Self::Large(filling) => filling.len(),
         }
     }
 
@@ -77,45 +77,45 @@ impl OpenPiece {
 
     /// Adds bytes to the piece at `position`, up to its end. Returns the number of bytes added.
     pub(crate) fn add_bytes(&mut self, position: u64, bytes: &[u8], cut: &PieceBounds) -> usize {
-        let most = cut.most(position);
+        let most = cut.piece_bytes_from(position);
         match self {
-            Self::Few(few) => {
+            Self::Small(few) => {
                 let count = bytes.len().min(most - few.len());
-                if few.len() + count <= usize::try_from(cut.unit).unwrap_or(usize::MAX) {
+                if few.len() + count <= usize::try_from(cut.unit_bytes).unwrap_or(usize::MAX) {
                     few.extend_from_slice(&bytes[..count]);
                     return count;
                 }
-                let mut filling = cut.pool.fill(position, most);
+                let mut filling = cut.pool.start_filling(position, most);
                 filling.append_bytes(few);
-                *self = Self::Many(filling);
+                *self = Self::Large(filling);
                 self.add_bytes(position, bytes, cut)
             }
-            Self::Many(filling) => filling.append_bytes(bytes),
+            Self::Large(filling) => filling.append_bytes(bytes),
         }
     }
 
     /// Returns memory for the next bytes, up to the end of the piece. The caller must then call
     /// [`Self::record_written`] with the number of bytes written to it.
     pub(crate) fn spare_memory(&mut self, position: u64, cut: &PieceBounds) -> &mut [u8] {
-        if let Self::Few(few) = self {
-            let mut filling = cut.pool.fill(position, cut.most(position));
+        if let Self::Small(few) = self {
+            let mut filling = cut.pool.start_filling(position, cut.piece_bytes_from(position));
             filling.append_bytes(few);
-            *self = Self::Many(filling);
+            *self = Self::Large(filling);
         }
         match self {
-            Self::Many(filling) => filling.spare_memory(),
-            Self::Few(_) => &mut [],
+            Self::Large(filling) => filling.spare_memory(),
+            Self::Small(_) => &mut [],
         }
     }
 
     /// Records that `count` bytes were written to [`Self::spare_memory`]. If none were, and the
     /// piece has at most one unit, releases the memory for a whole piece.
     pub(crate) fn record_written(&mut self, count: usize, cut: &PieceBounds) {
-        if let Self::Many(filling) = self {
+        if let Self::Large(filling) = self {
             filling.record_written(count);
             let bytes = filling.bytes();
-            if count == 0 && bytes.len() as u64 <= cut.unit {
-                *self = Self::Few(bytes.to_vec());
+            if count == 0 && bytes.len() as u64 <= cut.unit_bytes {
+                *self = Self::Small(bytes.to_vec());
             }
         }
     }
@@ -123,20 +123,20 @@ impl OpenPiece {
     /// Takes a payload at `position`: the whole units if there are any, otherwise all bytes.
     pub(crate) fn take_payload(&mut self, position: u64, cut: &PieceBounds) -> Payload {
         match std::mem::take(self) {
-            Self::Few(few) => Payload::new(few),
-            Self::Many(filling) if filling.free_bytes() == 0 => filling.into_blocks().into(),
-            Self::Many(filling) => {
-                let (bytes, most) = (filling.bytes(), cut.most(position));
-                let whole = match cut.whole(position, bytes.len()) {
+            Self::Small(few) => Payload::new(few),
+            Self::Large(filling) if filling.free_bytes() == 0 => filling.into_blocks().into(),
+            Self::Large(filling) => {
+                let (bytes, most) = (filling.bytes(), cut.piece_bytes_from(position));
+                let whole = match cut.whole_unit_bytes(position, bytes.len()) {
                     0 => bytes.len(),
                     whole => whole,
                 };
-                *self = Self::Few(bytes[whole..].to_vec());
+                *self = Self::Small(bytes[whole..].to_vec());
                 // If a smaller buffer would do, the bytes are copied to one.
-                if cut.pool.memory_for(whole) == cut.pool.memory_for(most) {
-                    return filling.done_at(whole).into();
+                if cut.pool.memory_bytes_for(whole) == cut.pool.memory_bytes_for(most) {
+                    return filling.finish_at(whole).into();
                 }
-                let mut less = cut.pool.fill(position, whole);
+                let mut less = cut.pool.start_filling(position, whole);
                 less.append_bytes(&bytes[..whole]);
                 less.into_blocks().into()
             }
@@ -152,10 +152,10 @@ mod tests {
     const PIECE: usize = 4 * UNIT;
 
     fn cut() -> PieceBounds {
-        PieceBounds::of(Layout {
+        PieceBounds::for_layout(Layout {
             unit_bytes: UNIT as u32,
             chunk_bytes: PIECE as u32,
-            file_chunks: 4,
+            chunks_per_file: 4,
         })
     }
 
@@ -179,7 +179,7 @@ mod tests {
                 let used = open.add_bytes(sealed, rest, &cut);
                 (rest, given) = (&rest[used..], given + used as u64);
                 assert_eq!(open.len() as u64, given - sealed);
-                if cut.is_end(given) {
+                if cut.is_piece_end(given) {
                     take(&mut open, &mut sealed);
                     assert!(open.is_empty());
                 }
@@ -197,10 +197,10 @@ mod tests {
         open.add_bytes(0, &[1, 2], &cut);
         assert_eq!(open.spare_memory(0, &cut).len(), PIECE - 2);
         open.record_written(0, &cut);
-        assert!(matches!(&open, OpenPiece::Few(few) if *few == [1, 2]));
+        assert!(matches!(&open, OpenPiece::Small(few) if *few == [1, 2]));
         open.spare_memory(0, &cut)[..3].copy_from_slice(&[3, 4, 5]);
         open.record_written(3, &cut);
-        assert!(matches!(open, OpenPiece::Many(_)));
+        assert!(matches!(open, OpenPiece::Large(_)));
         assert_eq!(open.len(), 5);
         assert_eq!(*open.take_payload(0, &cut), [1, 2, 3, 4, 5], "no whole unit");
         assert!(open.is_empty());

@@ -11,18 +11,18 @@ use quorate_stream::Command;
 use quorate_wire::{Frame, Lane, header::HEADER_BYTES};
 
 use crate::{
-    contents::runs::Runs,
+    contents::runs::StreamBuffers,
     outbox::{Outbox, RETRY_MS},
     ports::stream_front::StreamTag,
     streaming::{
         open::{OpenPiece, PieceBounds},
-        unsent::Unsent,
+        unsent::UnsentPieces,
     },
-    wake::earliest,
+    wake::earliest_time,
 };
 
 /// Number of undecided bytes that each piece may have regardless of the number of pieces.
-const LEAST_WINDOW: u64 = 16 << 10;
+const PIECE_WINDOW_MIN: u64 = 16 << 10;
 
 /// Maximum number of sealed runs in flight per piece. The next run grows in the meantime, so its
 /// length adapts to the load without a timer.
@@ -34,13 +34,13 @@ const OWN_TAGS: u64 = u64::MAX << 32;
 /// Tag of requests for which no front waits.
 pub(crate) const NO_FRONT: StreamTag = StreamTag(u64::MAX);
 
-pub(crate) const fn is_own(tag: StreamTag) -> bool {
+pub(crate) const fn is_own_tag(tag: StreamTag) -> bool {
     tag.0 & OWN_TAGS == OWN_TAGS
 }
 
 /// Pending end of a piece.
 #[derive(Clone, Copy, Debug)]
-struct Closing {
+struct PendingClose {
     tag: StreamTag,
     finish: bool,
     /// The command to close the piece was proposed and has no result yet.
@@ -48,15 +48,15 @@ struct Closing {
 }
 
 #[derive(Debug)]
-struct Owned {
+struct OwnedPiece {
     /// Position of the piece's first byte in the named stream.
-    first: u64,
+    first_position: u64,
     /// Bytes that wait to be sealed, because enough runs are in flight.
     open: OpenPiece,
     /// End of the bytes that are sealed and may therefore be sent.
     sealed_to: u64,
     /// Ends of the sealed runs in flight, in order.
-    under_way: VecDeque<u64>,
+    runs_in_flight: VecDeque<u64>,
     /// End of the bytes sent to each node over its current connection.
     sent_to: BTreeMap<NodeId, u64>,
     /// First position that has not been applied here.
@@ -66,19 +66,19 @@ struct Owned {
     /// Last time that `next_unapplied` advanced, or that bytes arrived when no earlier bytes were
     /// undecided.
     moved_at: Time,
-    closing: Option<Closing>,
+    closing: Option<PendingClose>,
     /// No front uses the piece any longer; it only has to be closed.
-    orphan: bool,
+    is_orphan: bool,
 }
 
-impl Owned {
+impl OwnedPiece {
     /// Returns the position that the next byte put into the piece will have.
     fn next_position(&self) -> u64 {
         self.sealed_to + self.open.len() as u64
     }
 
     /// Restarts the progress timers if no bytes are undecided, since new ones are about to be put.
-    fn begins(&mut self, now: Time) {
+    fn restart_progress(&mut self, now: Time) {
         if self.next_position() == self.next_unapplied {
             self.progress_at = now;
             self.moved_at = now;
@@ -91,56 +91,56 @@ impl Owned {
     }
 
     /// Returns the nodes among `nodes` that have not been sent all sealed bytes.
-    fn lacking(&self, nodes: &[NodeId]) -> Vec<NodeId> {
+    fn nodes_lacking(&self, nodes: &[NodeId]) -> Vec<NodeId> {
         let lacks = |node: &&NodeId| self.sent_to(**node) < self.sealed_to;
         nodes.iter().filter(lacks).copied().collect()
     }
 
     /// Returns the number of bytes that were put and are not decided yet.
-    fn undecided(&self) -> u64 {
+    fn undecided_bytes(&self) -> u64 {
         self.next_position().saturating_sub(self.next_unapplied)
     }
 }
 
 /// The end of a piece, as reported to its front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct PieceEnd {
     /// Final position in the named stream.
-    pub(crate) at: u64,
+    pub(crate) position: u64,
     /// No front of this node requested that the piece end.
-    pub(crate) unasked: bool,
+    pub(crate) is_unrequested: bool,
 }
 
 /// All stream pieces that this node owns.
 #[derive(Debug)]
-pub(crate) struct Owning {
+pub(crate) struct OwnedPieces {
     node: NodeId,
     boot: u32,
-    numbers: u32,
-    pieces: BTreeMap<StreamName, Owned>,
+    assigned_number_count: u32,
+    pieces: BTreeMap<StreamName, OwnedPiece>,
     /// Pieces that may have bytes to seal or to send.
-    active: BTreeSet<StreamName>,
+    active_pieces: BTreeSet<StreamName>,
     /// Pieces with bytes that were not sent to all nodes, because connections were full.
-    unsent: Unsent,
+    unsent_pieces: UnsentPieces,
     /// Pieces for which the command to close them must still be proposed.
-    ending: BTreeSet<StreamName>,
+    pieces_to_close: BTreeSet<StreamName>,
     /// Time of the next check of all pieces for progress.
     next_check_at: Option<Time>,
     /// Maximum number of undecided bytes per piece ([stream-8]).
-    window: u64,
+    piece_window: u64,
     /// Maximum number of undecided bytes of all pieces together. Other nodes have capacity for them
     /// in addition to the bytes of other owners.
-    total_max: u64,
+    undecided_bytes_max: u64,
     /// Number of undecided bytes of all pieces.
-    total: u64,
+    undecided_bytes: u64,
     /// Time in milliseconds without progress after which bytes are offered again.
     repeat_ms: u64,
     /// Time at which sending continues after connections were full.
     retry_at: Option<Time>,
-    cut: PieceBounds,
+    piece_bounds: PieceBounds,
 }
 
-impl Owning {
+impl OwnedPieces {
     pub(crate) fn new(
         node: NodeId,
         boot: u32,
@@ -150,18 +150,18 @@ impl Owning {
         cut: PieceBounds,
     ) -> Self {
         Self {
-            cut,
+            piece_bounds: cut,
             node,
             boot,
-            numbers: 0,
+            assigned_number_count: 0,
             pieces: BTreeMap::new(),
-            active: BTreeSet::new(),
-            unsent: Unsent::default(),
-            ending: BTreeSet::new(),
+            active_pieces: BTreeSet::new(),
+            unsent_pieces: UnsentPieces::default(),
+            pieces_to_close: BTreeSet::new(),
             next_check_at: None,
-            window: window as u64,
-            total_max: total_max as u64,
-            total: 0,
+            piece_window: window as u64,
+            undecided_bytes_max: total_max as u64,
+            undecided_bytes: 0,
             repeat_ms,
             retry_at: None,
         }
@@ -169,69 +169,69 @@ impl Owning {
 
     /// Returns a name for the next inner stream; `None` after 2³² of them in one process.
     pub(crate) fn next_name(&mut self) -> Option<StreamName> {
-        self.numbers = self.numbers.checked_add(1)?;
-        Some(StreamName { owner: self.node, boot: self.boot, number: self.numbers })
+        self.assigned_number_count = self.assigned_number_count.checked_add(1)?;
+        Some(StreamName { owner: self.node, boot: self.boot, number: self.assigned_number_count })
     }
 
     /// Records that a piece was opened. A piece of this process that was not requested now
     /// (`asked`) stems from a request before a restart of the service, and is closed again. A piece
     /// that is known to be open continues.
-    pub(crate) fn opened(&mut self, now: Time, stream: StreamName, first: u64, asked: bool) {
+    pub(crate) fn on_opened(&mut self, now: Time, stream: StreamName, first: u64, asked: bool) {
         if (stream.owner, stream.boot) != (self.node, self.boot)
             || self.pieces.contains_key(&stream)
         {
             return;
         }
-        let owned = Owned {
-            first,
+        let owned = OwnedPiece {
+            first_position: first,
             open: OpenPiece::default(),
             sealed_to: 0,
-            under_way: VecDeque::new(),
+            runs_in_flight: VecDeque::new(),
             sent_to: BTreeMap::new(),
             next_unapplied: 0,
             progress_at: now,
             moved_at: now,
             closing: None,
-            orphan: !asked,
+            is_orphan: !asked,
         };
         self.pieces.insert(stream, owned);
         if !asked {
-            self.abandon(stream);
+            self.abandon_piece(stream);
         }
     }
 
     /// Adopts a piece that is open in the table. Unknown pieces of this process were opened in
     /// slots that a snapshot replaced, with requests answered as unknown, so they must be closed.
-    pub(crate) fn adopt(&mut self, now: Time, stream: StreamName, first: u64, next: u64) {
+    pub(crate) fn adopt_piece(&mut self, now: Time, stream: StreamName, first: u64, next: u64) {
         if self.pieces.contains_key(&stream) {
             return;
         }
-        self.opened(now, stream, first, false);
+        self.on_opened(now, stream, first, false);
         if let Some(owned) = self.pieces.get_mut(&stream) {
             (owned.sealed_to, owned.next_unapplied) = (next, next);
         }
     }
 
     /// [stream-8] Returns the number of bytes that may be put into the piece now.
-    pub(crate) fn room(&self, stream: StreamName) -> usize {
+    pub(crate) fn available_bytes(&self, stream: StreamName) -> usize {
         let Some(owned) = self.pieces.get(&stream) else {
             return 0;
         };
         if owned.closing.is_some() {
             return 0;
         }
-        let undecided = owned.undecided();
-        let own = self.window.saturating_sub(undecided);
-        let shared = self.shared_room() as u64;
+        let undecided = owned.undecided_bytes();
+        let own = self.piece_window.saturating_sub(undecided);
+        let shared = self.shared_available_bytes() as u64;
         // Each piece makes progress, however many there are.
-        let least = LEAST_WINDOW.min(self.window).saturating_sub(undecided);
+        let least = PIECE_WINDOW_MIN.min(self.piece_window).saturating_sub(undecided);
         usize::try_from(own.min(shared).max(least)).unwrap_or(usize::MAX)
     }
 
     /// Returns the number of bytes that may be put into all pieces together, in addition to the
-    /// [`LEAST_WINDOW`] that each may always have undecided.
-    pub(crate) fn shared_room(&self) -> usize {
-        let room = self.total_max.saturating_sub(self.total);
+    /// [`PIECE_WINDOW_MIN`] that each may always have undecided.
+    pub(crate) fn shared_available_bytes(&self) -> usize {
+        let room = self.undecided_bytes_max.saturating_sub(self.undecided_bytes);
         usize::try_from(room).unwrap_or(usize::MAX)
     }
 
@@ -241,22 +241,22 @@ impl Owning {
         now: Time,
         stream: StreamName,
         bytes: &[u8],
-        runs: &mut Runs,
+        runs: &mut StreamBuffers,
     ) -> usize {
-        let taken = bytes.len().min(self.room(stream));
+        let taken = bytes.len().min(self.available_bytes(stream));
         let Some(owned) = self.pieces.get_mut(&stream) else {
             return 0;
         };
-        owned.begins(now);
+        owned.restart_progress(now);
         let mut rest = &bytes[..taken];
         while !rest.is_empty() {
-            let used = owned.open.add_bytes(owned.sealed_to, rest, &self.cut);
+            let used = owned.open.add_bytes(owned.sealed_to, rest, &self.piece_bounds);
             rest = &rest[used..];
-            if self.cut.is_end(owned.next_position()) {
-                seal(stream, owned, &self.cut, runs);
+            if self.piece_bounds.is_piece_end(owned.next_position()) {
+                seal_run(stream, owned, &self.piece_bounds, runs);
             }
         }
-        self.took(stream, taken);
+        self.count_put_bytes(stream, taken);
         taken
     }
 
@@ -268,37 +268,37 @@ impl Owning {
         now: Time,
         stream: StreamName,
         bytes_max: usize,
-        runs: &mut Runs,
+        runs: &mut StreamBuffers,
         read: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> usize {
-        let most = bytes_max.min(self.room(stream));
+        let most = bytes_max.min(self.available_bytes(stream));
         let Some(owned) = self.pieces.get_mut(&stream) else {
             return 0;
         };
-        owned.begins(now);
-        let spare = owned.open.spare_memory(owned.sealed_to, &self.cut);
+        owned.restart_progress(now);
+        let spare = owned.open.spare_memory(owned.sealed_to, &self.piece_bounds);
         let room = spare.len().min(most);
         let taken = read(&mut spare[..room]).min(room);
-        owned.open.record_written(taken, &self.cut);
-        if taken > 0 && self.cut.is_end(owned.next_position()) {
-            seal(stream, owned, &self.cut, runs);
+        owned.open.record_written(taken, &self.piece_bounds);
+        if taken > 0 && self.piece_bounds.is_piece_end(owned.next_position()) {
+            seal_run(stream, owned, &self.piece_bounds, runs);
         }
-        self.took(stream, taken);
+        self.count_put_bytes(stream, taken);
         taken
     }
 
     /// Accounts for bytes that were just put.
-    fn took(&mut self, stream: StreamName, bytes: usize) {
+    fn count_put_bytes(&mut self, stream: StreamName, bytes: usize) {
         if bytes > 0 {
-            self.active.insert(stream);
-            self.total += bytes as u64;
+            self.active_pieces.insert(stream);
+            self.undecided_bytes += bytes as u64;
         }
     }
 
     /// Returns the time in milliseconds for which the oldest undecided bytes have waited without
     /// progress; 0 if there are none.
     pub(crate) fn stuck_ms(&self, now: Time) -> u64 {
-        let waiting = self.pieces.values().filter(|owned| owned.undecided() > 0);
+        let waiting = self.pieces.values().filter(|owned| owned.undecided_bytes() > 0);
         let first = waiting.map(|owned| owned.moved_at).min();
         first.map_or(0, |since| now.since_us(since) / 1000)
     }
@@ -315,14 +315,14 @@ impl Owning {
             return false;
         };
         let asked = false;
-        owned.closing = Some(Closing { tag, finish, is_proposed: asked });
-        self.ending.insert(stream);
+        owned.closing = Some(PendingClose { tag, finish, is_proposed: asked });
+        self.pieces_to_close.insert(stream);
         true
     }
 
     /// Requests that the piece be closed once all its bytes are decided, with no front waiting for
     /// it.
-    pub(crate) fn abandon(&mut self, stream: StreamName) {
+    pub(crate) fn abandon_piece(&mut self, stream: StreamName) {
         let tag = StreamTag(OWN_TAGS | u64::from(stream.number));
         if self.pieces.get(&stream).is_some_and(|owned| owned.closing.is_none()) {
             self.request_close(tag, stream, false);
@@ -331,7 +331,7 @@ impl Owning {
 
     /// Handles a failed command. Returns whether it was the owner's own command to close a piece;
     /// such a command is repeated.
-    pub(crate) fn failed(&mut self, tag: StreamTag) -> bool {
+    pub(crate) fn on_failed(&mut self, tag: StreamTag) -> bool {
         let mut again = false;
         for (stream, owned) in &mut self.pieces {
             if let Some(closing) = &mut owned.closing
@@ -340,9 +340,9 @@ impl Owning {
             {
                 // The waiting front is notified of the failure, but the piece must still be closed.
                 closing.is_proposed = false;
-                again = is_own(tag);
+                again = is_own_tag(tag);
                 closing.tag = StreamTag(OWN_TAGS | u64::from(stream.number));
-                self.ending.insert(*stream);
+                self.pieces_to_close.insert(*stream);
             }
         }
         again
@@ -350,40 +350,46 @@ impl Owning {
 
     /// Records that positions below `next` have been applied here. If that is progress of a piece
     /// of this node, returns the applied position in the named stream.
-    pub(crate) fn applied(&mut self, now: Time, stream: StreamName, next: u64) -> Option<u64> {
+    pub(crate) fn record_applied(
+        &mut self,
+        now: Time,
+        stream: StreamName,
+        next: u64,
+    ) -> Option<u64> {
         let owned = self.pieces.get_mut(&stream)?;
         if next <= owned.next_unapplied {
             return None;
         }
-        let before = owned.undecided();
+        let before = owned.undecided_bytes();
         owned.next_unapplied = next;
-        self.total = self.total.saturating_sub(before - owned.undecided());
-        if owned.orphan {
+        self.undecided_bytes =
+            self.undecided_bytes.saturating_sub(before - owned.undecided_bytes());
+        if owned.is_orphan {
             // Bytes put before the service restarted are either decided or void.
             owned.sealed_to = owned.sealed_to.max(next);
-            self.active.insert(stream);
+            self.active_pieces.insert(stream);
             return None;
         }
         owned.progress_at = now;
         owned.moved_at = now;
-        while owned.under_way.pop_front_if(|end| *end <= next).is_some() {}
-        self.active.insert(stream);
-        Some(owned.first + next)
+        while owned.runs_in_flight.pop_front_if(|end| *end <= next).is_some() {}
+        self.active_pieces.insert(stream);
+        Some(owned.first_position + next)
     }
 
     /// Records that a piece was closed after `end` bytes; `None` if no client here used it.
-    pub(crate) fn record_closed(&mut self, stream: StreamName, end: u64) -> Option<Ended> {
+    pub(crate) fn record_closed(&mut self, stream: StreamName, end: u64) -> Option<PieceEnd> {
         let owned = self.pieces.remove(&stream)?;
-        self.active.remove(&stream);
-        self.unsent.drop_stream(stream);
-        self.ending.remove(&stream);
-        self.total = self.total.saturating_sub(owned.undecided());
-        if owned.orphan {
+        self.active_pieces.remove(&stream);
+        self.unsent_pieces.drop_stream(stream);
+        self.pieces_to_close.remove(&stream);
+        self.undecided_bytes = self.undecided_bytes.saturating_sub(owned.undecided_bytes());
+        if owned.is_orphan {
             return None;
         }
         let wanted = owned.closing.is_some_and(|closing| closing.is_proposed)
             && owned.next_position() == end;
-        Some(Ended { at: owned.first + end, unasked: !wanted })
+        Some(PieceEnd { position: owned.first_position + end, is_unrequested: !wanted })
     }
 
     /// Returns the pieces that are closed according to the table, with their applied positions.
@@ -405,8 +411,8 @@ impl Owning {
             let all = owned.next_position() == owned.next_unapplied;
             all && owned.closing.is_some_and(|closing| !closing.is_proposed)
         };
-        let stream = *self.ending.iter().find(due)?;
-        self.ending.remove(&stream);
+        let stream = *self.pieces_to_close.iter().find(due)?;
+        self.pieces_to_close.remove(&stream);
         let closing = self.pieces.get_mut(&stream)?.closing.as_mut()?;
         closing.is_proposed = true;
         let finish = closing.finish;
@@ -415,21 +421,21 @@ impl Owning {
 
     /// Records that the command could not be proposed, so that it is retried later.
     pub(crate) fn retry_close(&mut self, now: Time, tag: StreamTag) {
-        self.failed(tag);
+        self.on_failed(tag);
         self.retry_at = Some(now.plus_ms(RETRY_MS));
     }
 
     /// Marks all pieces as active, since this node now leads and may assign slots to all bytes in
     /// flight.
-    pub(crate) fn leads(&mut self) {
-        self.active.extend(self.pieces.keys());
+    pub(crate) fn on_leadership(&mut self) {
+        self.active_pieces.extend(self.pieces.keys());
     }
 
     /// Handles a new connection to a peer. Bytes sent over the old one may be lost.
     pub(crate) fn peer_up(&mut self, node: NodeId) {
         for (stream, owned) in &mut self.pieces {
             owned.sent_to.remove(&node);
-            self.active.insert(*stream);
+            self.active_pieces.insert(*stream);
         }
     }
 
@@ -440,31 +446,31 @@ impl Owning {
         now: Time,
         to: &[NodeId],
         leader: Option<NodeId>,
-        runs: &mut Runs,
+        runs: &mut StreamBuffers,
         out: &mut Outbox<'_>,
         mut each: impl FnMut(StreamName),
     ) {
         self.retry_at.take_if(|at| *at <= now);
         self.check_progress(now, leader, out);
-        for stream in std::mem::take(&mut self.active) {
+        for stream in std::mem::take(&mut self.active_pieces) {
             let Some(owned) = self.pieces.get_mut(&stream) else {
                 continue;
             };
-            if !owned.open.is_empty() && owned.under_way.len() < RUNS_IN_FLIGHT_MAX {
-                seal(stream, owned, &self.cut, runs);
+            if !owned.open.is_empty() && owned.runs_in_flight.len() < RUNS_IN_FLIGHT_MAX {
+                seal_run(stream, owned, &self.piece_bounds, runs);
             }
             if owned.sealed_to > owned.next_unapplied {
                 each(stream);
                 let look_at = now.plus_ms(self.repeat_ms);
                 self.next_check_at.get_or_insert(look_at);
             }
-            self.unsent.add(stream, &owned.lacking(to));
+            self.unsent_pieces.add(stream, &owned.nodes_lacking(to));
         }
         let mut full = Vec::new();
         for node in to {
             self.send_to(*node, to, runs, out, &mut full);
         }
-        if !self.unsent.is_empty() {
+        if !self.unsent_pieces.is_empty() {
             self.retry_at = Some(now.plus_ms(RETRY_MS));
         }
     }
@@ -475,28 +481,28 @@ impl Owning {
         &mut self,
         node: NodeId,
         to: &[NodeId],
-        runs: &Runs,
+        runs: &StreamBuffers,
         out: &mut Outbox<'_>,
         full: &mut Vec<NodeId>,
     ) {
-        for _ in 0..self.unsent.of(node) {
+        for _ in 0..self.unsent_pieces.count_for(node) {
             if full.contains(&node) {
                 return;
             }
-            let Some(stream) = self.unsent.next_piece(node) else {
+            let Some(stream) = self.unsent_pieces.next_piece(node) else {
                 return;
             };
             let Some(owned) = self.pieces.get_mut(&stream) else {
-                self.unsent.drop_stream(stream);
+                self.unsent_pieces.drop_stream(stream);
                 continue;
             };
             let before = owned.sent_to(node);
             let left = send_piece(stream, owned, to, runs, out, full);
             // If nothing could be sent, the next attempt starts with this piece.
             if owned.sent_to(node) > before || !full.contains(&node) {
-                self.unsent.end_turn(stream, node);
+                self.unsent_pieces.end_turn(stream, node);
             }
-            self.unsent.sent(stream, &left);
+            self.unsent_pieces.mark_sent(stream, &left);
         }
     }
 
@@ -510,7 +516,7 @@ impl Owning {
             if owned.sealed_to <= owned.next_unapplied {
                 continue;
             }
-            self.active.insert(*stream);
+            self.active_pieces.insert(*stream);
             let patience = owned.progress_at.plus_ms(self.repeat_ms);
             if patience > now {
                 continue;
@@ -525,26 +531,31 @@ impl Owning {
 
     /// Returns the time at which the owner next needs a turn, even without further input.
     pub(crate) fn wake_at(&self) -> Option<Time> {
-        earliest([self.retry_at, self.next_check_at])
+        earliest_time([self.retry_at, self.next_check_at])
     }
 }
 
 /// Seals the bytes that were put, so that they are sent as one run.
-fn seal(stream: StreamName, owned: &mut Owned, cut: &PieceBounds, runs: &mut Runs) {
+fn seal_run(
+    stream: StreamName,
+    owned: &mut OwnedPiece,
+    cut: &PieceBounds,
+    runs: &mut StreamBuffers,
+) {
     let payload = owned.open.take_payload(owned.sealed_to, cut);
     // The owner's window is not larger than that of the runs, so the bytes fit.
-    runs.put_needed(stream, owned.sealed_to, &payload);
+    runs.store_needed(stream, owned.sealed_to, &payload);
     owned.sealed_to += payload.len() as u64;
-    owned.under_way.push_back(owned.sealed_to);
+    owned.runs_in_flight.push_back(owned.sealed_to);
 }
 
 /// Sends nodes the bytes of a piece that they lack. Returns the nodes that still lack some. Skips
 /// the nodes in `full`, and adds to it those whose connections have no space.
 fn send_piece(
     stream: StreamName,
-    owned: &mut Owned,
+    owned: &mut OwnedPiece,
     to: &[NodeId],
-    runs: &Runs,
+    runs: &StreamBuffers,
     out: &mut Outbox<'_>,
     full: &mut Vec<NodeId>,
 ) -> Vec<NodeId> {
@@ -552,17 +563,17 @@ fn send_piece(
         let sent = |node: &NodeId| owned.sent_to(*node);
         let waiting = |node: &&NodeId| !full.contains(node) && sent(node) < owned.sealed_to;
         let Some(from) = to.iter().filter(waiting).map(sent).min() else {
-            return owned.lacking(to);
+            return owned.nodes_lacking(to);
         };
         let level: Vec<NodeId> =
             to.iter().filter(waiting).copied().filter(|node| sent(node) == from).collect();
         let Some(payload) = runs.piece(stream, from) else {
-            return owned.lacking(to);
+            return owned.nodes_lacking(to);
         };
         let length = HEADER_BYTES + payload.len();
         let mut set = NodeSet::default();
         for node in level {
-            if !out.fits(node, Lane::Bulk, length) {
+            if !out.can_send(node, Lane::Bulk, length) {
                 full.push(node);
             } else if !set.insert(node) {
                 // The frame already has the maximum number of recipients; the other nodes follow.
@@ -594,7 +605,7 @@ mod tests {
     use super::*;
     use crate::{
         counters::Counters,
-        ports::plane::{Body, Plane, TooLarge},
+        ports::plane::{FrameBody, Plane, TooLarge},
     };
 
     const PIECES: usize = 100;
@@ -621,7 +632,7 @@ mod tests {
             to: NodeSet,
             _: Lane,
             _: &[u8],
-            _: Body<'_>,
+            _: FrameBody<'_>,
         ) -> Result<NodeSet, TooLarge> {
             for node in to.iter() {
                 *self.room.get_mut(&node).unwrap() -= 1;
@@ -632,24 +643,27 @@ mod tests {
     }
 
     struct Owner {
-        owning: Owning,
-        runs: Runs,
+        owning: OwnedPieces,
+        runs: StreamBuffers,
         connections: Connections,
     }
 
     impl Owner {
         /// Creates pieces with bytes to send.
         fn new() -> Self {
-            let cut =
-                PieceBounds::of(Layout { unit_bytes: 8192, chunk_bytes: 65536, file_chunks: 4 });
+            let cut = PieceBounds::for_layout(Layout {
+                unit_bytes: 8192,
+                chunk_bytes: 65536,
+                chunks_per_file: 4,
+            });
             let mut owner = Self {
-                owning: Owning::new(NodeId(1), 1, 1 << 20, 1 << 20, 1000, cut),
-                runs: Runs::new(1 << 22, 1 << 20),
+                owning: OwnedPieces::new(NodeId(1), 1, 1 << 20, 1 << 20, 1000, cut),
+                runs: StreamBuffers::new(1 << 22, 1 << 20),
                 connections: Connections::default(),
             };
             for _ in 0..PIECES {
                 let stream = owner.owning.next_name().unwrap();
-                owner.owning.opened(Time(0), stream, 0, true);
+                owner.owning.on_opened(Time(0), stream, 0, true);
                 owner.put_bytes(stream);
             }
             owner
@@ -705,6 +719,6 @@ mod tests {
         assert!(sent.iter().filter(|node| **node == B).count() >= PIECES);
         let all = |node| owner.sent_to(node).into_iter().collect::<BTreeSet<_>>();
         assert_eq!(all(A), all(B));
-        assert!(owner.owning.unsent.is_empty());
+        assert!(owner.owning.unsent_pieces.is_empty());
     }
 }

@@ -8,9 +8,9 @@ use quorate_core::{node_id::NodeId, value::StreamName};
 use crate::round_robin::RoundRobin;
 
 #[derive(Debug, Default)]
-pub(super) struct Unsent(BTreeMap<NodeId, RoundRobin<StreamName>>);
+pub(super) struct UnsentPieces(BTreeMap<NodeId, RoundRobin<StreamName>>);
 
-impl Unsent {
+impl UnsentPieces {
     /// Adds a piece that may have bytes for `nodes`.
     pub(super) fn add(&mut self, stream: StreamName, nodes: &[NodeId]) {
         for node in nodes {
@@ -18,7 +18,7 @@ impl Unsent {
         }
     }
 
-    pub(super) fn of(&self, node: NodeId) -> usize {
+    pub(super) fn count_for(&self, node: NodeId) -> usize {
         self.0.get(&node).map_or(0, RoundRobin::len)
     }
 
@@ -39,7 +39,7 @@ impl Unsent {
     }
 
     /// Records that a piece has been sent completely to all nodes except those in `but`.
-    pub(super) fn sent(&mut self, stream: StreamName, but: &[NodeId]) {
+    pub(super) fn mark_sent(&mut self, stream: StreamName, but: &[NodeId]) {
         self.0.retain(|node, streams| {
             if !but.contains(node) {
                 streams.remove(&stream);
@@ -50,6 +50,6 @@ impl Unsent {
     }
 
     pub(super) fn drop_stream(&mut self, stream: StreamName) {
-        self.sent(stream, &[]);
+        self.mark_sent(stream, &[]);
     }
 }

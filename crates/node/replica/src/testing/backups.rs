@@ -16,9 +16,9 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{
     applying::membership::Membership,
-    backup::{Encoder, Header, Summary},
+    backup::{BackupEncoder, BackupHeader, BackupSummary},
     group::Group,
-    snapshots::{header::Header as StreamHeader, stream::Item},
+    snapshots::{header::SnapshotHeader as StreamHeader, stream::Item},
 };
 
 /// Slot of the snapshot, which is the state after all slots below it.
@@ -29,11 +29,11 @@ pub const CLUSTER: u128 = 7;
 /// Returns two eras: the founding one of three nodes, and one with another node.
 pub fn eras() -> Eras {
     let members = [1, 2, 3].map(Member::first);
-    let founded = Configuration::simple(members, Class::Durable);
+    let founded = Configuration::majority_of(members, Class::Durable);
     let mut eras = Eras::founded(founded.expect("three nodes are a configuration"));
     let change = Change::Increment(Member::first(4));
     let era = eras.era();
-    assert!(eras.decide(Slot(9), &Value::Reconfigure { era, change }));
+    assert!(eras.apply_decided(Slot(9), &Value::Reconfigure { era, change }));
     eras
 }
 
@@ -81,7 +81,7 @@ pub fn byte_streams() -> Table {
 /// Returns the retained bytes of the streams in `table`, each derived from its position.
 pub fn bytes_of(table: &Table) -> Vec<u8> {
     let bytes = |(_, range): (StreamName, Range<u64>)| range.map(|at| at as u8);
-    table.kept().flat_map(bytes).collect()
+    table.retained_ranges().flat_map(bytes).collect()
 }
 
 /// Returns a backup of `items` and of [`byte_streams`]. If `piece` is set, the backup contains the
@@ -90,12 +90,12 @@ pub fn file_with_streams(items: &[Vec<u8>], piece: Option<usize>) -> Vec<u8> {
     let table = byte_streams();
     let stream = stream_with(items, &table);
     let mut header = header_of(&stream);
-    header.streams = piece.and_then(|_| table.kept_bytes());
-    let (mut encoder, mut out) = Encoder::begin(&header);
-    out.extend(encoder.chunks(&stream));
+    header.stream_bytes = piece.and_then(|_| table.retained_bytes());
+    let (mut encoder, mut out) = BackupEncoder::begin(&header);
+    out.extend(encoder.encode_chunks(&stream));
     if let Some(piece) = piece {
         for bytes in bytes_of(&table).chunks(piece) {
-            out.extend(encoder.chunks(bytes));
+            out.extend(encoder.encode_chunks(bytes));
         }
     }
     out.extend(encoder.finish().1);
@@ -109,13 +109,13 @@ pub fn stream(items: &[Vec<u8>]) -> Vec<u8> {
 
 /// Returns the stream of a snapshot with `items`, a session and byte streams.
 pub fn stream_with(items: &[Vec<u8>], streams: &Table) -> Vec<u8> {
-    let header = StreamHeader { cluster: CLUSTER, at: SLOT, eras: eras() };
+    let header = StreamHeader { cluster: CLUSTER, slot: SLOT, eras: eras() };
     let mut out = Vec::new();
     Item::Header(&header.encode()).encode(&mut out);
-    let (key, value) = Membership::new(table(), eras()).entry();
+    let (key, value) = Membership::new(table(), eras()).encode_entry();
     Item::Meta(&key, &value).encode(&mut out);
     Item::Meta(b"session", b"of somebody").encode(&mut out);
-    for (key, value) in streams.rows() {
+    for (key, value) in streams.all_rows() {
         Item::Meta(&key, &value).encode(&mut out);
     }
     for item in items {
@@ -124,8 +124,8 @@ pub fn stream_with(items: &[Vec<u8>], streams: &Table) -> Vec<u8> {
     out
 }
 
-pub fn header_of(stream: &[u8]) -> Header {
-    Header {
+pub fn header_of(stream: &[u8]) -> BackupHeader {
+    BackupHeader {
         cluster: CLUSTER,
         slot: SLOT,
         era: Era(1),
@@ -134,15 +134,15 @@ pub fn header_of(stream: &[u8]) -> Header {
         store: "lsm".to_owned(),
         bytes: stream.len() as u64,
         digest: xxh3_128(stream),
-        streams: None,
+        stream_bytes: None,
     }
 }
 
 /// Returns a backup file and its summary, with the stream in pieces of `piece` bytes.
-pub fn file_of(header: &Header, stream: &[u8], piece: usize) -> (Vec<u8>, Summary) {
-    let (mut encoder, mut out) = Encoder::begin(header);
+pub fn file_of(header: &BackupHeader, stream: &[u8], piece: usize) -> (Vec<u8>, BackupSummary) {
+    let (mut encoder, mut out) = BackupEncoder::begin(header);
     for piece in stream.chunks(piece) {
-        out.extend(encoder.chunks(piece));
+        out.extend(encoder.encode_chunks(piece));
     }
     let (summary, end) = encoder.finish();
     out.extend(end);

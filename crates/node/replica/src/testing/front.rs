@@ -27,22 +27,22 @@ pub enum Outcome {
 /// Copies of [`StreamEvent`]s, as delivered to a front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliveredEvent {
-    Done(StreamTag, StreamOutcome),
+    Executed(StreamTag, StreamOutcome),
     Refused(StreamTag, Denied),
     Failed(StreamTag, Failure),
-    Looked(StreamTag),
+    UpToDate(StreamTag),
     Bytes(StreamTag, Vec<u8>),
-    Nowhere(StreamTag, LocateError),
+    NoBytes(StreamTag, LocateError),
     Durable(StreamName, u64),
     Ended(StreamName, u64),
 }
 
 /// A front without connections that records its events.
 #[derive(Default)]
-pub(super) struct Ledger {
+pub(super) struct RecordingFront {
     queries: BTreeMap<Tag, Vec<u8>>,
     /// Results of reads that ran between commands.
-    answers: BTreeMap<Tag, Result<Vec<u8>, Failure>>,
+    query_answers: BTreeMap<Tag, Result<Vec<u8>, Failure>>,
     outcomes: BTreeMap<Tag, Outcome>,
     /// Stream events that were not taken yet.
     stream_events: Vec<DeliveredEvent>,
@@ -50,7 +50,7 @@ pub(super) struct Ledger {
     notices: Vec<Vec<u8>>,
 }
 
-impl Ledger {
+impl RecordingFront {
     /// Records a request that was refused immediately.
     pub(super) fn record_refusal(&mut self, tag: Tag, failure: Failure) {
         self.outcomes.insert(tag, Outcome::Failed(failure));
@@ -74,7 +74,7 @@ impl Ledger {
     }
 }
 
-impl Front for Ledger {
+impl Front for RecordingFront {
     fn handle_opened(&mut self, _: ConnectionId, _: Endpoints, _: &mut dyn Requests) {}
 
     fn receive_bytes(
@@ -111,7 +111,7 @@ impl Front for Ledger {
                 }
             }
             Completion::Read(tag) => {
-                let answer = self.answers.remove(&tag).expect("it ran before");
+                let answer = self.query_answers.remove(&tag).expect("it ran before");
                 (tag, answer.map_or_else(Outcome::Failed, Outcome::Read))
             }
         };
@@ -125,12 +125,12 @@ impl Front for Ledger {
 
     fn handle_stream_event(&mut self, event: StreamEvent<'_>, _: &mut dyn Requests) {
         self.stream_events.push(match event {
-            StreamEvent::Done(tag, done) => DeliveredEvent::Done(tag, done),
+            StreamEvent::Executed(tag, done) => DeliveredEvent::Executed(tag, done),
             StreamEvent::Refused(tag, denied) => DeliveredEvent::Refused(tag, denied),
             StreamEvent::Failed(tag, failure) => DeliveredEvent::Failed(tag, failure),
-            StreamEvent::UpToDate(tag) => DeliveredEvent::Looked(tag),
+            StreamEvent::UpToDate(tag) => DeliveredEvent::UpToDate(tag),
             StreamEvent::Bytes(tag, bytes) => DeliveredEvent::Bytes(tag, bytes.to_vec()),
-            StreamEvent::NoBytes(tag, nowhere) => DeliveredEvent::Nowhere(tag, nowhere),
+            StreamEvent::NoBytes(tag, nowhere) => DeliveredEvent::NoBytes(tag, nowhere),
             StreamEvent::Durable(piece, position) => DeliveredEvent::Durable(piece, position),
             StreamEvent::Ended(piece, position) => DeliveredEvent::Ended(piece, position),
         });
@@ -140,7 +140,7 @@ impl Front for Ledger {
         let mut answer = Vec::new();
         let query = self.queries.get(&tag).map_or(&[][..], Vec::as_slice);
         let asked = state.query(query, &mut answer);
-        let twice = self.answers.insert(tag, asked.map(|()| answer));
+        let twice = self.query_answers.insert(tag, asked.map(|()| answer));
         assert!(twice.is_none(), "read {tag:?} ran twice");
     }
 

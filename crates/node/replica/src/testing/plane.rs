@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate_core::{node_id::NodeId, node_set::NodeSet};
 use quorate_wire::Lane;
 
-use crate::ports::plane::{Body, Plane, TooLarge};
+use crate::ports::plane::{FrameBody, Plane, TooLarge};
 
 /// A node's buffers, one per peer and lane.
 #[derive(Default)]
 pub(super) struct Buffers {
-    to: BTreeMap<(NodeId, Lane), Vec<u8>>,
+    by_destination: BTreeMap<(NodeId, Lane), Vec<u8>>,
     connected: BTreeSet<NodeId>,
     bytes_max: usize,
 }
@@ -26,7 +26,7 @@ impl Buffers {
         if up {
             return !self.connected.insert(peer);
         }
-        self.to.retain(|(to, _), _| *to != peer);
+        self.by_destination.retain(|(to, _), _| *to != peer);
         self.connected.remove(&peer)
     }
 
@@ -35,19 +35,19 @@ impl Buffers {
     }
 
     pub(super) fn clear(&mut self) {
-        self.to.clear();
+        self.by_destination.clear();
     }
 
     /// Takes the written frames, in order of peers and lanes. The buffers remain.
-    pub(super) fn take(&mut self) -> Vec<((NodeId, Lane), Vec<u8>)> {
-        let buffers = self.to.iter_mut();
+    pub(super) fn take_frames(&mut self) -> Vec<((NodeId, Lane), Vec<u8>)> {
+        let buffers = self.by_destination.iter_mut();
         buffers.map(|(to, bytes)| (*to, std::mem::take(bytes))).collect()
     }
 }
 
 impl Plane for Buffers {
     fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
-        let queued = self.to.get(&(to, lane)).map_or(0, Vec::len);
+        let queued = self.by_destination.get(&(to, lane)).map_or(0, Vec::len);
         self.connected.contains(&to) && queued + bytes <= self.bytes_max
     }
 
@@ -56,12 +56,12 @@ impl Plane for Buffers {
         to: NodeSet,
         lane: Lane,
         header: &[u8],
-        body: Body<'_>,
+        body: FrameBody<'_>,
     ) -> Result<NodeSet, TooLarge> {
         let bytes = header.len() + body.bytes().len();
         let sent = to.filtered(|node| self.has_room(node, lane, bytes));
         for node in sent.iter() {
-            let buffer = self.to.entry((node, lane)).or_default();
+            let buffer = self.by_destination.entry((node, lane)).or_default();
             buffer.extend_from_slice(header);
             buffer.extend_from_slice(body.bytes());
         }

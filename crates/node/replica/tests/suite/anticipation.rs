@@ -4,7 +4,7 @@ use quorate_core::{node_id::NodeId, record::Class};
 use quorate_replica::{
     front::Tag,
     service::{CommandId, StateMachine},
-    testing::{Cluster, Knobs},
+    testing::{Cluster, SimulatedEnvironment},
 };
 use quorate_tuner::{Setting, Settings};
 
@@ -30,7 +30,7 @@ fn slow() -> (Cluster<Echo>, NodeId) {
         fixed: true,
         ..Settings::new(3)
     });
-    let knobs = Knobs { disk_us: DISK_US, ..Knobs::default() };
+    let knobs = SimulatedEnvironment { disk_us: DISK_US, ..SimulatedEnvironment::default() };
     let mut cluster = Cluster::with_options(options, 1, |_| Echo);
     cluster.knobs = knobs;
     for node in [1, 2, 3] {

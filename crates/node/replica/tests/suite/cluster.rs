@@ -126,10 +126,10 @@ fn a_snapshot_is_taken_when_it_is_asked_for() {
     assert_eq!(done(&mut cluster, N1, tag), written("1"));
     let applied_to = cluster.replica(N1).applied_to();
     let first = snapshot(&mut cluster, None).unwrap();
-    assert_eq!(first.at, applied_to);
+    assert_eq!(first.slot, applied_to);
     assert_eq!(cluster.replica(N1).snapshot(), Some(first));
     let taken = cluster.replica(N1).counters().snapshots_taken;
-    let again = snapshot(&mut cluster, Some(first.at)).unwrap();
+    let again = snapshot(&mut cluster, Some(first.slot)).unwrap();
     let now = cluster.replica(N1).counters().snapshots_taken;
     assert_eq!((again, now), (first, taken), "the same one");
 
@@ -138,7 +138,7 @@ fn a_snapshot_is_taken_when_it_is_asked_for() {
     assert_eq!(done(&mut cluster, N1, tag), written("2"));
     let applied_to = cluster.replica(N1).applied_to();
     let later = snapshot(&mut cluster, Some(Slot(1_000_000))).unwrap();
-    assert_eq!(later.at, applied_to);
+    assert_eq!(later.slot, applied_to);
 
     let tag = cluster.write(N1, b"three");
     assert_eq!(done(&mut cluster, N1, tag), written("3"));
@@ -430,7 +430,7 @@ fn leader_crash_loses_and_repeats_nothing_that_a_living_node_accepted() {
             let node = if count % 2 == 0 { one } else { other };
             tags.push((node, cluster.write(node, format!("w{count}").as_bytes())));
             if count % 20 == 0 {
-                let pause = cluster.roll() % 1000;
+                let pause = cluster.random_number() % 1000;
                 let until = cluster.now().plus_us(pause);
                 cluster.run_until(1, |cluster| cluster.now() >= until);
             }
@@ -466,15 +466,15 @@ fn nothing_is_lost_or_repeated_in_a_bad_world() {
         let mut tags = Vec::new();
         for round in 0..12 {
             for count in 0..20 {
-                let node = NODES[(cluster.roll() % 3) as usize];
+                let node = NODES[(cluster.random_number() % 3) as usize];
                 if cluster.runs(node) {
                     let page = format!("{round}.{count}");
                     tags.push((node, cluster.write(node, page.as_bytes()), page));
                 }
                 cluster.run_ms(3);
             }
-            let victim = NODES[(cluster.roll() % 3) as usize];
-            match cluster.roll() % 3 {
+            let victim = NODES[(cluster.random_number() % 3) as usize];
+            match cluster.random_number() % 3 {
                 0 => {
                     cluster.crash(victim);
                     cluster.run_ms(150);
@@ -550,7 +550,8 @@ fn node_that_was_away_catches_up_with_bytes() {
             let tag = cluster.write(leader, &page);
             done(&mut cluster, leader, tag);
         }
-        let log_reads = |cluster: &Cluster<Book>| cluster.replica(leader).log().counters().reads;
+        let log_reads =
+            |cluster: &Cluster<Book>| cluster.replica(leader).log().counters().read_count;
         let before = log_reads(&cluster);
         cluster.start(away);
         assert_eq!(level(&mut cluster).len(), 200);
@@ -999,7 +1000,7 @@ fn damaged_log_is_repaired_from_peers() {
     let before = level(&mut cluster);
     cluster.crash(N2);
     let blocks = cluster.disk(N2).written_blocks();
-    assert!(cluster.disk(N2).rot(blocks[blocks.len() / 2], 1_000));
+    assert!(cluster.disk(N2).flip_bit(blocks[blocks.len() / 2], 1_000));
     cluster.start(N2);
     let error = cluster.replica(N2).error().unwrap();
     assert!(error.starts_with("the log has lost the value of slot"), "{error}");
@@ -1050,7 +1051,7 @@ fn decided_by_the_leader_alone_and_lost(seed: u64) -> Option<(Cluster<Book>, Nod
     let replayed = |cluster: &mut Cluster<Book>| cluster.replica(leader).service().pages.len() == 2;
     assert!(cluster.run_until(1_000, replayed));
     for block in lost {
-        assert!(cluster.disk(leader).rot(block, 1_000));
+        assert!(cluster.disk(leader).flip_bit(block, 1_000));
     }
     cluster.set_cut(leader, one, false);
     cluster.set_cut(leader, other, false);
@@ -1066,7 +1067,7 @@ fn what_the_leader_alone_decided_and_lost_is_decided_anew() {
     let (mut cluster, leader) = (0..100)
         .find_map(decided_by_the_leader_alone_and_lost)
         .expect("it leads again in one of them");
-    let lost = |cluster: &mut Cluster<Book>| cluster.replica(leader).lost_value().is_some();
+    let lost = |cluster: &mut Cluster<Book>| cluster.replica(leader).first_lost_slot().is_some();
     assert!(cluster.run_until(1_000, lost), "{:?}", cluster.leader());
     let [one, other] = followers(leader);
     cluster.set_cut(one, other, false);

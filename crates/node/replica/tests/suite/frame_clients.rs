@@ -6,7 +6,7 @@ use quorate_replica::{
     service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
     testing::Cluster,
 };
-use quorate_wire::frame_clients::{LENT, Name, NodePosition, batch};
+use quorate_wire::frame_clients::{LENT_NAME_BIT, LentName, NodePosition, encode_batch};
 
 /// Stores every command.
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl StateMachine for Book {
 
 type Books = Cluster<Book>;
 
-fn lend(cluster: &mut Books, node: NodeId) -> Name {
+fn lend(cluster: &mut Books, node: NodeId) -> LentName {
     let mut lent = None;
     cluster.request(node, |requests, _| {
         lent = requests.frame_clients().unwrap().assign_name().ok();
@@ -53,19 +53,19 @@ fn lend(cluster: &mut Books, node: NodeId) -> Name {
     lent.unwrap()
 }
 
-fn stand(cluster: &mut Books, node: NodeId, name: Name) -> NodePosition {
+fn stand(cluster: &mut Books, node: NodeId, name: LentName) -> NodePosition {
     let mut stand = None;
     cluster.request(node, |requests, _| {
-        stand = Some(requests.frame_clients().unwrap().stand(name));
+        stand = Some(requests.frame_clients().unwrap().node_position(name));
         Ok(())
     });
     stand.unwrap()
 }
 
-fn register(cluster: &mut Books, node: NodeId, name: Name) -> Result<(), Failure> {
+fn register(cluster: &mut Books, node: NodeId, name: LentName) -> Result<(), Failure> {
     let mut taken = Ok(());
     cluster.request(node, |requests, _| {
-        taken = requests.frame_clients().unwrap().register(name);
+        taken = requests.frame_clients().unwrap().register_session(name);
         Ok(())
     });
     taken
@@ -74,20 +74,20 @@ fn register(cluster: &mut Books, node: NodeId, name: Name) -> Result<(), Failure
 fn offer(
     cluster: &mut Books,
     node: NodeId,
-    name: Name,
+    name: LentName,
     of: (u64, u64, &str),
 ) -> Result<(), Failure> {
     let (session, number, text) = of;
-    let bytes = batch(session, number, text.split(' ').map(str::as_bytes));
+    let bytes = encode_batch(session, number, text.split(' ').map(str::as_bytes));
     let mut taken = Ok(());
     cluster.request(node, |requests, _| {
-        taken = requests.frame_clients().unwrap().offer(name, number, &bytes);
+        taken = requests.frame_clients().unwrap().propose_batch(name, number, &bytes);
         Ok(())
     });
     taken
 }
 
-fn next_is(cluster: &mut Books, node: NodeId, name: Name, next: u64) -> bool {
+fn next_is(cluster: &mut Books, node: NodeId, name: LentName, next: u64) -> bool {
     cluster.run_until(5_000, |cluster| stand(cluster, node, name).next == next)
 }
 
@@ -107,16 +107,16 @@ fn a_lent_name_has_a_session_in_which_its_batches_execute_once() {
     let others = [lend(&mut cluster, leader), lend(&mut cluster, follower)];
     assert!(!others.contains(&name) && others[0] != others[1]);
     let before = stand(&mut cluster, leader, name);
-    assert!(before.leads && before.place.is_none() && before.session == 0);
-    assert!(!stand(&mut cluster, follower, name).leads);
+    assert!(before.is_leader && before.device_place.is_none() && before.session_slot == 0);
+    assert!(!stand(&mut cluster, follower, name).is_leader);
     assert_eq!(register(&mut cluster, follower, name), Err(Failure::NoQuorum));
     for _ in 0..2 {
         assert_eq!(register(&mut cluster, leader, name), Ok(()));
     }
     assert!(next_is(&mut cluster, leader, name, 1));
     assert!(next_is(&mut cluster, follower, name, 1));
-    let session = stand(&mut cluster, leader, name).session;
-    assert_eq!(stand(&mut cluster, follower, name).session, session);
+    let session = stand(&mut cluster, leader, name).session_slot;
+    assert_eq!(stand(&mut cluster, follower, name).session_slot, session);
 
     let mut offer = |number, text| offer(&mut cluster, leader, name, (session, number, text));
     // The second batch arrives before the first, so it is not executed yet.
@@ -148,8 +148,8 @@ fn a_node_s_name_is_nobody_else_s() {
     let mut cluster = Cluster::new(1, Class::Volatile, 6, |_| Book::default());
     let node = NodeId(1);
     assert!(cluster.run_until(10_000, |cluster| cluster.leader().is_some()));
-    for origin in [1, LENT - 1] {
-        let name = Name { origin, boot: 1 };
+    for origin in [1, LENT_NAME_BIT - 1] {
+        let name = LentName { origin, boot: 1 };
         assert_eq!(register(&mut cluster, node, name), Err(Failure::Unavailable));
         let offered = offer(&mut cluster, node, name, (1, 1, "x"));
         assert_eq!(offered, Err(Failure::Unavailable));

@@ -12,7 +12,7 @@ use quorate_core::{
     value::{BatchName, StreamName, Value},
 };
 use quorate_replica::{
-    plane::{Body, Plane, Received, TooLarge},
+    plane::{FrameBody, Plane, ReceivedFrame, TooLarge},
     service::{CommandId, StateMachine},
     testing::{Cluster, Outcome},
 };
@@ -38,7 +38,13 @@ impl Plane for Sink {
         true
     }
 
-    fn send(&mut self, to: NodeSet, _: Lane, _: &[u8], _: Body<'_>) -> Result<NodeSet, TooLarge> {
+    fn send(
+        &mut self,
+        to: NodeSet,
+        _: Lane,
+        _: &[u8],
+        _: FrameBody<'_>,
+    ) -> Result<NodeSet, TooLarge> {
         Ok(to)
     }
 }
@@ -56,7 +62,7 @@ fn name(origin: u32, bytes: &[u8]) -> BatchName {
 fn deliver_frame(cluster: &mut Cluster<Tally>, node: NodeId, from: u32, frame: Frame<'_>) {
     let now = cluster.now();
     let replica = cluster.replica_mut(node);
-    let received = Received::plain(Member::first(from), frame);
+    let received = ReceivedFrame::without_attributes(Member::first(from), frame);
     replica.on_frame(now, 0, received, &mut Sink);
     // The cluster runs the node's next turn.
     cluster.run_ms(0);
@@ -167,7 +173,7 @@ fn impossible_frames_change_nothing() {
                 deliver_frame(&mut cluster, leader, other, Frame::Needless { stream, below, from });
             }
             let to = Slot(u64::MAX);
-            deliver_frame(&mut cluster, leader, other, Frame::Applied { to, digest: 7 });
+            deliver_frame(&mut cluster, leader, other, Frame::Applied { to, state_digest: 7 });
             let why = Refusal::Busy;
             deliver_frame(
                 &mut cluster,

@@ -37,10 +37,10 @@ impl Stage {
         NODES.iter().for_each(|node| self.cluster.crash(*node));
         let holds = |node: &&NodeId| {
             let options = LogOptions::new(7, **node, quorate_core::node_id::Incarnation(0));
-            let disk = self.cluster.disk(**node).attach();
-            disk.set_manual(false);
+            let disk = self.cluster.disk(**node).reopen_after_crash();
+            disk.set_manual_completion(false);
             let (_, recovery) = Log::open(disk, options).unwrap();
-            let mut to = recovery.hard.decided_to;
+            let mut to = recovery.hard_state.decided_to;
             for vote in &recovery.votes {
                 if vote.range.from <= to {
                     to = to.max(vote.range.to);

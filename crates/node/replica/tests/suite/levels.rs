@@ -5,11 +5,11 @@ use std::{cell::Cell, rc::Rc};
 
 use quorate_core::{level::Level, node_id::NodeId, record::Class};
 use quorate_replica::{
-    Raising, ReplicaOptions,
+    RaisePolicy, ReplicaOptions,
     front::Failure,
     group::{
-        As,
-        asking::{Answer, Ask, Refused},
+        MemberRole,
+        asking::{GroupAnswer, GroupRefusal, GroupRequest},
     },
     service::{CommandId, StateMachine},
     testing::{Cluster, Outcome},
@@ -49,7 +49,7 @@ struct Stage {
 impl Stage {
     fn new(choose: impl FnOnce(&mut ReplicaOptions)) -> Self {
         let mut options = Cluster::<Journal>::options(3, Class::Durable);
-        options.raising = Raising::Hold;
+        options.raise_policy = RaisePolicy::OnRequest;
         choose(&mut options);
         let blind = Rc::new(Cell::new(false));
         let of_services = Rc::clone(&blind);
@@ -63,7 +63,7 @@ impl Stage {
 
     /// Restarts these nodes on the newest release.
     fn upgrade(&mut self, nodes: &[NodeId]) {
-        self.cluster.options.supports = Level::NEWEST;
+        self.cluster.options.supported_level = Level::NEWEST;
         for node in nodes {
             self.cluster.crash(*node);
             self.cluster.start(*node);
@@ -76,9 +76,9 @@ impl Stage {
         self.cluster.leader().unwrap()
     }
 
-    fn raise(&mut self) -> Result<Answer, Refused> {
+    fn raise(&mut self) -> Result<GroupAnswer, GroupRefusal> {
         let leader = self.leader();
-        self.cluster.ask_group(leader, Ask::Raise)
+        self.cluster.ask_group(leader, GroupRequest::Raise)
     }
 
     /// Runs until all of `nodes` have reached `level`. Returns whether they have.
@@ -104,18 +104,18 @@ impl Stage {
 fn an_operator_raises_when_all_support_it() {
     let mut stage = Stage::new(|_| {});
     for level in [9, 10] {
-        assert_eq!(stage.raise(), Ok(Answer::Done));
+        assert_eq!(stage.raise(), Ok(GroupAnswer::Done));
         assert!(stage.reaches(&NODES, level));
     }
-    assert_eq!(stage.raise(), Ok(Answer::Already));
+    assert_eq!(stage.raise(), Ok(GroupAnswer::AlreadyDone));
 }
 
 /// [level-6] A leader raises the level by itself after the delay, or never if it is configured so.
 #[test]
 fn a_leader_raises_by_itself_when_it_is_time_or_never() {
     let mut stage = Stage::new(|options| {
-        options.raising = Raising::After(2_000);
-        options.supports = Level(8);
+        options.raise_policy = RaisePolicy::AfterDelay(2_000);
+        options.supported_level = Level(8);
     });
     stage.upgrade(&NODES);
     assert!(!stage.cluster.run_until(1_500, |cluster| {
@@ -130,24 +130,24 @@ fn a_leader_raises_by_itself_when_it_is_time_or_never() {
 /// with an older release, or is late, the leader waits for it.
 #[test]
 fn a_new_group_begins_at_the_newest_level_that_its_founders_support() {
-    let raising = Raising::After(60_000);
-    let mut stage = Stage::new(|options| options.raising = raising);
+    let raising = RaisePolicy::AfterDelay(60_000);
+    let mut stage = Stage::new(|options| options.raise_policy = raising);
     assert!(stage.reaches(&NODES, 10));
 
     let mut options = Cluster::<Journal>::options(3, Class::Durable);
-    options.raising = raising;
+    options.raise_policy = raising;
     let mut cluster = Cluster::with_options(options, 1, |_| Journal::default());
     let [one, two, late] = NODES;
     cluster.start(one);
     cluster.start(two);
     let mut stage = Stage { cluster, blind: Rc::default() };
     assert!(!stage.reaches(&[one, two], 9), "a founder is late");
-    stage.cluster.options.supports = Level(9);
+    stage.cluster.options.supported_level = Level(9);
     stage.cluster.start(late);
     assert!(stage.reaches(&NODES, 9));
     stage.upgrade(&[late]);
     assert!(!stage.reaches(&[one], 10), "node 3 may go back to the release before");
-    assert_eq!(stage.raise(), Ok(Answer::Done));
+    assert_eq!(stage.raise(), Ok(GroupAnswer::Done));
 }
 
 /// [level-4] [level-5] A learner of the previous release prevents a raise as much as a voter does.
@@ -155,24 +155,29 @@ fn a_new_group_begins_at_the_newest_level_that_its_founders_support() {
 fn a_learner_of_the_release_before_holds_the_level_back() {
     let mut stage = Stage::new(|_| {});
     let leader = stage.leader();
-    let ask = Ask::Join { nonce: 4, node: None, peer: "n4:1".to_owned(), role: As::Learner };
+    let ask = GroupRequest::Join {
+        nonce: 4,
+        node: None,
+        peer: "n4:1".to_owned(),
+        role: MemberRole::Learner,
+    };
     let four = NodeId(4);
-    assert_eq!(stage.cluster.ask_group(leader, ask), Ok(Answer::Node(four)));
+    assert_eq!(stage.cluster.ask_group(leader, ask), Ok(GroupAnswer::Node(four)));
     let away = stage.raise().unwrap_err();
     assert_eq!(away.code, "held_back");
     assert!(away.message.contains("node 4 is not connected"), "{away:?}");
-    stage.cluster.add(four);
-    stage.cluster.options.supports = Level(8);
+    stage.cluster.add_node(four);
+    stage.cluster.options.supported_level = Level(8);
     stage.cluster.start(four);
     stage.cluster.run_ms(500);
     let old = stage.raise().unwrap_err();
     let expected = "node 4 runs a release that supports level 8 at most";
     assert!(old.message.contains(expected), "{old:?}");
     stage.cluster.crash(four);
-    stage.cluster.options.supports = Level(9);
+    stage.cluster.options.supported_level = Level(9);
     stage.cluster.start(four);
     stage.cluster.run_ms(500);
-    assert_eq!(stage.raise(), Ok(Answer::Done));
+    assert_eq!(stage.raise(), Ok(GroupAnswer::Done));
     assert!(stage.reaches(&[1, 2, 3, 4].map(NodeId), 9));
 }
 
@@ -180,14 +185,14 @@ fn a_learner_of_the_release_before_holds_the_level_back() {
 #[test]
 fn the_mark_comes_before_the_raise() {
     let mut stage = Stage::new(|options| {
-        options.marked = Level(8);
-        options.raising = Raising::After(0);
+        options.marked_level = Level(8);
+        options.raise_policy = RaisePolicy::AfterDelay(0);
     });
     assert!(!stage.reaches(&NODES, 9));
     let leader = stage.leader();
     let replica = stage.cluster.replica_mut(leader);
     assert_eq!(replica.take_level_to_mark(), Some(Level(9)));
-    replica.level_marked(Level(9));
+    replica.on_level_marked(Level(9));
     assert!(stage.reaches(&NODES, 9));
 }
 
@@ -196,14 +201,14 @@ fn the_mark_comes_before_the_raise() {
 fn a_release_that_does_not_support_the_level_stops_before_it() {
     let mut stage = Stage::new(|_| {});
     assert_eq!(stage.write(b"before"), Outcome::Written(b"done".to_vec()));
-    assert_eq!(stage.raise(), Ok(Answer::Done));
+    assert_eq!(stage.raise(), Ok(GroupAnswer::Done));
     assert!(stage.reaches(&NODES, 9));
     assert_eq!(stage.write(b"behind"), Outcome::Written(b"done".to_vec()));
     let leader = stage.leader();
     let old = NODES.into_iter().find(|node| *node != leader).unwrap();
     stage.cluster.run_ms(200);
     stage.cluster.crash(old);
-    stage.cluster.options.supports = Level(8);
+    stage.cluster.options.supported_level = Level(8);
     stage.cluster.start(old);
     stage.cluster.run_ms(1_000);
     let replica = stage.cluster.replica(old);
@@ -228,7 +233,7 @@ fn a_command_above_the_level_is_executed_nowhere() {
     assert!(stage.cluster.run_until(5_000, ended));
     assert_eq!(stage.cluster.outcome(leader, tag), Some(&refused));
     assert_eq!(stage.write(b"old"), Outcome::Written(b"done".to_vec()));
-    assert_eq!(stage.raise(), Ok(Answer::Done));
+    assert_eq!(stage.raise(), Ok(GroupAnswer::Done));
     assert!(stage.reaches(&NODES, 9));
     assert_eq!(stage.write(b"new 3"), Outcome::Written(b"done".to_vec()));
     stage.cluster.run_ms(200);

@@ -11,8 +11,8 @@ use quorate_replica::{
     events::Event,
     front::{Failure, Tag},
     group::{
-        As,
-        asking::{Answer, Ask, Refused},
+        MemberRole,
+        asking::{GroupAnswer, GroupRefusal, GroupRequest},
     },
     service::{CommandId, StateMachine},
     testing::{Cluster, Outcome},
@@ -46,16 +46,16 @@ fn led(cluster: &mut Cluster<Journal>) -> NodeId {
 
 /// Joins a new node with an empty disk, and waits until it has caught up.
 fn join(cluster: &mut Cluster<Journal>, nonce: u64) -> NodeId {
-    join_as(cluster, nonce, As::Voter)
+    join_as(cluster, nonce, MemberRole::Voter)
 }
 
-fn join_as(cluster: &mut Cluster<Journal>, nonce: u64, role: As) -> NodeId {
+fn join_as(cluster: &mut Cluster<Journal>, nonce: u64, role: MemberRole) -> NodeId {
     let leader = led(cluster);
-    let ask = Ask::Join { nonce, node: None, peer: format!("n{nonce}:1"), role };
-    let Ok(Answer::Node(node)) = cluster.ask_group(leader, ask) else {
+    let ask = GroupRequest::Join { nonce, node: None, peer: format!("n{nonce}:1"), role };
+    let Ok(GroupAnswer::Node(node)) = cluster.ask_group(leader, ask) else {
         panic!("no id was given out");
     };
-    cluster.add(node);
+    cluster.add_node(node);
     cluster.start(node);
     level(cluster, node);
     node
@@ -67,20 +67,20 @@ fn level(cluster: &mut Cluster<Journal>, node: NodeId) {
         let to = cluster.replica(leader).applied_to();
         let members = cluster.replica(leader).members(cluster.now());
         let mut listed = members.nodes.into_iter();
-        let lag = listed.find(|listed| listed.node == node).and_then(|listed| listed.lag);
+        let lag = listed.find(|listed| listed.node == node).and_then(|listed| listed.lag_slots);
         cluster.replica(node).applied_to() >= to && lag.is_some_and(|lag| lag < 100)
     }));
 }
 
 /// Sends a request to the leader, and waits until its plan is done, whichever node leads by then.
-fn carry_out(cluster: &mut Cluster<Journal>, ask: &Ask) -> Result<(), Refused> {
+fn carry_out(cluster: &mut Cluster<Journal>, ask: &GroupRequest) -> Result<(), GroupRefusal> {
     let leader = led(cluster);
     let plan = match cluster.ask_group(leader, ask.clone())? {
-        Answer::Planned(Some(plan), steps) => {
+        GroupAnswer::Planned(Some(plan), steps) => {
             assert!(!steps.is_empty(), "a plan has steps");
             plan
         }
-        Answer::Already => return Ok(()),
+        GroupAnswer::AlreadyDone => return Ok(()),
         answer => panic!("{answer:?}"),
     };
     finish(cluster, plan);
@@ -91,8 +91,8 @@ fn finish(cluster: &mut Cluster<Journal>, plan: u64) {
     let ended = cluster.run_until(20_000, |cluster| {
         let leader = cluster.leader();
         leader.is_some_and(|leader| {
-            let ended = cluster.replica(leader).group().ended();
-            ended.is_some_and(|ended| ended.id == plan && ended.reached)
+            let ended = cluster.replica(leader).group().last_end();
+            ended.is_some_and(|ended| ended.id == plan && ended.is_goal_reached)
         })
     });
     let leader = led(cluster);
@@ -141,14 +141,14 @@ fn a_group_of_one_grows_to_three_and_five_and_shrinks_again() {
         [(7, &[1, 2][..]), (8, &[1, 2, 3]), (9, &[1, 2, 3, 4]), (10, &[1, 2, 3, 4, 5])]
     {
         let node = join(&mut cluster, nonce);
-        carry_out(&mut cluster, &Ask::Promote(node)).unwrap();
+        carry_out(&mut cluster, &GroupRequest::Promote(node)).unwrap();
         write(&mut cluster, node, b"grown");
         assert_eq!(weights(&cluster, one), equal_weights(nodes));
     }
     assert_same(&mut cluster, &[1, 2, 3, 4, 5]);
     // One of these nodes leads, and hands leadership over first.
     for node in [1, 2] {
-        carry_out(&mut cluster, &Ask::Remove(NodeId(node))).unwrap();
+        carry_out(&mut cluster, &GroupRequest::Remove(NodeId(node))).unwrap();
     }
     let leader = led(&mut cluster);
     assert!(leader.0 > 2);
@@ -158,10 +158,10 @@ fn a_group_of_one_grows_to_three_and_five_and_shrinks_again() {
     assert!(cluster.run_until(10_000, |cluster| cluster.replica(one).is_removed()));
     let known = cluster.replica(leader).group().entry_of(one);
     assert_eq!(known, None, "its id is spent");
-    let last = cluster.replica(leader).members(cluster.now()).last.unwrap();
-    assert!(last.ended.reached);
+    let last = cluster.replica(leader).members(cluster.now()).last_plan.unwrap();
+    assert!(last.end.is_goal_reached);
     assert!(cluster.run_until(10_000, |cluster| {
-        cluster.replica(leader).members(cluster.now()).last.unwrap().settled
+        cluster.replica(leader).members(cluster.now()).last_plan.unwrap().is_settled
     }));
 }
 
@@ -169,11 +169,16 @@ fn a_group_of_one_grows_to_three_and_five_and_shrinks_again() {
 #[test]
 fn an_id_is_given_out_once_whichever_node_is_asked() {
     let mut cluster = cluster(3, Class::Durable, 5);
-    let ask = |nonce| Ask::Join { nonce, node: None, peer: "n:1".to_owned(), role: As::Learner };
+    let ask = |nonce| GroupRequest::Join {
+        nonce,
+        node: None,
+        peer: "n:1".to_owned(),
+        role: MemberRole::Learner,
+    };
     let first = cluster.ask_group(NodeId(1), ask(7));
-    assert_eq!(first, Ok(Answer::Node(NodeId(4))));
+    assert_eq!(first, Ok(GroupAnswer::Node(NodeId(4))));
     assert_eq!(cluster.ask_group(NodeId(2), ask(7)), first);
-    assert_eq!(cluster.ask_group(NodeId(3), ask(8)), Ok(Answer::Node(NodeId(5))));
+    assert_eq!(cluster.ask_group(NodeId(3), ask(8)), Ok(GroupAnswer::Node(NodeId(5))));
     assert_same(&mut cluster, &[1, 2, 3]);
     let table = cluster.replica_mut(NodeId(2)).take_peer_table().unwrap();
     assert_eq!(table.peers.len(), 5);
@@ -190,9 +195,9 @@ fn every_node_is_replaced_under_load_and_nothing_is_lost() {
         for old in 1..=3 {
             let new = join(&mut cluster, u64::from(old) + 10);
             let leader = led(&mut cluster);
-            let ask = Ask::Replace { old: NodeId(old), new };
+            let ask = GroupRequest::Replace { old: NodeId(old), new };
             let plan = match cluster.ask_group(leader, ask.clone()) {
-                Ok(Answer::Planned(Some(plan), _)) => plan,
+                Ok(GroupAnswer::Planned(Some(plan), _)) => plan,
                 other => panic!("{other:?}"),
             };
             // Three clients, each with one write at a time.
@@ -214,8 +219,8 @@ fn every_node_is_replaced_under_load_and_nothing_is_lost() {
                 }
                 let leader = cluster.leader();
                 leader.is_some_and(|leader| {
-                    let ended = cluster.replica(leader).group().ended();
-                    ended.is_some_and(|ended| ended.id == plan && ended.reached)
+                    let ended = cluster.replica(leader).group().last_end();
+                    ended.is_some_and(|ended| ended.id == plan && ended.is_goal_reached)
                 })
             });
             assert!(ended);
@@ -233,7 +238,7 @@ fn every_node_is_replaced_under_load_and_nothing_is_lost() {
                 let leader = cluster.leader();
                 leader.is_some_and(|leader| {
                     let members = cluster.replica(leader).members(cluster.now());
-                    members.last.is_some_and(|last| last.settled)
+                    members.last_plan.is_some_and(|last| last.is_settled)
                 })
             }));
             let waited = cluster.replica(NodeId(old)).counters().slots_waited_for_era;
@@ -264,8 +269,8 @@ fn a_plan_goes_on_when_leaders_die() {
         let new = join(&mut cluster, 7);
         let leader = led(&mut cluster);
         let old = NodeId(1 + leader.0 % 3);
-        let ask = Ask::Replace { old, new };
-        let Ok(Answer::Planned(Some(plan), _)) = cluster.ask_group(leader, ask) else {
+        let ask = GroupRequest::Replace { old, new };
+        let Ok(GroupAnswer::Planned(Some(plan), _)) = cluster.ask_group(leader, ask) else {
             panic!("no plan");
         };
         let reached =
@@ -289,28 +294,28 @@ fn a_plan_goes_on_when_leaders_die() {
 fn a_voter_of_the_same_weight_takes_a_place() {
     let mut cluster = cluster(3, Class::Durable, 37);
     let new = join(&mut cluster, 7);
-    carry_out(&mut cluster, &Ask::Promote(new)).unwrap();
+    carry_out(&mut cluster, &GroupRequest::Promote(new)).unwrap();
     let leader = led(&mut cluster);
     let old = NodeId(1 + leader.0 % 3);
     cluster.crash(old);
     let others = (1..=4).filter(|node| *node != old.0);
     let left: Vec<u32> = others.collect();
-    let ask = Ask::Replace { old, new };
+    let ask = GroupRequest::Replace { old, new };
     // With different weights, other weights would change.
-    carry_out(&mut cluster, &Ask::Weight(new, 2)).unwrap();
+    carry_out(&mut cluster, &GroupRequest::Weight(new, 2)).unwrap();
     let refused = carry_out(&mut cluster, &ask).unwrap_err();
     assert_eq!(refused.code, "already_votes");
     let weights_are = "node 4 votes with weight 2, and node";
     assert!(refused.message.starts_with(weights_are), "{refused:?}");
     assert!(refused.hint.starts_with("start the new node with `--as learner`"));
-    carry_out(&mut cluster, &Ask::Weight(new, 1)).unwrap();
+    carry_out(&mut cluster, &GroupRequest::Weight(new, 1)).unwrap();
 
     carry_out(&mut cluster, &ask).unwrap();
     let leader = led(&mut cluster);
     assert_eq!(weights(&cluster, leader), equal_weights(&left));
-    assert!(cluster.replica(leader).members(cluster.now()).removed.contains(&old));
+    assert!(cluster.replica(leader).members(cluster.now()).removed_nodes.contains(&old));
     // A repeated request reports that its result is already in place.
-    assert_eq!(cluster.ask_group(leader, ask), Ok(Answer::Already));
+    assert_eq!(cluster.ask_group(leader, ask), Ok(GroupAnswer::AlreadyDone));
     assert_same(&mut cluster, &left);
 }
 
@@ -320,7 +325,7 @@ fn a_voter_takes_no_place_where_the_group_would_bear_less() {
     let mut cluster = cluster(3, Class::Durable, 43);
     let leader = led(&mut cluster);
     let (old, new) = (NodeId(1 + leader.0 % 3), NodeId(1 + (leader.0 + 1) % 3));
-    let ask = Ask::Replace { old, new };
+    let ask = GroupRequest::Replace { old, new };
     let refused = carry_out(&mut cluster, &ask).unwrap_err();
     assert_eq!(refused.code, "already_votes");
     assert!(
@@ -335,16 +340,16 @@ fn a_voter_takes_no_place_where_the_group_would_bear_less() {
 fn a_voter_takes_no_place_that_the_quorum_rule_needs() {
     let mut cluster = cluster(3, Class::Durable, 41);
     let new = join(&mut cluster, 7);
-    carry_out(&mut cluster, &Ask::Promote(new)).unwrap();
+    carry_out(&mut cluster, &GroupRequest::Promote(new)).unwrap();
     let rule = QuorumRule::Flexible { phase1: 4, phase2: 1 };
-    carry_out(&mut cluster, &Ask::Quorum(rule)).unwrap();
+    carry_out(&mut cluster, &GroupRequest::Quorum(rule)).unwrap();
     let leader = led(&mut cluster);
     let old = NodeId(1 + leader.0 % 3);
-    let ask = Ask::Replace { old, new };
+    let ask = GroupRequest::Replace { old, new };
     let refused = carry_out(&mut cluster, &ask).unwrap_err();
     assert_eq!(refused.code, "impossible");
     assert!(refused.hint.starts_with("start the new node with `--as learner`"));
-    carry_out(&mut cluster, &Ask::Quorum(QuorumRule::Majority)).unwrap();
+    carry_out(&mut cluster, &GroupRequest::Quorum(QuorumRule::Majority)).unwrap();
     carry_out(&mut cluster, &ask).unwrap();
 }
 
@@ -357,7 +362,7 @@ fn of_two_operators_one_wins() {
     let others: Vec<NodeId> = (1..=3).map(NodeId).filter(|node| *node != leader).collect();
     for (asked, node) in (100..).zip(&others) {
         let replica = cluster.replica_mut(leader);
-        replica.ask_group(now, asked, Ask::Demote(*node), false);
+        replica.ask_group(now, asked, GroupRequest::Demote(*node), false);
     }
     let mut answers = BTreeMap::new();
     assert!(cluster.run_until(10_000, |cluster| {
@@ -365,7 +370,8 @@ fn of_two_operators_one_wins() {
         answers.len() == 2
     }));
     let won = answers.values().filter(|answer| answer.is_ok()).count();
-    let lost: Vec<&Refused> = answers.values().filter_map(|answer| answer.as_ref().err()).collect();
+    let lost: Vec<&GroupRefusal> =
+        answers.values().filter_map(|answer| answer.as_ref().err()).collect();
     assert_eq!((won, lost.len()), (1, 1), "{answers:?}");
     assert!(["under_way", "other_era"].contains(&lost[0].code), "{lost:?}");
 }
@@ -379,23 +385,23 @@ fn a_plan_may_begin_anywhere() {
     let follower = NodeId(1 + leader.0 % 3);
     let third = NodeId(1 + follower.0 % 3);
     let begin = |cluster: &mut Cluster<Journal>, ask| match cluster.ask_group(follower, ask) {
-        Ok(Answer::Planned(Some(plan), _)) => plan,
+        Ok(GroupAnswer::Planned(Some(plan), _)) => plan,
         answer => panic!("{answer:?}"),
     };
-    let plan = begin(&mut cluster, Ask::Demote(third));
+    let plan = begin(&mut cluster, GroupRequest::Demote(third));
     finish(&mut cluster, plan);
-    let plan = begin(&mut cluster, Ask::Promote(third));
+    let plan = begin(&mut cluster, GroupRequest::Promote(third));
     finish(&mut cluster, plan);
     assert_eq!(weights(&cluster, leader), equal_weights(&[1, 2, 3]));
     // Without the third node, only the leader and this one are left.
     cluster.crash(third);
     cluster.run_ms(1_000);
-    let plan = begin(&mut cluster, Ask::Demote(follower));
+    let plan = begin(&mut cluster, GroupRequest::Demote(follower));
     cluster.run_ms(5_000);
     assert_eq!(weights(&cluster, leader), equal_weights(&[1, 2, 3]));
     write(&mut cluster, follower, b"goes on");
     let members = cluster.replica(leader).members(cluster.now());
-    let waits = members.plan.and_then(|underway| underway.waits);
+    let waits = members.plan.and_then(|underway| underway.wait_reason);
     assert!(waits.is_some_and(|why| why.contains("too few")));
     cluster.start(third);
     finish(&mut cluster, plan);
@@ -413,24 +419,27 @@ fn what_cannot_be_is_refused() {
         Err(refused) => refused.code,
         Ok(answer) => panic!("{answer:?}"),
     };
-    assert_eq!(code(&mut cluster, follower, Ask::Raise), "not_leader");
-    assert_eq!(code(&mut cluster, leader, Ask::Promote(NodeId(9))), "unknown_node");
-    assert_eq!(code(&mut cluster, leader, Ask::Remove(NodeId(9))), "unknown_node");
-    let reserve = Ask::Reserve { peer: "n:1".to_owned(), role: As::Voter };
-    assert_eq!(cluster.ask_group(follower, reserve), Ok(Answer::Node(NodeId(4))));
-    assert_eq!(code(&mut cluster, leader, Ask::Promote(NodeId(4))), "not_connected");
-    assert_eq!(code(&mut cluster, leader, Ask::Weight(third, 3_000_000_000)), "impossible");
+    assert_eq!(code(&mut cluster, follower, GroupRequest::Raise), "not_leader");
+    assert_eq!(code(&mut cluster, leader, GroupRequest::Promote(NodeId(9))), "unknown_node");
+    assert_eq!(code(&mut cluster, leader, GroupRequest::Remove(NodeId(9))), "unknown_node");
+    let reserve = GroupRequest::Reserve { peer: "n:1".to_owned(), role: MemberRole::Voter };
+    assert_eq!(cluster.ask_group(follower, reserve), Ok(GroupAnswer::Node(NodeId(4))));
+    assert_eq!(code(&mut cluster, leader, GroupRequest::Promote(NodeId(4))), "not_connected");
+    assert_eq!(
+        code(&mut cluster, leader, GroupRequest::Weight(third, 3_000_000_000)),
+        "impossible"
+    );
     // With one node down, the group cannot do without another.
     cluster.crash(third);
     cluster.run_ms(1_000);
-    assert_eq!(code(&mut cluster, leader, Ask::Demote(follower)), "too_few_alive");
+    assert_eq!(code(&mut cluster, leader, GroupRequest::Demote(follower)), "too_few_alive");
     let eras = cluster.replica(leader).node().era().0;
     assert_eq!(eras, 0, "nothing changed");
     // The node that is down may be removed.
-    carry_out(&mut cluster, &Ask::Remove(third)).unwrap();
-    carry_out(&mut cluster, &Ask::Demote(follower)).unwrap();
+    carry_out(&mut cluster, &GroupRequest::Remove(third)).unwrap();
+    carry_out(&mut cluster, &GroupRequest::Demote(follower)).unwrap();
     let leader = led(&mut cluster);
-    assert_eq!(code(&mut cluster, leader, Ask::Remove(leader)), "last_voter");
+    assert_eq!(code(&mut cluster, leader, GroupRequest::Remove(leader)), "last_voter");
 }
 
 /// [member-4] A machine that lost its folder returns as a learner and replaces its predecessor.
@@ -440,27 +449,27 @@ fn no_second_node_votes_at_an_address() {
     let leader = led(&mut cluster);
     let old = NodeId(1 + leader.0 % 3);
     let peer = "old:1".to_owned();
-    cluster.ask_group(leader, Ask::Address(old, peer.clone())).unwrap();
-    let join = |role| Ask::Join { nonce: 7, node: None, peer: peer.clone(), role };
-    let reserve = Ask::Reserve { peer: peer.clone(), role: As::Voter };
+    cluster.ask_group(leader, GroupRequest::Address(old, peer.clone())).unwrap();
+    let join = |role| GroupRequest::Join { nonce: 7, node: None, peer: peer.clone(), role };
+    let reserve = GroupRequest::Reserve { peer: peer.clone(), role: MemberRole::Voter };
     let expected = format!("'quorate member replace {old} NEW'");
-    for ask in [reserve, join(As::Voter), Ask::Address(leader, peer.clone())] {
+    for ask in [reserve, join(MemberRole::Voter), GroupRequest::Address(leader, peer.clone())] {
         let refused = cluster.ask_group(leader, ask).unwrap_err();
         assert_eq!(refused.code, "address_taken");
         assert!(refused.message.contains(&expected), "{refused:?}");
     }
     cluster.kill(old);
-    let Ok(Answer::Node(new)) = cluster.ask_group(leader, join(As::Learner)) else {
+    let Ok(GroupAnswer::Node(new)) = cluster.ask_group(leader, join(MemberRole::Learner)) else {
         panic!("no id was given out");
     };
-    cluster.add(new);
+    cluster.add_node(new);
     cluster.start(new);
     level(&mut cluster, new);
     let leader = led(&mut cluster);
-    let refused = cluster.ask_group(leader, Ask::Promote(new)).unwrap_err();
+    let refused = cluster.ask_group(leader, GroupRequest::Promote(new)).unwrap_err();
     assert_eq!(refused.code, "address_taken");
     assert!(refused.message.ends_with(&format!("'quorate member replace {old} {new}'")));
-    carry_out(&mut cluster, &Ask::Replace { old, new }).unwrap();
+    carry_out(&mut cluster, &GroupRequest::Replace { old, new }).unwrap();
     let voters: BTreeSet<u32> = weights(&cluster, leader).into_keys().collect();
     assert_eq!(voters, (1..=4).filter(|node| *node != old.0).collect());
 }
@@ -525,8 +534,8 @@ fn leadership_goes_to_the_highest_priority() {
     let mut cluster = cluster(3, Class::Durable, 19);
     let leader = led(&mut cluster);
     let wanted = NodeId(1 + leader.0 % 3);
-    let answer = cluster.ask_group(leader, Ask::Priority(wanted, 5));
-    assert_eq!(answer, Ok(Answer::Done));
+    let answer = cluster.ask_group(leader, GroupRequest::Priority(wanted, 5));
+    assert_eq!(answer, Ok(GroupAnswer::Done));
     assert!(cluster.run_until(10_000, |cluster| cluster.leader() == Some(wanted)));
     cluster.run_ms(5_000);
     assert_eq!(cluster.leader(), Some(wanted));
@@ -538,15 +547,17 @@ fn leadership_goes_to_the_highest_priority() {
 fn a_plan_that_takes_a_new_leaders_weight_does_not_rest() {
     let mut cluster = cluster(3, Class::Durable, 23);
     let leader = led(&mut cluster);
-    let Ok(Answer::Planned(Some(plan), _)) = cluster.ask_group(leader, Ask::Demote(leader)) else {
+    let Ok(GroupAnswer::Planned(Some(plan), _)) =
+        cluster.ask_group(leader, GroupRequest::Demote(leader))
+    else {
         panic!("it leads, and two others are there");
     };
     let timeouts = Cluster::<Journal>::options(3, Class::Durable).timeouts;
     let done = cluster.run_until(5 * timeouts.election_max_ms, |cluster| {
         let leads = cluster.leader().filter(|next| *next != leader);
         leads.is_some_and(|next| {
-            let ended = cluster.replica(next).group().ended();
-            ended.is_some_and(|ended| ended.id == plan && ended.reached)
+            let ended = cluster.replica(next).group().last_end();
+            ended.is_some_and(|ended| ended.id == plan && ended.is_goal_reached)
         })
     });
     let members = cluster.replica(leader).members(cluster.now());
@@ -561,22 +572,22 @@ fn roles_and_the_quorum_rule_change_by_plans() {
     let leader = led(&mut cluster);
     let other = NodeId(1 + leader.0 % 3);
     let third = NodeId(1 + other.0 % 3);
-    carry_out(&mut cluster, &Ask::Auxiliary(other, true)).unwrap();
+    carry_out(&mut cluster, &GroupRequest::Auxiliary(other, true)).unwrap();
     let configuration = cluster.replica(leader).node().configuration().clone();
     assert!(configuration.is_auxiliary(Member::first(other.0)));
-    carry_out(&mut cluster, &Ask::Auxiliary(other, true)).unwrap();
-    let refused = carry_out(&mut cluster, &Ask::Auxiliary(third, true)).unwrap_err();
+    carry_out(&mut cluster, &GroupRequest::Auxiliary(other, true)).unwrap();
+    let refused = carry_out(&mut cluster, &GroupRequest::Auxiliary(third, true)).unwrap_err();
     assert_eq!(refused.code, "impossible", "one full replica of three is no quorum");
     write(&mut cluster, leader, b"with an auxiliary");
-    carry_out(&mut cluster, &Ask::Auxiliary(other, false)).unwrap();
+    carry_out(&mut cluster, &GroupRequest::Auxiliary(other, false)).unwrap();
     let flexible = QuorumRule::Flexible { phase1: 3, phase2: 1 };
-    carry_out(&mut cluster, &Ask::Quorum(flexible)).unwrap();
+    carry_out(&mut cluster, &GroupRequest::Quorum(flexible)).unwrap();
     assert_eq!(cluster.replica(leader).node().configuration().rule(), flexible);
     let never = QuorumRule::Flexible { phase1: 1, phase2: 1 };
-    let refused = carry_out(&mut cluster, &Ask::Quorum(never)).unwrap_err();
+    let refused = carry_out(&mut cluster, &GroupRequest::Quorum(never)).unwrap_err();
     assert_eq!(refused.code, "impossible", "quorums would not meet");
     write(&mut cluster, leader, b"alone in phase two");
-    carry_out(&mut cluster, &Ask::Quorum(QuorumRule::Majority)).unwrap();
+    carry_out(&mut cluster, &GroupRequest::Quorum(QuorumRule::Majority)).unwrap();
     assert_same(&mut cluster, &[1, 2, 3]);
 }
 
@@ -584,8 +595,8 @@ fn roles_and_the_quorum_rule_change_by_plans() {
 #[test]
 fn a_node_joins_as_an_auxiliary() {
     let mut cluster = cluster(3, Class::Durable, 31);
-    let node = join_as(&mut cluster, 7, As::Auxiliary);
-    carry_out(&mut cluster, &Ask::Promote(node)).unwrap();
+    let node = join_as(&mut cluster, 7, MemberRole::Auxiliary);
+    carry_out(&mut cluster, &GroupRequest::Promote(node)).unwrap();
     let leader = led(&mut cluster);
     let configuration = cluster.replica(leader).node().configuration();
     assert!(configuration.is_auxiliary(Member::first(node.0)));
@@ -597,23 +608,23 @@ fn a_node_joins_as_an_auxiliary() {
 fn a_plan_that_waits_is_cancelled() {
     let mut cluster = cluster(3, Class::Durable, 23);
     let leader = led(&mut cluster);
-    assert_eq!(cluster.ask_group(leader, Ask::Cancel), Ok(Answer::Already));
+    assert_eq!(cluster.ask_group(leader, GroupRequest::Cancel), Ok(GroupAnswer::AlreadyDone));
     let new = join(&mut cluster, 7);
     let leader = led(&mut cluster);
     let old = NodeId(1 + leader.0 % 3);
-    let planned = cluster.ask_group(leader, Ask::Replace { old, new });
-    assert!(matches!(planned, Ok(Answer::Planned(Some(_), _))), "{planned:?}");
+    let planned = cluster.ask_group(leader, GroupRequest::Replace { old, new });
+    assert!(matches!(planned, Ok(GroupAnswer::Planned(Some(_), _))), "{planned:?}");
     cluster.crash(new);
     let waits = cluster.run_until(10_000, |cluster| {
         let plan = cluster.replica(leader).members(cluster.now()).plan;
-        plan.is_some_and(|plan| plan.waits.is_some())
+        plan.is_some_and(|plan| plan.wait_reason.is_some())
     });
     assert!(waits);
-    assert_eq!(cluster.ask_group(leader, Ask::Cancel), Ok(Answer::Done));
+    assert_eq!(cluster.ask_group(leader, GroupRequest::Cancel), Ok(GroupAnswer::Done));
     let era = cluster.replica(leader).node().era();
     cluster.run_ms(2_000);
     assert_eq!(cluster.replica(leader).node().era(), era);
-    assert!(!cluster.replica(leader).group().ended().unwrap().reached);
+    assert!(!cluster.replica(leader).group().last_end().unwrap().is_goal_reached);
 }
 
 /// The status shows learners, the plan in progress, and removed nodes.
@@ -621,7 +632,7 @@ fn a_plan_that_waits_is_cancelled() {
 fn status_tells_of_learners_plans_and_removal() {
     let mut cluster = cluster(3, Class::Durable, 13);
     let four = join(&mut cluster, 7);
-    let reserve = Ask::Reserve { peer: "later:1".to_owned(), role: As::Learner };
+    let reserve = GroupRequest::Reserve { peer: "later:1".to_owned(), role: MemberRole::Learner };
     let leader = led(&mut cluster);
     cluster.ask_group(leader, reserve).unwrap();
     cluster.kill(four);
@@ -636,14 +647,14 @@ fn status_tells_of_learners_plans_and_removal() {
         peers.len() == 4 && learner.is_some_and(|peer| peer.weight == 0 && !peer.connected)
     }));
     let old = NodeId(1 + leader.0 % 3);
-    let ask = Ask::Remove(old);
-    let Ok(Answer::Planned(Some(plan), _)) = cluster.ask_group(leader, ask) else {
+    let ask = GroupRequest::Remove(old);
+    let Ok(GroupAnswer::Planned(Some(plan), _)) = cluster.ask_group(leader, ask) else {
         panic!("no plan");
     };
     let status = seen(&mut cluster, leader);
     let underway = status.plan.unwrap();
-    assert_eq!((underway.id, underway.waits), (plan, None));
-    assert_eq!(underway.what, format!("remove node {old}"));
+    assert_eq!((underway.id, underway.wait_reason), (plan, None));
+    assert_eq!(underway.description, format!("remove node {old}"));
     finish(&mut cluster, plan);
     let leader = led(&mut cluster);
     assert!(cluster.run_until(10_000, |cluster| cluster.replica(old).is_removed()));
@@ -670,7 +681,7 @@ fn a_dry_run_denies_what_would_be_denied() {
     let leader = led(&mut cluster);
     let version = cluster.replica(leader).group().clone();
     let mut asked = 1000;
-    let mut dry = |ask: Ask| {
+    let mut dry = |ask: GroupRequest| {
         asked += 1;
         let now = cluster.now();
         cluster.replica_mut(leader).ask_group(now, asked, ask, true);
@@ -681,13 +692,15 @@ fn a_dry_run_denies_what_would_be_denied() {
         });
         answer.map(|(_, answer)| answer)
     };
-    let nothing = Some(Ok(Answer::Planned(None, Vec::new())));
-    assert_eq!(dry(Ask::Priority(NodeId(2), 5)), nothing);
-    let refused = dry(Ask::Priority(NodeId(9), 5)).unwrap().unwrap_err();
+    let nothing = Some(Ok(GroupAnswer::Planned(None, Vec::new())));
+    assert_eq!(dry(GroupRequest::Priority(NodeId(2), 5)), nothing);
+    let refused = dry(GroupRequest::Priority(NodeId(9), 5)).unwrap().unwrap_err();
     assert_eq!(refused.code, "unknown_node");
-    let refused = dry(Ask::Address(NodeId(2), String::new())).unwrap();
+    let refused = dry(GroupRequest::Address(NodeId(2), String::new())).unwrap();
     assert_eq!(refused.unwrap_err().code, "bad_address");
-    let Some(Ok(Answer::Planned(None, steps))) = dry(Ask::Demote(NodeId(1 + leader.0 % 3))) else {
+    let Some(Ok(GroupAnswer::Planned(None, steps))) =
+        dry(GroupRequest::Demote(NodeId(1 + leader.0 % 3)))
+    else {
         panic!("no steps");
     };
     assert!(!steps.is_empty());

@@ -8,7 +8,7 @@ use quorate_core::{
 };
 use quorate_log::disk::Fault;
 use quorate_replica::{
-    CommandId, Probed, StateMachine,
+    CommandId, ProbeOutcome, StateMachine,
     events::Event,
     front::{Failure, Tag},
     status::Activity,
@@ -63,9 +63,9 @@ fn write(cluster: &mut Cluster<Counter>, node: NodeId, bytes: usize) {
 }
 
 /// Returns whether this node serves a linearizable read now, as found by its probe.
-fn probe(cluster: &mut Cluster<Counter>, node: NodeId) -> Probed {
+fn probe(cluster: &mut Cluster<Counter>, node: NodeId) -> ProbeOutcome {
     let now = cluster.now();
-    cluster.replica_mut(node).probe(now);
+    cluster.replica_mut(node).start_probe(now);
     let mut ended = None;
     assert!(cluster.run_until(5_000, |cluster| {
         ended = cluster.replica_mut(node).take_probe();
@@ -113,17 +113,17 @@ fn node_that_is_behind_is_not_ready_and_says_how_far_it_is() {
     cluster.start(away);
     let knows = |cluster: &mut Cluster<Counter>| {
         cluster.replica(away).node().leader() == Some(leader)
-            && cluster.replica(away).node().known_to().0 > 2_000
+            && cluster.replica(away).node().known_decided_to().0 > 2_000
     };
     assert!(cluster.run_until(5_000, knows));
 
-    let Probed::Behind { applied_to, needed } = probe(&mut cluster, away) else {
+    let ProbeOutcome::Behind { applied_to, needed_to: needed } = probe(&mut cluster, away) else {
         panic!("a node that is behind by thousands of slots serves no client");
     };
     assert!(applied_to < needed && needed.0 > 2_000, "{applied_to} {needed}");
     let progress = cluster.replica(away).status(cluster.now()).progress.unwrap();
     assert_eq!(progress.activity, Activity::CatchingUp);
-    assert!(progress.from < progress.at && progress.at < progress.to);
+    assert!(progress.from < progress.position && progress.position < progress.end);
     assert!(progress.per_second.is_some_and(|rate| rate > 0), "{progress:?}");
 
     let caught_up = |cluster: &mut Cluster<Counter>| {
@@ -132,14 +132,14 @@ fn node_that_is_behind_is_not_ready_and_says_how_far_it_is() {
     };
     assert!(cluster.run_until(60_000, caught_up));
     cluster.run_ms(100);
-    assert_eq!(probe(&mut cluster, away), Probed::Served);
+    assert_eq!(probe(&mut cluster, away), ProbeOutcome::Served);
     let told = events(&mut cluster, away);
     let behind = told.iter().any(|event| {
         matches!(event, Event::Behind(progress) if progress.activity == Activity::CatchingUp)
     });
     assert!(behind, "{told:?}");
     let last = told.last().unwrap();
-    assert!(matches!(last, Event::Level { at, .. } if at.0 > 2_000), "{told:?}");
+    assert!(matches!(last, Event::CaughtUp { applied_to, .. } if applied_to.0 > 2_000), "{told:?}");
 }
 
 /// Every node of a healthy group is ready. No node is ready without a quorum, or while it stops.
@@ -149,18 +149,18 @@ fn ready_is_who_can_serve_a_linearizable_read_now() {
     let leader = led(&mut cluster);
     cluster.run_ms(100);
     for node in NODES {
-        assert_eq!(probe(&mut cluster, node), Probed::Served, "node {node}");
+        assert_eq!(probe(&mut cluster, node), ProbeOutcome::Served, "node {node}");
     }
     // The leader still assumes that it leads, so the state that it would read may be old.
     let [one, other] = others(leader);
     cluster.isolate(leader, true);
-    assert_eq!(probe(&mut cluster, leader), Probed::Unconfirmed);
+    assert_eq!(probe(&mut cluster, leader), ProbeOutcome::Unconfirmed);
     cluster.isolate(leader, false);
     cluster.run_ms(2_000);
-    assert_eq!(probe(&mut cluster, one), Probed::Served);
+    assert_eq!(probe(&mut cluster, one), ProbeOutcome::Served);
     let now = cluster.now();
     cluster.replica_mut(other).stop(now);
-    assert_eq!(probe(&mut cluster, other), Probed::Closed);
+    assert_eq!(probe(&mut cluster, other), ProbeOutcome::Closed);
 }
 
 /// Each node reports a change of leader from its own point of view, with the reason.
@@ -185,7 +185,9 @@ fn change_of_leader_is_told_of_with_its_causes() {
     });
     assert!(steps_down, "{told:?}");
     let is_alone = |event: &&Event| match event {
-        Event::NoLeader { connected, members, .. } => (*connected, *members) == (1, 3),
+        Event::NoLeader { connected_count: connected, member_count: members, .. } => {
+            (*connected, *members) == (1, 3)
+        }
         _ => false,
     };
     assert_eq!(told.iter().filter(is_alone).count(), 1, "{told:?}");
@@ -259,7 +261,7 @@ fn full_disk_is_told_of_once_and_so_is_its_end() {
     }
     cluster.run_ms(1_000);
     let full = |events: &[Event]| {
-        let no_room = |event: &&Event| matches!(event, Event::NoSegment { waits: true, .. });
+        let no_room = |event: &&Event| matches!(event, Event::NoSegment { is_waiting: true, .. });
         events.iter().filter(no_room).count()
     };
     let told = events(&mut cluster, node);
@@ -268,7 +270,7 @@ fn full_disk_is_told_of_once_and_so_is_its_end() {
     cluster.run_ms(2_000);
     let told = events(&mut cluster, node);
     assert_eq!(full(&told), 0, "{told:?}");
-    assert!(told.iter().any(|event| matches!(event, Event::SegmentsAgain { .. })), "{told:?}");
+    assert!(told.iter().any(|event| matches!(event, Event::SegmentsRecovered { .. })), "{told:?}");
 }
 
 /// [room-1] [room-2] If the members with free disk space do not form a quorum, every node refuses
@@ -293,7 +295,7 @@ fn full_disks_of_a_majority_refuse_data_and_nothing_else() {
                 None => assert!(matches!(grew, Outcome::Written(_)), "{node}: {grew:?}"),
             }
             let status = cluster.replica(node).status(cluster.now());
-            assert_eq!(status.disk.data_refused, refused.is_some());
+            assert_eq!(status.disk.refuses_data, refused.is_some());
             let needed = full.contains(&node).then_some(ROOM);
             assert_eq!(status.disk.needed_bytes, needed);
             let own = status.notices.iter().any(|notice| notice.contains("MiB needed"));

@@ -7,8 +7,8 @@ use std::cell::Cell;
 use quorate_core::{
     ballot::{Ballot, Era},
     extents::Vote,
-    leader::Leading,
-    lease::{Lease, Leases},
+    leader::Phase2,
+    lease::{Lease, LeaseRules},
     level::Level,
     message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b},
     node_id::{Member, NodeId},
@@ -21,7 +21,7 @@ use quorate_core::{
 use quorate_replica::{
     ReplicaOptions,
     front::{Failure, Tag},
-    plane::{Body, Plane, Received, TooLarge},
+    plane::{FrameBody, Plane, ReceivedFrame, TooLarge},
     service::{CommandId, Health, Metadata, StateMachine},
     status::Addresses,
     testing::{Cluster, Outcome},
@@ -73,7 +73,7 @@ impl Plane for RecordedFrames {
         to: NodeSet,
         _: Lane,
         header: &[u8],
-        body: Body<'_>,
+        body: FrameBody<'_>,
     ) -> Result<NodeSet, TooLarge> {
         for _ in to.iter() {
             self.0.extend_from_slice(header);
@@ -87,7 +87,8 @@ impl RecordedFrames {
     fn frames(&self) -> Vec<Frame<'_>> {
         let (mut frames, mut rest) = (Vec::new(), &self.0[..]);
         while !rest.is_empty() {
-            let Ok(Decoded::Frame { frame, used, .. }) = decode(rest, BODY_BYTES_MAX) else {
+            let Ok(Decoded::Frame { frame, used_bytes: used, .. }) = decode(rest, BODY_BYTES_MAX)
+            else {
                 panic!("a replica wrote what is no frame");
             };
             frames.push(frame);
@@ -112,7 +113,7 @@ impl Stage {
         Self::with_leases(None)
     }
 
-    fn with_leases(leases: Option<Leases>) -> Self {
+    fn with_leases(leases: Option<LeaseRules>) -> Self {
         let mut options = Cluster::<Count>::options(3, Class::Durable);
         options.leases = leases;
         Self::with_options(options)
@@ -135,7 +136,7 @@ impl Stage {
     fn deliver_frame(&mut self, from: u32, frame: Frame<'_>) -> RecordedFrames {
         let (now, mut heard) = (self.0.now(), RecordedFrames::default());
         let replica = self.0.replica_mut(ONE);
-        let received = Received::plain(Member::first(from), frame);
+        let received = ReceivedFrame::without_attributes(Member::first(from), frame);
         replica.on_frame(now, 0, received, &mut heard);
         self.0.poll_over(ONE, &mut heard);
         heard
@@ -192,12 +193,12 @@ impl Stage {
         self.deliver_message(from, Message::Phase1b(promise));
     }
 
-    fn leading(&self) -> Option<&Leading> {
-        self.0.replica(ONE).node().leading()
+    fn leading(&self) -> Option<&Phase2> {
+        self.0.replica(ONE).node().phase2()
     }
 
     fn leads_in(&self) -> Option<Ballot> {
-        self.leading().map(Leading::ballot)
+        self.leading().map(Phase2::ballot)
     }
 
     fn decided_to(&self) -> Slot {
@@ -676,12 +677,12 @@ fn last_record_on_a_slot_is_not_taken_for_the_decision() {
 /// request: it grants the lease from the arrival on.
 #[test]
 fn lease_is_granted_from_receipt_not_from_the_beginning_of_the_turn() {
-    let mut stage = Stage::with_leases(Some(Leases {
+    let mut stage = Stage::with_leases(Some(LeaseRules {
         duration_us: 90_000,
         drift_ppm: 10_000,
         promises: false,
     }));
-    let lease = Lease { requested_at: Time(1), us: 90_000 };
+    let lease = Lease { requested_at: Time(1), duration_us: 90_000 };
     stage.0.set_stall(ONE, 50);
     let heard = stage.deliver_message(2, beat(lease));
     let granted = heard.frames().into_iter().any(|frame| {
@@ -722,7 +723,7 @@ fn beat(lease: Lease) -> Message {
 fn heartbeats_are_no_evidence_of_freshness() {
     let mut stage = Stage::new();
     stage.deliver_message(2, beat(Lease::default()));
-    let tag = stage.0.read_within(ONE, 200, b"");
+    let tag = stage.0.read_bounded(ONE, 200, b"");
     for _ in 0..30 {
         stage.0.run_ms(20);
         stage.deliver_message(2, beat(Lease::default()));

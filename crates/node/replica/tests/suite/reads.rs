@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use quorate_core::{lease::Leases, level::Level, node_id::NodeId, record::Class};
+use quorate_core::{lease::LeaseRules, level::Level, node_id::NodeId, record::Class};
 use quorate_replica::{
     front::{Failure, Tag},
     service::{CommandId, StateMachine},
@@ -46,9 +46,10 @@ fn cluster(leases: bool) -> (Cluster<Last>, NodeId) {
 /// Like [`cluster`], with folders that are marked with feature level `level`.
 fn cluster_at(level: Level, leases: bool) -> (Cluster<Last>, NodeId) {
     let mut options = Cluster::<Last>::options(3, Class::Durable);
-    options.marked = level;
+    options.marked_level = level;
     let election_min_ms = options.timeouts.election_min_ms;
-    options.leases = leases.then(|| Leases::below(election_min_ms, options.clock_drift_ppm));
+    options.leases = leases
+        .then(|| LeaseRules::within_election_timeout(election_min_ms, options.clock_drift_ppm));
     let mut cluster = Cluster::with_options(options, 7, |_| Last::default());
     for node in 1..=3 {
         cluster.start(NodeId(node));
@@ -179,27 +180,27 @@ fn no_leader_before_the_leases_end_below_level_10() {
 fn bounded_read_is_served_within_its_bound_and_refused_beyond() {
     let (mut cluster, leader) = cluster(false);
     let node = follower(leader);
-    let tag = cluster.read_within(node, 1000, b"");
+    let tag = cluster.read_bounded(node, 1000, b"");
     assert!(ends(&mut cluster, node, tag, 100), "it asks, once");
     assert_eq!(cluster.outcome(node, tag).cloned(), read("one"));
     cluster.isolate(node, true);
     let elsewhere = cluster.write(leader, b"two");
     assert!(ends(&mut cluster, leader, elsewhere, 1000));
-    let tag = cluster.read_within(node, 1000, b"");
+    let tag = cluster.read_bounded(node, 1000, b"");
     assert!(ends(&mut cluster, node, tag, 0), "it asks no other node");
     assert_eq!(cluster.outcome(node, tag).cloned(), read("one"));
     // The state is recent enough for the other read's bound, but not for this one's.
     cluster.run_ms(5);
-    let tag = cluster.read_within(node, 1, b"");
+    let tag = cluster.read_bounded(node, 1, b"");
     assert!(ends(&mut cluster, node, tag, 1000));
     let stale = Some(Outcome::Failed(Failure::Stale));
     assert_eq!(cluster.outcome(node, tag).cloned(), stale);
     cluster.run_ms(1000);
-    let tag = cluster.read_within(node, 1000, b"");
+    let tag = cluster.read_bounded(node, 1000, b"");
     assert!(ends(&mut cluster, node, tag, 1100));
     assert_eq!(cluster.outcome(node, tag).cloned(), stale);
     cluster.isolate(node, false);
-    let tag = cluster.read_within(node, 100, b"");
+    let tag = cluster.read_bounded(node, 100, b"");
     assert!(ends(&mut cluster, node, tag, 1000));
     assert_eq!(cluster.outcome(node, tag).cloned(), read("two"));
 }
@@ -210,7 +211,7 @@ fn bound_that_passed_while_the_state_was_read_answers_nothing() {
     let (mut cluster, leader) = cluster(false);
     let node = follower(leader);
     cluster.set_stall_after_query(node, 80);
-    let tag = cluster.read_within(node, 50, b"");
+    let tag = cluster.read_bounded(node, 50, b"");
     assert!(ends(&mut cluster, node, tag, 1000));
     assert_eq!(cluster.outcome(node, tag).cloned(), read("one"));
     assert_eq!(cluster.replica(node).counters().reads_overtaken, 1);

@@ -2,9 +2,9 @@
 
 use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
 use quorate_replica::{
-    Raising,
+    RaisePolicy,
     front::Tag,
-    group::asking::{Answer, Ask},
+    group::asking::{GroupAnswer, GroupRequest},
     service::{CommandId, StateMachine},
     testing::{Cluster, Outcome},
 };
@@ -39,7 +39,7 @@ impl Stage {
     /// Creates a group with a leader, raised to feature level `level` step by step.
     pub(crate) fn raised(class: Class, level: Level, seed: u64) -> Self {
         let mut options = Cluster::<Places>::options(3, class);
-        options.raising = Raising::Hold;
+        options.raise_policy = RaisePolicy::OnRequest;
         options.client_timeout_ms = 5_000;
         let mut cluster = Cluster::with_options(options, seed, |_| Places::default());
         NODES.iter().for_each(|node| cluster.start(*node));
@@ -47,7 +47,7 @@ impl Stage {
         stage.leader();
         for next in Level::BASE.next().0..=level.0 {
             let leader = stage.leader();
-            assert_eq!(stage.cluster.ask_group(leader, Ask::Raise), Ok(Answer::Done));
+            assert_eq!(stage.cluster.ask_group(leader, GroupRequest::Raise), Ok(GroupAnswer::Done));
             let raised = |cluster: &mut Cluster<Places>| {
                 let mut nodes = NODES.iter();
                 nodes.all(|node| cluster.replica(*node).level() == Level(next))

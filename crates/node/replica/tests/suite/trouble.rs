@@ -4,12 +4,12 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
 use quorate_replica::{
-    Probed,
+    ProbeOutcome,
     events::Event,
     front::{Failure, Requests, Sequenced, Tag},
     group::{
-        As,
-        asking::{Answer, Ask},
+        MemberRole,
+        asking::{GroupAnswer, GroupRequest},
     },
     service::{CommandId, Health, MetaChange, StateMachine},
     testing::{Cluster, Outcome},
@@ -207,15 +207,17 @@ impl Stage {
         let of_service = |event: &Event| {
             matches!(
                 event,
-                Event::ServiceTrouble { .. } | Event::ServiceWell | Event::ServiceBack { .. }
+                Event::ServiceTrouble { .. }
+                    | Event::ServiceRecovered
+                    | Event::ServiceRestarted { .. }
             )
         };
         events.filter(of_service).collect()
     }
 
-    fn probe(&mut self, node: NodeId) -> Probed {
+    fn probe(&mut self, node: NodeId) -> ProbeOutcome {
         let now = self.cluster.now();
-        self.cluster.replica_mut(node).probe(now);
+        self.cluster.replica_mut(node).start_probe(now);
         let mut probed = None;
         let ended = |cluster: &mut Cluster<Puppet>| {
             probed = probed.or(cluster.replica_mut(node).take_probe());
@@ -239,7 +241,7 @@ fn stuck_service_takes_nothing_answers_and_its_node_votes() {
     stage.cluster.run_ms(20);
     assert_eq!(stage.write(N3, "refused"), unavailable());
     assert_eq!(stage.query_state(N3), Ok("a".into()));
-    assert_eq!(stage.probe(N3), Probed::Unavailable);
+    assert_eq!(stage.probe(N3), ProbeOutcome::Unavailable);
     let applied = stage.strings[&N3].borrow().applied;
     // Without its votes nothing would be decided, and far more waits than a queue holds.
     stage.cluster.crash(N1);
@@ -258,7 +260,7 @@ fn stuck_service_takes_nothing_answers_and_its_node_votes() {
     stage.level();
     assert!(matches!(stage.write(N3, "taken"), Outcome::Written(_)));
     let trouble = Event::ServiceTrouble { why: "it is full".into() };
-    assert_eq!(stage.news(N3), [trouble, Event::ServiceWell]);
+    assert_eq!(stage.news(N3), [trouble, Event::ServiceRecovered]);
 }
 
 #[test]
@@ -311,7 +313,7 @@ fn service_that_went_back_answers_when_it_has_caught_up() {
     }
     assert!(behind > 1, "{behind}");
     assert_eq!(stage.query_state(N2), Ok(all));
-    let back = Event::ServiceBack { why: "with nothing".into() };
+    let back = Event::ServiceRestarted { why: "with nothing".into() };
     assert!(stage.news(N2).contains(&back));
     stage.level();
 }
@@ -460,7 +462,7 @@ fn a_node_that_differs_from_a_majority_serves_no_clients() {
     stage.err(N3, "a");
     assert_eq!((stage.write(N3, "b"), stage.read(N3)), (diverged(), diverged()));
     assert_eq!(stage.query_state(N3), Err(Failure::Diverged), "not even what it has");
-    assert_eq!(stage.probe(N3), Probed::Unavailable);
+    assert_eq!(stage.probe(N3), ProbeOutcome::Unavailable);
     let error = stage.cluster.replica(N3).error().unwrap();
     assert!(error.contains("docs/operate/divergence.md"), "{error}");
     for node in [N1, N2] {
@@ -501,7 +503,7 @@ fn of_two_nodes_that_differ_neither_serves_until_one_is_removed() {
         assert!(stage.cluster.run_until(5_000, doubts));
         assert_eq!(stage.read(node), diverged());
     }
-    assert!(stage.cluster.ask_group(N1, Ask::Remove(N2)).is_ok());
+    assert!(stage.cluster.ask_group(N1, GroupRequest::Remove(N2)).is_ok());
     assert!(stage.is_over(N1));
     assert!(matches!(stage.write(N1, "b"), Outcome::Written(_)));
     assert!(stage.cluster.replica(N2).is_in_doubt());
@@ -540,11 +542,16 @@ fn a_node_that_is_behind_judges_no_operator_by_an_old_table() {
     let led = stage.cluster.leader().unwrap();
     let behind = [N1, N2, N3].into_iter().find(|node| *node != led).unwrap();
     stage.pull(behind, |strings| strings.behind = true);
-    let reserve = Ask::Reserve { peer: "host:1".to_owned(), role: As::Learner };
-    let Ok(Answer::Node(four)) = stage.cluster.ask_group(led, reserve) else { panic!("no id") };
-    let refused = stage.cluster.ask_group(behind, Ask::Demote(four)).unwrap_err();
+    let reserve = GroupRequest::Reserve { peer: "host:1".to_owned(), role: MemberRole::Learner };
+    let Ok(GroupAnswer::Node(four)) = stage.cluster.ask_group(led, reserve) else {
+        panic!("no id")
+    };
+    let refused = stage.cluster.ask_group(behind, GroupRequest::Demote(four)).unwrap_err();
     assert_eq!(refused.code, "unavailable");
     assert!(refused.message.starts_with("this node is still applying its log: "), "{refused:?}");
     stage.pull(behind, |strings| strings.behind = false);
-    assert_eq!(stage.cluster.ask_group(behind, Ask::Demote(four)), Ok(Answer::Already));
+    assert_eq!(
+        stage.cluster.ask_group(behind, GroupRequest::Demote(four)),
+        Ok(GroupAnswer::AlreadyDone)
+    );
 }

@@ -30,36 +30,36 @@ use tokio::{
     time::{Duration, Instant, sleep},
 };
 
-use super::{Admin, BODY_BYTES_MAX, Phase, UNKNOWN_USERS, failure::Failure};
+use super::{Admin, BODY_BYTES_MAX, Phase, UNKNOWN_USERS_TEXT, failure::Failure};
 
 /// Maximum number of concurrent password checks. Further requests are refused as busy.
-const CHECKED_MAX: usize = 2;
+const PASSWORD_CHECKS_MAX: usize = 2;
 
 /// Maximum time for which an action waits for the users' table, which is polled every `PAUSE`.
-const PATIENCE: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(20);
+const USERS_TIMEOUT: Duration = Duration::from_secs(5);
+const USERS_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Peer of a connection, with the identity that the connection established.
 #[derive(Clone, Debug)]
-pub(super) struct Caller {
+pub(super) struct PeerIdentity {
     /// Identity that the TLS handshake proved.
-    pub(super) who: Who,
+    pub(super) identity: Who,
     pub(super) from: SocketAddr,
 }
 
 /// A function that returns whether a caller has all rights in the service: the user with a name and
 /// password, or else the one named in a certificate. `None` if the service requires no users.
-pub type HasRoot = Box<
-    dyn Fn(Option<String>, Option<(String, String)>) -> Answer<Result<Option<bool>, String>>
+pub type RootCheck = Box<
+    dyn Fn(Option<String>, Option<(String, String)>) -> BoxedFuture<Result<Option<bool>, String>>
         + Send
         + Sync,
 >;
-type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Users of the service's clients. They restrict callers while the users' table is empty: a caller
 /// who may not read all data through the service may not back it up, either.
 #[derive(Clone, Default)]
-pub(super) struct ClientUsers(pub(super) Arc<OnceLock<HasRoot>>);
+pub(super) struct ClientUsers(pub(super) Arc<OnceLock<RootCheck>>);
 
 impl fmt::Debug for ClientUsers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,24 +72,24 @@ impl fmt::Debug for ClientUsers {
 pub(super) struct Requester {
     pub(super) name: String,
     /// Proof of identity: `certificate`, `password` or `nothing`.
-    pub(super) proof: &'static str,
+    pub(super) identity_proof: &'static str,
     pub(super) role: Option<Role>,
     /// Set if the role is not from the users' table, but from the users of the service's clients.
-    pub(super) by_service: bool,
+    pub(super) is_from_service: bool,
 }
 
 /// Permits that limit concurrent password checks.
 #[derive(Clone, Debug)]
-pub(super) struct Checks(Arc<Semaphore>);
+pub(super) struct PasswordChecks(Arc<Semaphore>);
 
-impl Default for Checks {
+impl Default for PasswordChecks {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(CHECKED_MAX)))
+        Self(Arc::new(Semaphore::new(PASSWORD_CHECKS_MAX)))
     }
 }
 
 /// Returns the lowest role that may send a request, or `None` if it needs no authentication.
-fn needs(method: &Method, path: &str) -> Option<Role> {
+fn required_role(method: &Method, path: &str) -> Option<Role> {
     match (method.as_str(), path) {
         // Process supervisors poll these paths without credentials. The responses contain nothing
         // secret.
@@ -114,26 +114,30 @@ fn is_action(needs: Option<Role>, method: &Method, path: &str) -> bool {
 }
 
 /// Checks for a role that a handler requires in addition to the role for the path.
-pub(super) fn check(asker: &Requester, needs: Role) -> Result<(), Failure> {
+pub(super) fn check_role(asker: &Requester, needs: Role) -> Result<(), Failure> {
     match asker.role {
         Some(role) if role >= needs => Ok(()),
-        _ => Err(forbidden(asker, needs)),
+        _ => Err(forbidden_error(asker, needs)),
     }
 }
 
 /// Authenticates and authorises a request, then serves or refuses it. Actions are audited.
-pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Next) -> Response {
+pub(super) async fn authorize_request(
+    State(admin): State<Admin>,
+    request: Request,
+    next: Next,
+) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let needs = needs(&method, &path);
+    let needs = required_role(&method, &path);
     let Some(role) = needs else {
         return next.run(request).await;
     };
-    let caller = request.extensions().get::<Caller>().cloned();
-    let proved = caller.as_ref().is_some_and(|caller| caller.who != Who::Anonymous);
+    let caller = request.extensions().get::<PeerIdentity>().cloned();
+    let proved = caller.as_ref().is_some_and(|caller| caller.identity != Who::Anonymous);
     if admin.protection.trust().is_some() && !proved {
-        return without_certificate().into_response();
+        return certificate_required().into_response();
     }
-    let asker = match identify(&admin, caller.as_ref(), request.headers(), role).await {
+    let asker = match identify_caller(&admin, caller.as_ref(), request.headers(), role).await {
         Ok(asker) => asker,
         Err(failure) => return failure.into_response(),
     };
@@ -151,18 +155,21 @@ pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Ne
         refuse_request(&asker, role)
     };
     if matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        admin.refused.fetch_add(1, Ordering::Relaxed);
+        admin.refused_requests.fetch_add(1, Ordering::Relaxed);
     }
     if action {
         let from = caller.map_or_else(String::new, |caller| caller.from.to_string());
         let what = format!("{method} {path}");
-        admin.audit.write(&admin, &asker, from, what, &body, response.status().as_u16(), may).await;
+        admin
+            .audit_log
+            .record_request(&admin, &asker, from, what, &body, response.status().as_u16(), may)
+            .await;
     }
     response
 }
 
 /// Returns the error for a caller without a certificate. With TLS, only health probes need none.
-fn without_certificate() -> Failure {
+fn certificate_required() -> Failure {
     Failure::new(
         StatusCode::FORBIDDEN,
         "no_certificate",
@@ -189,7 +196,7 @@ async fn take_body(request: Request, action: bool) -> Result<(Request, Bytes), F
 }
 
 fn refuse_request(asker: &Requester, needs: Role) -> Response {
-    let mut response = forbidden(asker, needs).into_response();
+    let mut response = forbidden_error(asker, needs).into_response();
     if asker.role.is_none() {
         // Makes a browser prompt for a name and a password.
         *response.status_mut() = StatusCode::UNAUTHORIZED;
@@ -199,16 +206,16 @@ fn refuse_request(asker: &Requester, needs: Role) -> Response {
     response
 }
 
-fn forbidden(asker: &Requester, needs: Role) -> Failure {
+fn forbidden_error(asker: &Requester, needs: Role) -> Failure {
     let Requester { name, role, .. } = asker;
     let (code, what) = match role {
         Some(role) => ("forbidden", format!("{name} has the role {role}, but this needs {needs}")),
-        None if asker.proof == "nothing" => {
+        None if asker.identity_proof == "nothing" => {
             ("not_proved", "this needs a role, and the request does not identify a user".to_owned())
         }
         None => ("no_role", format!("{name} has no role")),
     };
-    if asker.by_service {
+    if asker.is_from_service {
         let what = "etcd's clients must log in, so this needs a user with the role root";
         let hint = "use --login NAME with the password of a user who has the role root in etcd, or --tls with the \
                     certificate of one";
@@ -220,23 +227,23 @@ fn forbidden(asker: &Requester, needs: Role) -> Failure {
 }
 
 /// Identifies the caller by password or else by certificate, and looks up the caller's role.
-async fn identify(
+async fn identify_caller(
     admin: &Admin,
-    caller: Option<&Caller>,
+    caller: Option<&PeerIdentity>,
     headers: &HeaderMap,
     needs: Role,
 ) -> Result<Requester, Failure> {
-    let who = caller.map_or(Who::Anonymous, |caller| caller.who.clone());
+    let who = caller.map_or(Who::Anonymous, |caller| caller.identity.clone());
     let (name, by) = match &who {
         Who::Node(node) => (format!("node {node}"), "certificate"),
         Who::Client(name) => (name.clone(), "certificate"),
         Who::Anonymous | Who::Unnamed => ("-".to_owned(), "nothing"),
     };
-    let certified = |role| Requester { name, proof: by, role, by_service: false };
+    let certified = |role| Requester { name, identity_proof: by, role, is_from_service: false };
     if let Who::Node(_) = who {
         return Ok(certified(Some(Role::Admin)));
     }
-    if matches!(&*admin.lock(), Phase::Starting(_)) {
+    if matches!(&*admin.lock_phase(), Phase::Starting(_)) {
         // A starting node has no state to change, and all pages only report the progress of the
         // start.
         return Ok(certified(Some(Role::Admin)));
@@ -245,13 +252,13 @@ async fn identify(
         Some(users) => users,
         // [access-4] Reads are permitted, or no operator could examine a node without a leader.
         None if needs == Role::Reader => return Ok(certified(Some(Role::Reader))),
-        None => return Err(Failure::unavailable("unknown_users", UNKNOWN_USERS)),
+        None => return Err(Failure::unavailable("unknown_users", UNKNOWN_USERS_TEXT)),
     };
-    let login = login(headers);
-    if users.is_open() {
+    let login = parse_login(headers);
+    if users.is_unrestricted() {
         return match admin.client_users.0.get() {
             Some(has_root) if needs > Role::Reader => {
-                by_service(has_root, certified(None), who, login).await
+                identify_by_service(has_root, certified(None), who, login).await
             }
             _ => Ok(certified(Some(Role::Admin))),
         };
@@ -259,28 +266,28 @@ async fn identify(
     let Some((name, password)) = login else {
         return Ok(certified(users.role(&who, None)));
     };
-    let _place = admin.checks.0.try_acquire().map_err(|_| {
+    let _place = admin.password_checks.0.try_acquire().map_err(|_| {
         Failure::unavailable("busy", "too many passwords are being checked already")
     })?;
     let user = users.get(&name);
     let hash = user.and_then(|user| user.hash.clone());
     let known = hash.is_some();
     let hash = hash.unwrap_or_else(|| UNMATCHABLE_HASH.into());
-    let fits = spawn_blocking(move || password::fits(&hash, &password)).await;
+    let fits = spawn_blocking(move || password::matches_hash(&hash, &password)).await;
     let fits = known && fits.unwrap_or(false);
     Ok(Requester {
         role: user.filter(|_| fits).map(|user| user.role),
         // An unknown name may be a password that was typed into the wrong field.
         name: if known { name } else { "-".to_owned() },
-        proof: "password",
-        by_service: false,
+        identity_proof: "password",
+        is_from_service: false,
     })
 }
 
 /// Identifies a caller who needs more than the role of a reader among the users of the service's
 /// clients. Users with all rights there may do everything, others nothing.
-async fn by_service(
-    has_root: &HasRoot,
+async fn identify_by_service(
+    has_root: &RootCheck,
     certified: Requester,
     who: Who,
     login: Option<(String, Vec<u8>)>,
@@ -299,27 +306,27 @@ async fn by_service(
         // An unknown name may be a password that was typed into the wrong field.
         Some(_) if has_root == Some(false) => ("-".to_owned(), "password"),
         Some(name) if has_root == Some(true) => (name, "password"),
-        _ => (certified.name, certified.proof),
+        _ => (certified.name, certified.identity_proof),
     };
-    Ok(Requester { name, proof: by, role, by_service: true })
+    Ok(Requester { name, identity_proof: by, role, is_from_service: true })
 }
 
 /// Returns the users' table if the node has it. A request that changes state waits for it, as it
 /// would wait for a leader.
 async fn loaded_users(admin: &Admin, needs: Role) -> Result<Option<Users>, Failure> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + USERS_TIMEOUT;
     loop {
         let users = admin.run_blocking(|handle, _| handle.users()).await?;
-        let users = users.map_err(Failure::no_answer)?;
+        let users = users.map_err(Failure::unanswered)?;
         if users.is_some() || needs == Role::Reader || Instant::now() >= until {
             return Ok(users);
         }
-        sleep(PAUSE).await;
+        sleep(USERS_POLL_INTERVAL).await;
     }
 }
 
 /// Parses the name and the password of the Basic authorization header, if there is one.
-fn login(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
+fn parse_login(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, text) = value.split_once(' ')?;
     let bytes =
@@ -336,8 +343,8 @@ mod tests {
     /// A page that is not listed requires the admin role.
     #[test]
     fn changes_require_the_operator_role() {
-        let get = |path| needs(&Method::GET, path);
-        let post = |path| needs(&Method::POST, path);
+        let get = |path| required_role(&Method::GET, path);
+        let post = |path| required_role(&Method::POST, path);
         for path in ["/health", "/ready"] {
             assert_eq!(get(path), None);
         }
@@ -356,13 +363,13 @@ mod tests {
         for path in ["/users", "/audit"] {
             assert_eq!(get(path), Some(Role::Admin), "{path}");
         }
-        assert_eq!(needs(&Method::DELETE, "/status"), Some(Role::Admin));
+        assert_eq!(required_role(&Method::DELETE, "/status"), Some(Role::Admin));
     }
 
     #[test]
     fn service_users_have_all_rights_or_none() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let has_root: HasRoot = Box::new(|certified, login| {
+        let has_root: RootCheck = Box::new(|certified, login| {
             let root = match login {
                 Some(login) => login == ("root".to_owned(), "sesame".to_owned()),
                 None => certified.as_deref() == Some("root"),
@@ -384,10 +391,11 @@ mod tests {
                 Who::Client(own) => (own.clone(), "certificate"),
                 _ => ("-".to_owned(), "nothing"),
             };
-            let certified = Requester { name: own, proof, role: None, by_service: false };
-            let asker = by_service(&has_root, certified, who.clone(), login);
+            let certified =
+                Requester { name: own, identity_proof: proof, role: None, is_from_service: false };
+            let asker = identify_by_service(&has_root, certified, who.clone(), login);
             let asker = runtime.block_on(asker).unwrap();
-            assert_eq!((&*asker.name, asker.proof), (name, by), "{who:?}");
+            assert_eq!((&*asker.name, asker.identity_proof), (name, by), "{who:?}");
             assert_eq!(asker.role, may.then_some(Role::Admin), "{who:?}");
         }
     }
@@ -397,7 +405,7 @@ mod tests {
         let read = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, HeaderValue::from_str(text).unwrap());
-            login(&headers)
+            parse_login(&headers)
         };
         let expected = Some(("ann".to_owned(), b"a:b".to_vec()));
         assert_eq!(read("Basic YW5uOmE6Yg=="), expected);

@@ -21,10 +21,10 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use quorate_core::{slot::Slot, value::StreamName};
-use quorate_net::{Backup, Handle, HeldError, SnapshotError, Unanswered, host::PartFiles};
+use quorate_net::{Backup, Handle, HeldReadError, SnapshotError, Unanswered, host::PartFiles};
 use quorate_replica::{
     NotRead, StreamHold,
-    backup::{Encoded, StreamBytes, Unreadable},
+    backup::{EncodedBackup, HeldStreamReader, SnapshotUnreadable},
 };
 use tokio::{
     runtime,
@@ -39,20 +39,23 @@ use super::{
 };
 
 /// Maximum number of chunks buffered for the client, about a megabyte in total.
-const PIECES_MAX: usize = 4;
+const QUEUED_CHUNKS_MAX: usize = 4;
 /// Time after which the backup is aborted if the client reads nothing.
-const STALL: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum time to wait for missing stream bytes, during which the client receives nothing.
-const PATIENCE: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_millis(50);
+const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
+const STREAM_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Response, Failure> {
-    let BackupRequest { mut at, streams } = parse_query(&uri)?;
-    let taken = admin.backups.take().ok_or_else(|| {
+pub(super) async fn handle_backup(
+    State(admin): State<Admin>,
+    uri: Uri,
+) -> Result<Response, Failure> {
+    let BackupRequest { slot_min: mut at, with_streams: streams } = parse_query(&uri)?;
+    let taken = admin.backup_turn.try_take().ok_or_else(|| {
         Failure::unavailable("busy", "another backup is being taken from this node")
     })?;
     let hold = match streams {
-        true => Some(take_hold(&admin).await?),
+        true => Some(acquire_hold(&admin).await?),
         false => None,
     };
     if let Some(hold) = &hold {
@@ -62,24 +65,24 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
     if let Err(SnapshotError::Unanswered(Unanswered::TimedOut)) = snapshot {
         // Kept for the client's retry, along with the snapshot that it covers.
         *admin.backup_hold() = hold;
-        return Err(Failure::snapshot(SnapshotError::Unanswered(Unanswered::TimedOut)));
+        return Err(Failure::from_snapshot_error(SnapshotError::Unanswered(Unanswered::TimedOut)));
     }
-    snapshot.map_err(Failure::snapshot)?;
+    snapshot.map_err(Failure::from_snapshot_error)?;
     let backup = admin.run_blocking(|handle, _| handle.backup()).await?;
     let backup = backup
-        .map_err(Failure::no_answer)?
+        .map_err(Failure::unanswered)?
         .ok_or_else(|| Failure::unavailable("no_snapshot", "the node has lost its snapshot"))?;
-    let (sender, pieces) = channel(PIECES_MAX);
+    let (sender, pieces) = channel(QUEUED_CHUNKS_MAX);
     let lasts = Arc::new(());
     let lasting = LongResponse(Arc::downgrade(&lasts));
     let handle = admin.run_blocking(|handle, _| handle.clone()).await?;
-    let streams = hold.map(|hold| HeldStreams { handle, hold, stayed: Instant::now() });
+    let streams = hold.map(|hold| HeldStreams { handle, hold, renewed_at: Instant::now() });
     tokio::task::spawn_blocking(move || {
-        let to = Reader { sender };
-        if let Err(error) = send(backup, streams, &to) {
+        let to = ChunkSender { sender };
+        if let Err(error) = send_all(backup, streams, &to) {
             tracing::warn!(%error, "backup failed");
             // The truncated response reports the error to a client that is still connected.
-            let _ = to.piece(Err(error));
+            let _ = to.send_chunk(Err(error));
         }
         drop(taken);
     });
@@ -90,10 +93,10 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
 }
 
 /// Returns the hold of an earlier attempt that timed out, else a new hold.
-async fn take_hold(admin: &Admin) -> Result<StreamHold, Failure> {
+async fn acquire_hold(admin: &Admin) -> Result<StreamHold, Failure> {
     let earlier = admin.backup_hold().take();
     let held = admin.run_blocking(|handle, _| handle.hold_streams(earlier)).await?;
-    held.map_err(Failure::no_answer)?.map_err(|why| {
+    held.map_err(Failure::unanswered)?.map_err(|why| {
         let why = format!("this node cannot back up the bytes of streams: {why}");
         Failure::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -107,20 +110,20 @@ async fn take_hold(admin: &Admin) -> Result<StreamHold, Failure> {
 #[derive(Debug, PartialEq, Eq)]
 struct BackupRequest {
     /// Minimum slot that the snapshot must cover.
-    at: Option<Slot>,
+    slot_min: Option<Slot>,
     /// Set if the bytes of streams are included.
-    streams: bool,
+    with_streams: bool,
 }
 
 /// Parses the query parameters `at=SLOT` and `streams`, which are both optional.
 fn parse_query(uri: &Uri) -> Result<BackupRequest, Failure> {
-    let mut wanted = BackupRequest { at: None, streams: false };
+    let mut wanted = BackupRequest { slot_min: None, with_streams: false };
     let parts = uri.query().unwrap_or_default().split('&');
     for part in parts.filter(|part| !part.is_empty()) {
         let slot = part.strip_prefix("at=").and_then(|at| at.parse().ok());
         match slot {
-            Some(slot) => wanted.at = Some(Slot(slot)),
-            None if part == "streams" => wanted.streams = true,
+            Some(slot) => wanted.slot_min = Some(Slot(slot)),
+            None if part == "streams" => wanted.with_streams = true,
             None => {
                 return Err(Failure::new(
                     StatusCode::BAD_REQUEST,
@@ -134,17 +137,18 @@ fn parse_query(uri: &Uri) -> Result<BackupRequest, Failure> {
     Ok(wanted)
 }
 
-fn send(mut backup: Backup, streams: Option<HeldStreams>, to: &Reader) -> io::Result<()> {
+fn send_all(mut backup: Backup, streams: Option<HeldStreams>, to: &ChunkSender) -> io::Result<()> {
     let (slot, bytes) = match streams {
         None => {
-            let (header, files) = backup.header().map_err(unreadable)?;
-            let encoded = Encoded::begin(&mut backup.snapshot, &header, files);
+            let (header, files) = backup.header().map_err(unreadable_error)?;
+            let encoded = EncodedBackup::begin(&mut backup.snapshot, &header, files);
             (header.slot, send_backup(encoded, to)?)
         }
         Some(mut streams) => {
-            let (header, files, table) = backup.header_with_streams().map_err(unreadable)?;
+            let (header, files, table) = backup.header_with_streams().map_err(unreadable_error)?;
             let snapshot = &mut backup.snapshot;
-            let encoded = Encoded::with_streams(snapshot, &header, files, &table, &mut streams);
+            let encoded =
+                EncodedBackup::with_streams(snapshot, &header, files, &table, &mut streams);
             (header.slot, send_backup(encoded, to)?)
         }
     };
@@ -152,36 +156,36 @@ fn send(mut backup: Backup, streams: Option<HeldStreams>, to: &Reader) -> io::Re
     Ok(())
 }
 
-fn send_backup(mut encoded: Encoded<'_, PartFiles>, to: &Reader) -> io::Result<usize> {
+fn send_backup(mut encoded: EncodedBackup<'_, PartFiles>, to: &ChunkSender) -> io::Result<usize> {
     let mut bytes = 0;
     loop {
-        let piece = encoded.next_piece().map_err(unreadable)?;
+        let piece = encoded.next_piece().map_err(unreadable_error)?;
         if piece.is_empty() {
             return Ok(bytes);
         }
         bytes += piece.len();
-        to.piece(Ok(piece.into()))?;
+        to.send_chunk(Ok(piece.into()))?;
     }
 }
 
 /// Interval at which the hold is renewed. It would expire after 120 s.
-const STAY: Duration = Duration::from_secs(20);
+const HOLD_RENEWAL_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Reads the bytes of streams through the reactor, under a hold that keeps them from being deleted.
 struct HeldStreams {
     handle: Handle,
     hold: StreamHold,
     /// Time at which the hold was last renewed.
-    stayed: Instant,
+    renewed_at: Instant,
 }
 
-impl StreamBytes for HeldStreams {
+impl HeldStreamReader for HeldStreams {
     fn extend_hold(&mut self) -> io::Result<()> {
-        if self.stayed.elapsed() < STAY {
+        if self.renewed_at.elapsed() < HOLD_RENEWAL_INTERVAL {
             return Ok(());
         }
         match self.handle.hold_streams(Some(self.hold.clone())) {
-            Ok(Ok(hold)) if hold.id == self.hold.id => self.stayed = Instant::now(),
+            Ok(Ok(hold)) if hold.id == self.hold.id => self.renewed_at = Instant::now(),
             // The node is busy. The renewal is retried before the next chunk.
             Err(Unanswered::TimedOut | Unanswered::Busy) => {}
             _ => return Err(io::Error::other("the bytes of streams are held no more")),
@@ -198,45 +202,45 @@ impl StreamBytes for HeldStreams {
             Err(io::Error::other(what))
         };
         loop {
-            let why = match self.handle.held(&self.hold, stream, position, bytes_max) {
+            let why = match self.handle.read_held_stream(&self.hold, stream, position, bytes_max) {
                 Ok(bytes) => return Ok(bytes),
-                Err(HeldError::NotRead(NotRead::LetGo)) => {
+                Err(HeldReadError::NotRead(NotRead::HoldEnded)) => {
                     return failed(
                         "the node needed the room that it takes, or another backup began",
                     );
                 }
-                Err(HeldError::Unanswered(Unanswered::Stopped)) => {
+                Err(HeldReadError::Unanswered(Unanswered::Stopped)) => {
                     return failed("the node is stopping");
                 }
-                Err(HeldError::NotRead(NotRead::NotHere)) => "this node has lost it",
-                Err(HeldError::NotRead(NotRead::Busy) | HeldError::Unanswered(_)) => {
+                Err(HeldReadError::NotRead(NotRead::NotHere)) => "this node has lost it",
+                Err(HeldReadError::NotRead(NotRead::Busy) | HeldReadError::Unanswered(_)) => {
                     "the node has too much to do"
                 }
             };
             // Damaged bytes are being fetched from another node.
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > STREAM_TIMEOUT {
                 return failed(why);
             }
-            thread::sleep(PAUSE);
+            thread::sleep(STREAM_RETRY_PAUSE);
         }
     }
 }
 
-fn unreadable(why: Unreadable) -> io::Error {
+fn unreadable_error(why: SnapshotUnreadable) -> io::Error {
     match why {
-        Unreadable::Io(error) => error,
-        Unreadable::Damaged(what) => io::Error::new(io::ErrorKind::InvalidData, what),
+        SnapshotUnreadable::Io(error) => error,
+        SnapshotUnreadable::Damaged(what) => io::Error::new(io::ErrorKind::InvalidData, what),
     }
 }
 
 /// Sends the chunks of the response body, and fails if the client stops reading.
-struct Reader {
+struct ChunkSender {
     sender: Sender<io::Result<Bytes>>,
 }
 
-impl Reader {
-    fn piece(&self, piece: io::Result<Bytes>) -> io::Result<()> {
-        let sent = async { timeout(STALL, self.sender.send(piece)).await };
+impl ChunkSender {
+    fn send_chunk(&self, piece: io::Result<Bytes>) -> io::Result<()> {
+        let sent = async { timeout(STALL_TIMEOUT, self.sender.send(piece)).await };
         match runtime::Handle::current().block_on(sent) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(io::Error::other("its reader is gone")),

@@ -19,10 +19,10 @@ use axum::{
 };
 
 /// Header in which newer browsers report how the page's site relates to the address.
-const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const FETCH_SITE_HEADER: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Security headers: no framing, no caching, no referrer.
-const HEADERS: [(HeaderName, &str); 4] = [
+const SECURITY_HEADERS: [(HeaderName, &str); 4] = [
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (X_FRAME_OPTIONS, "DENY"),
     (CACHE_CONTROL, "no-store"),
@@ -30,15 +30,15 @@ const HEADERS: [(HeaderName, &str); 4] = [
 ];
 
 /// Adds the security headers and a content security policy to a response.
-pub(super) fn confine(response: &mut Response, policy: &'static str) {
-    for (name, value) in HEADERS.into_iter().chain([(CONTENT_SECURITY_POLICY, policy)]) {
+pub(super) fn add_security_headers(response: &mut Response, policy: &'static str) {
+    for (name, value) in SECURITY_HEADERS.into_iter().chain([(CONTENT_SECURITY_POLICY, policy)]) {
         let value = HeaderValue::from_static(value);
         response.headers_mut().insert(name, value);
     }
 }
 
 /// Returns whether another site's page sent this state-changing request.
-pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
+pub(super) fn is_foreign_change(method: &Method, headers: &HeaderMap) -> bool {
     if method.is_safe() {
         return false;
     }
@@ -48,7 +48,7 @@ pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
         let mut pages = schemes.iter().filter_map(|scheme| origin.strip_prefix(scheme));
         let page = pages.next().unwrap_or("");
         // Unlike a name, an IP address cannot be rebound.
-        text(HOST) != Some(page) || !is_address(page)
+        text(HOST) != Some(page) || !is_literal_address(page)
     });
     is_foreign_site(headers) || foreign_page
 }
@@ -56,7 +56,7 @@ pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
 /// Returns whether the browser reports that a page of another site sent the request. Such a page
 /// could not read the response, but would occupy a connection.
 pub(super) fn is_foreign_site(headers: &HeaderMap) -> bool {
-    let site = headers.get(SITE).map(|value| value.to_str().unwrap_or(""));
+    let site = headers.get(FETCH_SITE_HEADER).map(|value| value.to_str().unwrap_or(""));
     site.is_some_and(|site| !["same-origin", "none"].contains(&site))
 }
 
@@ -65,11 +65,11 @@ pub(super) fn is_foreign_site(headers: &HeaderMap) -> bool {
 pub(super) fn is_same_origin(method: &Method, headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let is_said = method.is_safe() || text(ORIGIN).is_some();
-    text(HOST).is_some_and(is_address) && is_said && !is_foreign(method, headers)
+    text(HOST).is_some_and(is_literal_address) && is_said && !is_foreign_change(method, headers)
 }
 
 /// Returns whether the authority has the form `ADDRESS[:PORT]` or is `localhost`.
-fn is_address(authority: &str) -> bool {
+fn is_literal_address(authority: &str) -> bool {
     let host = match authority.strip_prefix('[') {
         Some(rest) => rest.split_once(']').map_or("", |(host, _)| host),
         None => authority.split(':').next().unwrap_or(""),
@@ -86,7 +86,7 @@ mod tests {
             let name: HeaderName = name.parse().unwrap();
             (name, value.parse().unwrap())
         };
-        is_foreign(method, &headers.iter().map(pair).collect())
+        is_foreign_change(method, &headers.iter().map(pair).collect())
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use super::{access::Caller, pieces::LongResponse};
+use super::{access::PeerIdentity, pieces::LongResponse};
 use axum::Router;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{
@@ -20,7 +20,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use quorate_access::Who;
-use quorate_tls::Trust;
+use quorate_tls::NodeTrust;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -39,7 +39,7 @@ pub(super) struct Limits {
     /// Time limit for receiving the head of a request.
     pub(super) head_timeout: Duration,
     /// Maximum time that a connection may remain open.
-    pub(super) lifetime: Duration,
+    pub(super) lifetime_max: Duration,
 }
 
 impl Default for Limits {
@@ -47,7 +47,7 @@ impl Default for Limits {
         Self {
             connections_max: 64,
             head_timeout: Duration::from_secs(5),
-            lifetime: Duration::from_secs(60),
+            lifetime_max: Duration::from_secs(60),
         }
     }
 }
@@ -56,7 +56,7 @@ impl Default for Limits {
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
-    trust: Option<Trust>,
+    trust: Option<NodeTrust>,
     limits: Limits,
 ) {
     let places = ConnectionTable::default();
@@ -66,8 +66,9 @@ pub(super) async fn serve(
                 let place = places.add_connection(limits.connections_max);
                 let id = place.id;
                 let (router, trust) = (router.clone(), trust.clone());
-                let task = tokio::spawn(receive(stream, from, router, trust, limits, place));
-                places.started(id, task.abort_handle());
+                let task =
+                    tokio::spawn(handle_connection(stream, from, router, trust, limits, place));
+                places.set_task(id, task.abort_handle());
             }
             Err(error) => {
                 tracing::debug!(%error, "cannot accept an admin connection");
@@ -78,23 +79,24 @@ pub(super) async fn serve(
 }
 
 /// Serves one connection. A TLS handshake has the same time limit as the head of a request.
-async fn receive(
+async fn handle_connection(
     stream: TcpStream,
     from: SocketAddr,
     router: Router,
-    trust: Option<Trust>,
+    trust: Option<NodeTrust>,
     limits: Limits,
     place: ConnectionEntry,
 ) {
     let Some(trust) = trust else {
         let who = Who::Anonymous;
-        return serve_http(stream, Caller { who, from }, router, limits, place).await;
+        return serve_http(stream, PeerIdentity { identity: who, from }, router, limits, place)
+            .await;
     };
     let acceptor = TlsAcceptor::from(trust.operators_config());
     match timeout(limits.head_timeout, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
-            let who = trust.who(stream.get_ref().1.peer_certificates());
-            serve_http(stream, Caller { who, from }, router, limits, place).await;
+            let who = trust.identity_of(stream.get_ref().1.peer_certificates());
+            serve_http(stream, PeerIdentity { identity: who, from }, router, limits, place).await;
         }
         Ok(Err(error)) => tracing::debug!(%error, "an operator presented no valid certificate"),
         Err(_) => tracing::debug!("an operator did not prove who it is in time"),
@@ -103,7 +105,7 @@ async fn receive(
 
 async fn serve_http(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
-    caller: Caller,
+    caller: PeerIdentity,
     router: Router,
     limits: Limits,
     place: ConnectionEntry,
@@ -111,7 +113,7 @@ async fn serve_http(
     let router = TowerToHyperService::new(router);
     let service = service_fn(|mut request: Request<Incoming>| {
         request.extensions_mut().insert(caller.clone());
-        let busy = place.busy();
+        let busy = place.count_request();
         let answer = hyper::service::Service::call(&router, request);
         async move {
             let answer = answer.await;
@@ -128,7 +130,9 @@ async fn serve_http(
         .serve_connection(TokioIo::new(stream), service);
     let mut served = pin!(served);
     // An error on a connection affects only the client of that connection.
-    while timeout(limits.lifetime, served.as_mut()).await.is_err() && place.has_long_response() {}
+    while timeout(limits.lifetime_max, served.as_mut()).await.is_err() && place.has_long_response()
+    {
+    }
 }
 
 /// Open connections. The oldest one has the lowest id.
@@ -137,14 +141,14 @@ struct ConnectionTable(Arc<Mutex<Table>>);
 
 #[derive(Debug, Default)]
 struct Table {
-    last: u64,
+    last_id: u64,
     by_id: BTreeMap<u64, TableEntry>,
 }
 
 #[derive(Debug, Default)]
 struct TableEntry {
     /// Number of requests in flight.
-    busy: usize,
+    active_requests: usize,
     /// Long response in flight, which exempts the connection from the lifetime limit.
     long_response: Option<LongResponse>,
     task: Option<AbortHandle>,
@@ -162,19 +166,19 @@ impl Table {
     /// Returns the id of the connection to close when the limit is reached.
     fn connection_to_close(&self) -> Option<u64> {
         let mut all = self.by_id.iter();
-        let idle = all.find(|(_, taken)| taken.busy == 0 && !taken.is_long());
+        let idle = all.find(|(_, taken)| taken.active_requests == 0 && !taken.is_long());
         idle.or_else(|| self.by_id.first_key_value()).map(|(id, _)| *id)
     }
 }
 
 impl ConnectionTable {
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn lock_table(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a new connection. Closes other connections if the limit is reached.
     fn add_connection(&self, connections_max: usize) -> ConnectionEntry {
-        let mut table = self.table();
+        let mut table = self.lock_table();
         while table.by_id.len() >= connections_max
             && let Some(id) = table.connection_to_close()
         {
@@ -184,15 +188,15 @@ impl ConnectionTable {
                 task.abort();
             }
         }
-        table.last += 1;
-        let id = table.last;
+        table.last_id += 1;
+        let id = table.last_id;
         table.by_id.insert(id, TableEntry::default());
         ConnectionEntry { id, table: self.clone() }
     }
 
     /// Sets the task that serves a connection, unless the connection has already ended.
-    fn started(&self, id: u64, task: AbortHandle) {
-        if let Some(taken) = self.table().by_id.get_mut(&id) {
+    fn set_task(&self, id: u64, task: AbortHandle) {
+        if let Some(taken) = self.lock_table().by_id.get_mut(&id) {
             taken.task = Some(task);
         }
     }
@@ -207,49 +211,49 @@ struct ConnectionEntry {
 
 impl Drop for ConnectionEntry {
     fn drop(&mut self) {
-        self.table.table().by_id.remove(&self.id);
+        self.table.lock_table().by_id.remove(&self.id);
     }
 }
 
 impl ConnectionEntry {
     fn has_long_response(&self) -> bool {
-        let table = self.table.table();
+        let table = self.table.lock_table();
         table.by_id.get(&self.id).is_some_and(TableEntry::is_long)
     }
 
     /// Counts a request as in flight until the returned guard is dropped.
-    fn busy(&self) -> Busy {
-        if let Some(taken) = self.table.table().by_id.get_mut(&self.id) {
-            taken.busy += 1;
+    fn count_request(&self) -> RequestGuard {
+        if let Some(taken) = self.table.lock_table().by_id.get_mut(&self.id) {
+            taken.active_requests += 1;
         }
-        Busy { id: self.id, table: self.table.clone() }
+        RequestGuard { id: self.id, table: self.table.clone() }
     }
 }
 
-struct Busy {
+struct RequestGuard {
     id: u64,
     table: ConnectionTable,
 }
 
-impl Busy {
+impl RequestGuard {
     /// Records that a response begins. `lasting` is set for a long response.
     fn record_response(&self, lasting: Option<&LongResponse>) {
-        if let Some(taken) = self.table.table().by_id.get_mut(&self.id) {
+        if let Some(taken) = self.table.lock_table().by_id.get_mut(&self.id) {
             taken.long_response = lasting.cloned();
         }
     }
 }
 
-impl Drop for Busy {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
-        if let Some(taken) = self.table.table().by_id.get_mut(&self.id) {
-            taken.busy = taken.busy.saturating_sub(1);
+        if let Some(taken) = self.table.lock_table().by_id.get_mut(&self.id) {
+            taken.active_requests = taken.active_requests.saturating_sub(1);
         }
     }
 }
 
 /// Registers a bound listener with the async runtime.
-pub(super) fn adopt(listener: std::net::TcpListener) -> io::Result<TcpListener> {
+pub(super) fn into_async_listener(listener: std::net::TcpListener) -> io::Result<TcpListener> {
     listener.set_nonblocking(true)?;
     TcpListener::from_std(listener)
 }
@@ -292,7 +296,9 @@ mod tests {
         thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async { serve(adopt(listener).unwrap(), router, None, limits).await });
+            runtime.block_on(async {
+                serve(into_async_listener(listener).unwrap(), router, None, limits).await
+            });
         });
         Server { address, gate, entered }
     }
@@ -329,7 +335,7 @@ mod tests {
     }
 
     fn few() -> Limits {
-        Limits { connections_max: 4, head_timeout: WAIT, lifetime: WAIT }
+        Limits { connections_max: 4, head_timeout: WAIT, lifetime_max: WAIT }
     }
 
     /// A sixty-fifth client is served while sixty-four idle ones occupy all connections.
@@ -385,7 +391,7 @@ mod tests {
 
     #[test]
     fn lifetime_of_connections_is_bounded() {
-        let server = server(Limits { lifetime: Duration::from_millis(20), ..few() });
+        let server = server(Limits { lifetime_max: Duration::from_millis(20), ..few() });
         let mut asking = server.connect();
         asking.write_all(b"GET /slow HTTP/1.0\r\n\r\n").unwrap();
         assert_eq!(rest(&asking), b"");

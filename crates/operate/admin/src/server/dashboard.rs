@@ -28,24 +28,24 @@ use super::{
     pieces::{ChunkedBody, LongResponse},
 };
 
-pub(super) use act::Acts;
-pub(super) use audience::Audience;
-pub(super) use files::COLOURS;
-pub(super) use gather::ASKED_MAX;
+pub(super) use act::ForwardLimit;
+pub(super) use audience::DashboardPages;
+pub(super) use files::COLOURS_FILE;
+pub(super) use gather::CONCURRENT_QUERIES_MAX;
 
 /// Content security policy that permits only the page's own files, and no inline scripts or styles.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 /// Header that keeps proxies from buffering the event stream.
-const UNBUFFERED: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
+const UNBUFFERED_HEADER: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
 
 pub(super) fn routes() -> Router<Admin> {
     let mut router =
-        Router::new().route("/events", get(events)).route("/act", post(act::handle_act));
-    for file in files::ALL {
+        Router::new().route("/events", get(handle_events)).route("/act", post(act::handle_act));
+    for file in files::ALL_FILES {
         let answer = move || async move {
             let mut response = ([(CONTENT_TYPE, file.kind)], file.text).into_response();
-            browser::confine(&mut response, POLICY);
+            browser::add_security_headers(&mut response, CONTENT_POLICY);
             response
         };
         router = router.route(file.path, get(answer));
@@ -55,11 +55,14 @@ pub(super) fn routes() -> Router<Admin> {
 
 /// Streams a document every second until the page disconnects or the connection reaches its time
 /// limit. The page then reconnects.
-async fn events(State(admin): State<Admin>, headers: HeaderMap) -> Result<Response, Failure> {
+async fn handle_events(
+    State(admin): State<Admin>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
     if browser::is_foreign_site(&headers) {
         return Err(Failure::foreign_page());
     }
-    let joined = admin.audience.add_page().ok_or_else(|| {
+    let joined = admin.dashboard_pages.add_page().ok_or_else(|| {
         Failure::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "busy",
@@ -68,12 +71,12 @@ async fn events(State(admin): State<Admin>, headers: HeaderMap) -> Result<Respon
         )
     })?;
     if joined.is_first {
-        tokio::spawn(gather::gather(admin.clone()));
+        tokio::spawn(gather::gather_documents(admin.clone()));
     }
     let body = Body::new(ChunkedBody::new(joined.documents, None));
-    let kind = [(CONTENT_TYPE, "text/event-stream"), UNBUFFERED];
+    let kind = [(CONTENT_TYPE, "text/event-stream"), UNBUFFERED_HEADER];
     let mut response = (kind, body).into_response();
-    browser::confine(&mut response, POLICY);
+    browser::add_security_headers(&mut response, CONTENT_POLICY);
     response.extensions_mut().insert(LongResponse(joined.exemption));
     Ok(response)
 }
@@ -127,7 +130,7 @@ mod tests {
     #[test]
     fn page_loads_only_files_of_this_node() {
         let (_admin, address) = admin();
-        for file in files::ALL {
+        for file in files::ALL_FILES {
             let response = client::get(&address, file.path, WAIT).unwrap();
             assert_eq!((response.status, &*response.body), (200, file.text));
             for elsewhere in ["http://", "https://", "//cdn", "eval(", "innerHTML"] {
@@ -138,7 +141,7 @@ mod tests {
         let document = client::get(&address, "/", WAIT).unwrap().body;
         for (at, _) in document.match_indices("\"/page/") {
             let path = document[at + 1..].split('"').next().unwrap();
-            assert!(files::ALL.iter().any(|file| file.path == path), "{path}");
+            assert!(files::ALL_FILES.iter().any(|file| file.path == path), "{path}");
         }
     }
 
@@ -146,7 +149,7 @@ mod tests {
     #[test]
     fn stream_sends_a_document_every_second_even_while_starting() {
         let (admin, address) = admin();
-        admin.starting("waiting for the founder");
+        admin.set_starting("waiting for the founder");
         let (head, mut stream) = watch(&address);
         assert!(head.starts_with("HTTP/1.0 200"), "{head}");
         assert!(
@@ -166,7 +169,7 @@ mod tests {
     #[test]
     fn watchers_are_bounded_and_leaving_frees_a_place() {
         let (admin, address) = admin();
-        let mut watching: Vec<_> = (0..audience::WATCHERS_MAX).map(|_| watch(&address)).collect();
+        let mut watching: Vec<_> = (0..audience::PAGES_MAX).map(|_| watch(&address)).collect();
         let (head, _) = watch(&address);
         assert!(head.starts_with("HTTP/1.0 503"), "{head}");
         // The remaining watchers are still served.
@@ -181,7 +184,7 @@ mod tests {
             std::thread::yield_now();
         }
         drop(watching);
-        while admin.audience.has_gatherer() {
+        while admin.dashboard_pages.has_gatherer() {
             std::thread::yield_now();
         }
     }
@@ -198,7 +201,7 @@ mod tests {
         ] {
             let response = client::post(&address, "/act", body, WAIT).unwrap();
             assert_eq!(response.status, status, "{body}: {}", response.body);
-            let refusal = response.json::<Value>().unwrap_err();
+            let refusal = response.parse_json::<Value>().unwrap_err();
             assert_eq!(refusal.code, code, "{body}: {}", response.body);
         }
     }

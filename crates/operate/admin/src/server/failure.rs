@@ -12,12 +12,12 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     error::ErrorDocument,
-    members::UNKNOWN_OUTCOME,
-    view::{ProgressView, STILL_TAKING},
+    members::UNKNOWN_OUTCOME_CODE,
+    view::{ProgressView, STILL_TAKING_CODE},
 };
 
 /// Hint for errors that a retry may resolve.
-pub(super) const TRY_LATER: &str = "try again later";
+pub(super) const TRY_LATER_HINT: &str = "try again later";
 
 /// Error response: a status code and the JSON error document.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Failure {
     }
 
     pub(super) fn unavailable(code: &'static str, message: &str) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message, TRY_LATER)
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message, TRY_LATER_HINT)
     }
 
     pub(super) fn foreign_page() -> Self {
@@ -54,7 +54,7 @@ impl Failure {
     }
 
     /// Adds the progress of the activity that prevents the node from answering.
-    pub(super) fn progress(mut self, progress: Option<ProgressView>) -> Self {
+    pub(super) fn with_progress(mut self, progress: Option<ProgressView>) -> Self {
         self.progress = progress.map(Box::new);
         self
     }
@@ -64,7 +64,7 @@ impl Failure {
     }
 
     /// Returns the progress that was added, if any.
-    pub(super) fn progress_of(&self) -> Option<&ProgressView> {
+    pub(super) fn progress(&self) -> Option<&ProgressView> {
         self.progress.as_deref()
     }
 
@@ -74,7 +74,7 @@ impl Failure {
         self
     }
 
-    pub(super) fn no_answer(why: Unanswered) -> Self {
+    pub(super) fn unanswered(why: Unanswered) -> Self {
         let code = match why {
             Unanswered::Stopped => "stopped",
             Unanswered::Busy => "busy",
@@ -83,15 +83,15 @@ impl Failure {
         Self::unavailable(code, &why.to_string())
     }
 
-    pub(super) fn snapshot(error: SnapshotError) -> Self {
+    pub(super) fn from_snapshot_error(error: SnapshotError) -> Self {
         match error {
             SnapshotError::Unanswered(Unanswered::TimedOut) => Self::new(
                 StatusCode::GATEWAY_TIMEOUT,
-                STILL_TAKING,
+                STILL_TAKING_CODE,
                 "the snapshot is not complete yet; it continues",
                 "ask again with the same \"at\"; GET /status shows snapshot_taking",
             ),
-            SnapshotError::Unanswered(why) => Self::no_answer(why),
+            SnapshotError::Unanswered(why) => Self::unanswered(why),
             SnapshotError::Failed(_) => Self::new(
                 StatusCode::CONFLICT,
                 "snapshot_failed",
@@ -102,26 +102,26 @@ impl Failure {
     }
 
     /// Creates the error for a body that is valid JSON but has invalid contents.
-    pub(super) fn request(why: &str) -> Self {
+    pub(super) fn bad_request(why: &str) -> Self {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         Self::new(status, "bad_request", why, "docs/operate.md shows the body")
     }
 
-    pub(super) fn group(error: GroupError) -> Self {
+    pub(super) fn from_group_error(error: GroupError) -> Self {
         let refused = match error {
             GroupError::Unanswered(Unanswered::TimedOut) => {
                 return Self::new(
                     StatusCode::GATEWAY_TIMEOUT,
-                    UNKNOWN_OUTCOME,
+                    UNKNOWN_OUTCOME_CODE,
                     "the node did not answer in time: the outcome is unknown",
                     "check with 'quorate member list'; repeating the request is harmless",
                 );
             }
-            GroupError::Unanswered(why) => return Self::no_answer(why),
+            GroupError::Unanswered(why) => return Self::unanswered(why),
             GroupError::Refused(refused) => refused,
         };
         let status = match refused.code {
-            UNKNOWN_OUTCOME => StatusCode::GATEWAY_TIMEOUT,
+            UNKNOWN_OUTCOME_CODE => StatusCode::GATEWAY_TIMEOUT,
             "no_quorum" | "stopping" | "busy" | "unavailable" => StatusCode::SERVICE_UNAVAILABLE,
             "bad_address" | "bad_request" | "malformed" => StatusCode::UNPROCESSABLE_ENTITY,
             _ => StatusCode::CONFLICT,
@@ -129,14 +129,14 @@ impl Failure {
         Self::new(status, refused.code, &refused.message, refused.hint)
     }
 
-    pub(super) fn transfer(error: TransferError) -> Self {
+    pub(super) fn from_transfer_error(error: TransferError) -> Self {
         let refused = |code, hint| Self::new(StatusCode::CONFLICT, code, &error.to_string(), hint);
         match error {
-            TransferError::Unanswered(why) => Self::no_answer(why),
+            TransferError::Unanswered(why) => Self::unanswered(why),
             TransferError::Refused(Refusal::NotLeader) => {
                 refused("not_leader", "ask the leader; 'quorate status' shows which node that is")
             }
-            TransferError::Refused(Refusal::NoTarget) => {
+            TransferError::Refused(Refusal::InvalidTarget) => {
                 refused("no_target", "`quorate status` lists the members that can lead")
             }
             TransferError::Refused(Refusal::TimedOut) => Self::new(
@@ -146,8 +146,11 @@ impl Failure {
                 "check the lag of the target and try again",
             ),
             TransferError::Refused(
-                Refusal::Transferring | Refusal::Busy | Refusal::InvalidChange | Refusal::NotHeld,
-            ) => refused("refused", TRY_LATER),
+                Refusal::Transferring
+                | Refusal::Busy
+                | Refusal::InvalidChange
+                | Refusal::SlotsNotHeld,
+            ) => refused("refused", TRY_LATER_HINT),
         }
     }
 }
@@ -177,9 +180,9 @@ impl From<JsonRejection> for Failure {
 }
 
 /// An extractor for a JSON body that reports every invalid body as the same kind of error.
-pub(super) struct Body<T>(pub(super) T);
+pub(super) struct JsonBody<T>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
@@ -190,7 +193,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 
 #[cfg(test)]
 mod tests {
-    use quorate_replica::group::asking::Refused;
+    use quorate_replica::group::asking::GroupRefusal;
 
     use super::*;
 
@@ -198,8 +201,9 @@ mod tests {
     /// 504: the outcome is unknown.
     #[test]
     fn group_refusals_map_to_http_statuses() {
-        let status =
-            |code| Failure::group(GroupError::Refused(Refused::new(code, "x", "y"))).status;
+        let status = |code| {
+            Failure::from_group_error(GroupError::Refused(GroupRefusal::new(code, "x", "y"))).status
+        };
         for (code, expected) in [
             ("not_leader", 409),
             ("under_way", 409),
@@ -207,13 +211,13 @@ mod tests {
             ("bad_address", 422),
             ("no_quorum", 503),
             ("busy", 503),
-            (UNKNOWN_OUTCOME, 504),
+            (UNKNOWN_OUTCOME_CODE, 504),
         ] {
             assert_eq!(status(code).as_u16(), expected, "{code}");
         }
-        let unanswered = |why| Failure::group(GroupError::Unanswered(why));
+        let unanswered = |why| Failure::from_group_error(GroupError::Unanswered(why));
         assert_eq!(unanswered(Unanswered::Busy).status.as_u16(), 503);
         let timed_out = unanswered(Unanswered::TimedOut);
-        assert_eq!((timed_out.status.as_u16(), timed_out.code), (504, UNKNOWN_OUTCOME));
+        assert_eq!((timed_out.status.as_u16(), timed_out.code), (504, UNKNOWN_OUTCOME_CODE));
     }
 }

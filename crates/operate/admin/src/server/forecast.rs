@@ -17,32 +17,32 @@ use std::{
 use quorate_log::disk::Family;
 
 /// Interval between two measurements.
-pub(super) const PERIOD: Duration = Duration::from_secs(60);
+pub(super) const MEASURE_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum number of measurements, for six hours.
-const MEASURED_MAX: usize = 360;
+const MEASUREMENTS_MAX: usize = 360;
 /// Minimum number of measurements for a forecast, for one hour.
-const MEASURED_MIN: usize = 60;
+const MEASUREMENTS_MIN: usize = 60;
 /// Growth in bytes that does not count as a trend, for a folder of any size.
-const NOISE_BYTES: u64 = 64 << 20;
+const TREND_BYTES_MIN: u64 = 64 << 20;
 
 /// Sizes of the folder at regular intervals, oldest first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Forecast(Arc<Mutex<VecDeque<u64>>>);
+pub(super) struct DiskForecast(Arc<Mutex<VecDeque<u64>>>);
 
-impl Forecast {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<u64>> {
+impl DiskForecast {
+    fn lock_sizes(&self) -> MutexGuard<'_, VecDeque<u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Measures the folder and adds the result. The log in it may grow to `log_max` bytes.
-    pub(super) fn measure(&self, folder: &Path, log_max: u64) {
-        let log = allocated(&folder.join(Family::Log.folder()));
-        self.push(allocated(folder).saturating_sub(log).saturating_add(log.max(log_max)));
+    pub(super) fn measure_folder(&self, folder: &Path, log_max: u64) {
+        let log = disk_usage(&folder.join(Family::Log.folder()));
+        self.push(disk_usage(folder).saturating_sub(log).saturating_add(log.max(log_max)));
     }
 
     fn push(&self, bytes: u64) {
-        let mut sizes = self.lock();
-        if sizes.len() >= MEASURED_MAX {
+        let mut sizes = self.lock_sizes();
+        if sizes.len() >= MEASUREMENTS_MAX {
             sizes.pop_front();
         }
         sizes.push_back(bytes);
@@ -50,19 +50,19 @@ impl Forecast {
 
     /// Returns the time in seconds until the folder has grown by `free` bytes. Returns `None` if it
     /// does not grow, or has not been observed for long enough.
-    pub(super) fn full_in_seconds(&self, free: u64) -> Option<u64> {
-        let mut sizes = self.lock();
-        if sizes.len() < MEASURED_MIN {
+    pub(super) fn seconds_until_full(&self, free: u64) -> Option<u64> {
+        let mut sizes = self.lock_sizes();
+        if sizes.len() < MEASUREMENTS_MIN {
             return None;
         }
         let half = sizes.len() / 2;
         let (earlier, later) = sizes.make_contiguous().split_at(half);
         let (before, after) = (*earlier.iter().max()?, *later.iter().max()?);
         let grown = after.checked_sub(before)?;
-        if grown <= NOISE_BYTES.max(after / 100) {
+        if grown <= TREND_BYTES_MIN.max(after / 100) {
             return None;
         }
-        let seconds = u128::from(half as u64 * PERIOD.as_secs());
+        let seconds = u128::from(half as u64 * MEASURE_INTERVAL.as_secs());
         let left = u128::from(free) * seconds / u128::from(grown);
         Some(u64::try_from(left).unwrap_or(u64::MAX))
     }
@@ -70,10 +70,10 @@ impl Forecast {
 
 /// Returns the disk space used by a folder and its contents. Skips what cannot be read, such as
 /// files that the store has just removed.
-fn allocated(folder: &Path) -> u64 {
+fn disk_usage(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let sizes = entries.map(|entry| match entry.metadata() {
-        Ok(found) if found.is_dir() => allocated(&entry.path()),
+        Ok(found) if found.is_dir() => disk_usage(&entry.path()),
         Ok(found) => found.blocks() * 512,
         Err(_) => 0,
     });
@@ -88,9 +88,9 @@ mod tests {
     const FREE: u64 = 41 << 30;
 
     fn after(sizes: impl Iterator<Item = u64>) -> Option<u64> {
-        let forecast = Forecast::default();
+        let forecast = DiskForecast::default();
         sizes.for_each(|size| forecast.push(size * MIB));
-        forecast.full_in_seconds(FREE)
+        forecast.seconds_until_full(FREE)
     }
 
     #[test]
@@ -118,12 +118,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
         fs::create_dir(&log).unwrap();
-        let forecast = Forecast::default();
+        let forecast = DiskForecast::default();
         for size in [8_192, 65_536, 1_048_576] {
             fs::write(log.join("1.segment"), vec![1; size]).unwrap();
-            forecast.measure(folder.path(), 1_000_000);
+            forecast.measure_folder(folder.path(), 1_000_000);
         }
-        let sizes = forecast.lock().clone();
+        let sizes = forecast.lock_sizes().clone();
         assert!(sizes[0] == sizes[1] && sizes[2] > sizes[0], "{sizes:?}");
     }
 }

@@ -16,25 +16,25 @@ use tokio::{
 use super::{Admin, browser, failure::Failure, forecast};
 use crate::{
     client,
-    look::NODES_MAX,
+    look::QUERIED_NODES_MAX,
     traffic::{HistoryView, SAMPLES_MAX, SampleView, TrafficView},
 };
 
-const SECOND: Duration = Duration::from_secs(1);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit for collecting the histories of all other nodes.
-const WAIT: Duration = Duration::from_secs(3);
+const COLLECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Traffic samples of the last minutes, oldest first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct History(Arc<Mutex<VecDeque<SampleView>>>);
+pub(super) struct TrafficHistory(Arc<Mutex<VecDeque<SampleView>>>);
 
-impl History {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<SampleView>> {
+impl TrafficHistory {
+    fn lock_samples(&self) -> MutexGuard<'_, VecDeque<SampleView>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn push(&self, sample: SampleView) {
-        let mut samples = self.lock();
+        let mut samples = self.lock_samples();
         if samples.len() >= SAMPLES_MAX {
             samples.pop_front();
         }
@@ -44,13 +44,13 @@ impl History {
 
 /// Samples the traffic every second, and the folder less often, until the server ends.
 pub(super) async fn sample_until_end(admin: Admin) {
-    let mut ticks = interval(SECOND);
+    let mut ticks = interval(SAMPLE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut before: Option<(Instant, TrafficView)> = None;
     let mut measured: Option<Instant> = None;
     loop {
         ticks.tick().await;
-        if measured.is_none_or(|at| at.elapsed() >= forecast::PERIOD) {
+        if measured.is_none_or(|at| at.elapsed() >= forecast::MEASURE_INTERVAL) {
             measured = Some(Instant::now());
             let admin = admin.clone();
             spawn_blocking(move || admin.measure_folder());
@@ -61,7 +61,7 @@ pub(super) async fn sample_until_end(admin: Admin) {
         let now = Instant::now();
         let traffic = TrafficView::new(status.traffic);
         if let Some((then, was)) = &before
-            && let Some(added) = traffic.since(was)
+            && let Some(added) = traffic.increase_since(was)
         {
             admin.history.push(SampleView {
                 at_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, to_millis),
@@ -78,14 +78,14 @@ fn to_millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(super) async fn own(State(admin): State<Admin>) -> Json<HistoryView> {
-    Json(view(&admin))
+pub(super) async fn handle_own(State(admin): State<Admin>) -> Json<HistoryView> {
+    Json(history_view(&admin))
 }
 
-fn view(admin: &Admin) -> HistoryView {
+fn history_view(admin: &Admin) -> HistoryView {
     HistoryView {
-        node: admin.node().map_or(0, |node| node.0),
-        samples: admin.history.lock().iter().cloned().collect(),
+        node: admin.node_id().map_or(0, |node| node.0),
+        samples: admin.history.lock_samples().iter().cloned().collect(),
     }
 }
 
@@ -97,11 +97,11 @@ pub(super) async fn handle_all(
     if browser::is_foreign_site(&headers) {
         return Err(Failure::foreign_page());
     }
-    let own = view(&admin);
+    let own = history_view(&admin);
     // A starting node has no peers yet.
     let peers = admin.status().await.map_or_else(
         |_| Vec::new(),
-        |(status, _)| status.peers.into_iter().take(NODES_MAX).collect(),
+        |(status, _)| status.peers.into_iter().take(QUERIED_NODES_MAX).collect(),
     );
     let others = peers.into_iter().filter_map(|peer| {
         let (node, address) = (peer.member.node.0, peer.addresses.admin);
@@ -117,7 +117,7 @@ pub(super) async fn handle_all(
 /// Requests the histories one after another on this thread, which is fast enough because a page
 /// requests them only once.
 fn request_histories(others: &[(u32, String)]) -> Vec<HistoryView> {
-    let until = Instant::now() + WAIT;
+    let until = Instant::now() + COLLECT_TIMEOUT;
     let mut heard = Vec::new();
     for (at, (node, address)) in others.iter().enumerate() {
         // Divides the remaining time, so that an unresponsive node does not use all of it.
@@ -126,7 +126,7 @@ fn request_histories(others: &[(u32, String)]) -> Vec<HistoryView> {
         let Ok(response) = client::get(address, "/history", share) else {
             continue;
         };
-        match response.json::<HistoryView>() {
+        match response.parse_json::<HistoryView>() {
             Ok(history) if history.node == *node => heard.push(history),
             Ok(_) | Err(_) => {}
         }

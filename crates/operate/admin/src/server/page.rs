@@ -17,19 +17,19 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     add_fallbacks, browser, connections,
-    dashboard::COLOURS,
-    failure::{Body, Failure},
+    dashboard::COLOURS_FILE,
+    failure::{Failure, JsonBody},
 };
 
 /// Maximum time that a connection may remain open. The page polls several times a second on one
 /// connection, and reconnects without interruption.
-const LIFETIME: Duration = Duration::from_secs(3600);
+const CONNECTION_LIFETIME: Duration = Duration::from_secs(3600);
 /// Content security policy that forbids content from elsewhere, framing and forms.
-const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src data:; \
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Contents of a page, and the actions of its buttons.
-pub trait Board: Send + Sync + 'static {
+pub trait PageBoard: Send + Sync + 'static {
     /// State that the page shows.
     type PageState: Serialize + Send;
     /// Request sent by a button. A body of any other form is rejected without calling the board.
@@ -38,7 +38,7 @@ pub trait Board: Send + Sync + 'static {
     type Outcome: Serialize + Send + 'static;
 
     /// Returns the current state. Must not block.
-    fn show(&self) -> Self::PageState;
+    fn page_state(&self) -> Self::PageState;
 
     /// Executes or refuses a button's request. Runs on a separate thread, and may block.
     fn execute_button(&self, ask: Self::ButtonRequest) -> Result<Self::Outcome, ButtonRefusal>;
@@ -61,12 +61,13 @@ impl From<ButtonRefusal> for Failure {
 
 /// Serves the page until the process ends, and returns the server's thread. The page is at `/`, the
 /// colours at `/colours.css`, the state at `/state`, and buttons post their requests to `/ask`.
-pub fn serve<B: Board>(
+pub fn serve_page<B: PageBoard>(
     listener: TcpListener,
     html: &'static str,
     board: Arc<B>,
 ) -> io::Result<thread::JoinHandle<()>> {
-    let limits = connections::Limits { lifetime: LIFETIME, ..connections::Limits::default() };
+    let limits =
+        connections::Limits { lifetime_max: CONNECTION_LIFETIME, ..connections::Limits::default() };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -74,9 +75,9 @@ pub fn serve<B: Board>(
         .build()?;
     let work = move || {
         runtime.block_on(async {
-            match connections::adopt(listener) {
+            match connections::into_async_listener(listener) {
                 Ok(listener) => {
-                    connections::serve(listener, router(html, board), None, limits).await
+                    connections::serve(listener, page_router(html, board), None, limits).await
                 }
                 Err(error) => tracing::error!(%error, "cannot serve the page"),
             }
@@ -85,33 +86,33 @@ pub fn serve<B: Board>(
     thread::Builder::new().name("page".to_owned()).spawn(work)
 }
 
-fn router<B: Board>(html: &'static str, board: Arc<B>) -> Router {
-    let colours = || async { ([(CONTENT_TYPE, COLOURS.kind)], COLOURS.text) };
+fn page_router<B: PageBoard>(html: &'static str, board: Arc<B>) -> Router {
+    let colours = || async { ([(CONTENT_TYPE, COLOURS_FILE.kind)], COLOURS_FILE.text) };
     let document = move || async move { ([(CONTENT_TYPE, "text/html; charset=utf-8")], html) };
     let pages = Router::new()
         .route("/", get(document))
         .route("/colours.css", get(colours))
-        .route("/state", get(state::<B>))
+        .route("/state", get(handle_state::<B>))
         .route("/ask", post(handle_button::<B>));
-    add_fallbacks(pages, PAGES).layer(from_fn(only_this_page)).with_state(board)
+    add_fallbacks(pages, PATHS).layer(from_fn(refuse_other_pages)).with_state(board)
 }
 
-const PAGES: &str = "GET / /state /colours.css, POST /ask";
+const PATHS: &str = "GET / /state /colours.css, POST /ask";
 
-async fn state<B: Board>(State(board): State<Arc<B>>) -> Json<B::PageState> {
-    Json(board.show())
+async fn handle_state<B: PageBoard>(State(board): State<Arc<B>>) -> Json<B::PageState> {
+    Json(board.page_state())
 }
 
-async fn handle_button<B: Board>(
+async fn handle_button<B: PageBoard>(
     State(board): State<Arc<B>>,
-    Body(ask): Body<B::ButtonRequest>,
+    JsonBody(ask): JsonBody<B::ButtonRequest>,
 ) -> Result<Json<B::Outcome>, Failure> {
     let asked = tokio::task::spawn_blocking(move || board.execute_button(ask)).await;
     let told = asked.map_err(|_| Failure::unavailable("failed", "it could not be asked for"))?;
     Ok(Json(told?))
 }
 
-async fn only_this_page(request: Request, next: Next) -> Response {
+async fn refuse_other_pages(request: Request, next: Next) -> Response {
     let mut response = match browser::is_same_origin(request.method(), request.headers()) {
         true => next.run(request).await,
         false => Failure::new(
@@ -122,7 +123,7 @@ async fn only_this_page(request: Request, next: Next) -> Response {
         )
         .into_response(),
     };
-    browser::confine(&mut response, POLICY);
+    browser::add_security_headers(&mut response, CONTENT_POLICY);
     response
 }
 
@@ -148,12 +149,12 @@ mod tests {
     #[derive(Default)]
     struct Sum(AtomicU32);
 
-    impl Board for Sum {
+    impl PageBoard for Sum {
         type PageState = u32;
         type ButtonRequest = Ask;
         type Outcome = u32;
 
-        fn show(&self) -> u32 {
+        fn page_state(&self) -> u32 {
             self.0.load(Ordering::SeqCst)
         }
 
@@ -173,7 +174,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let board = Arc::new(Sum::default());
-        serve(listener, HTML, board.clone()).unwrap();
+        serve_page(listener, HTML, board.clone()).unwrap();
         (address, board)
     }
 
@@ -215,7 +216,7 @@ mod tests {
         assert!(document.to_lowercase().contains("x-frame-options: deny\r\n"));
         let pressed = press(address, r#"{"ask":"add","number":7}"#);
         assert!(pressed.ends_with("\r\n7"), "{pressed}");
-        assert_eq!(board.show(), 7);
+        assert_eq!(board.page_state(), 7);
         let state = send(address, "GET", "/state", &host, "");
         assert!(state.ends_with("\r\n7"), "{state}");
         // `localhost` is accepted as well.
@@ -257,7 +258,7 @@ mod tests {
         }
         let text = send(address, "POST", "/ask", &host, r#"{"ask":"add","number":1}"#);
         assert_eq!(status(&text), "415", "a form can be sent by any page");
-        assert_eq!(board.show(), 0);
+        assert_eq!(board.page_state(), 0);
     }
 
     #[test]
@@ -286,6 +287,6 @@ mod tests {
             let text = send(address, "GET", "/state", headers, "");
             assert_eq!(status(&text), "403", "{headers}{text}");
         }
-        assert_eq!(board.show(), 0);
+        assert_eq!(board.page_state(), 0);
     }
 }

@@ -18,14 +18,14 @@ pub(super) struct LongResponse(pub(super) Weak<()>);
 
 /// Body that ends when all senders of its chunks have been dropped.
 pub(super) struct ChunkedBody {
-    pieces: Receiver<io::Result<Bytes>>,
-    _lasts: Option<Arc<()>>,
+    chunks: Receiver<io::Result<Bytes>>,
+    _exemption: Option<Arc<()>>,
 }
 
 impl ChunkedBody {
     /// Creates a body. `lasts` is kept alive until the body is dropped.
     pub(super) const fn new(pieces: Receiver<io::Result<Bytes>>, lasts: Option<Arc<()>>) -> Self {
-        Self { pieces, _lasts: lasts }
+        Self { chunks: pieces, _exemption: lasts }
     }
 }
 
@@ -37,7 +37,7 @@ impl HttpBody for ChunkedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let piece = self.pieces.poll_recv(cx);
+        let piece = self.chunks.poll_recv(cx);
         piece.map(|piece| piece.map(|piece| piece.map(Frame::data)))
     }
 }

@@ -17,55 +17,59 @@ use std::{
 
 use axum::{Json, extract::State, http::StatusCode};
 use quorate_packets::socket::{
-    Failed,
-    interface::towards,
-    reach::{self, Listener},
+    SocketError,
+    interface::interface_towards,
+    reach::{self, ReachListener},
 };
 
 use super::{
     Admin, SERVES,
-    failure::{Body, Failure},
-    turn::Turn,
+    failure::{Failure, JsonBody},
+    turn::ExclusiveTurn,
 };
 use crate::reaching::{
-    COUNT_MAX, HeardRequest, HeardView, LISTEN_MS_MAX, ListenRequest, Listening, OfSender,
-    SendRequest, Sent, token,
+    DATAGRAMS_MAX, HeardRequest, HeardView, LISTEN_MS_MAX, ListenRequest, Listening, OfSender,
+    SendRequest, Sent, parse_token,
 };
 
-const _: () = assert!(COUNT_MAX == reach::COUNT_MAX);
+const _: () = assert!(DATAGRAMS_MAX == reach::DATAGRAMS_MAX);
 /// File with the kernel's IPv4 routing table.
-const ROUTES: &str = "/proc/net/route";
+const ROUTES_FILE: &str = "/proc/net/route";
 /// Hint that asks for an explicit interface.
-const INTERFACE: &str =
+const INTERFACE_HINT: &str =
     "name one with \"interface\" (quorate doctor --interface); `ip link` lists them";
 
 /// The current listener, and whether a sender is active.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MulticastListeners {
-    current: Arc<Mutex<Option<Current>>>,
-    listens: Turn,
-    sends: Turn,
+    current: Arc<Mutex<Option<ActiveListener>>>,
+    listen_turn: ExclusiveTurn,
+    send_turn: ExclusiveTurn,
 }
 
 /// Active listener. It ends when its counts are taken or a new listener replaces it.
 #[derive(Debug)]
-struct Current {
+struct ActiveListener {
     token: u64,
-    end: Arc<AtomicBool>,
+    stop_flag: Arc<AtomicBool>,
     thread: JoinHandle<Result<HeardView, String>>,
 }
 
 impl MulticastListeners {
-    fn current(&self) -> MutexGuard<'_, Option<Current>> {
+    fn lock_current(&self) -> MutexGuard<'_, Option<ActiveListener>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Joins the group and starts counting datagrams. Returns the interface that was used.
-    fn listen(&self, wish: &MulticastParameters, time: Duration) -> Result<String, Failure> {
-        let turn = self.listens.take();
-        let turn = turn.ok_or_else(|| busy("the node is already listening to a group"))?;
-        let listener = Listener::join(wish.group, &wish.interface, wish.token);
-        let mut listener = listener.map_err(failed)?;
+    fn start_listening(
+        &self,
+        wish: &MulticastParameters,
+        time: Duration,
+    ) -> Result<String, Failure> {
+        let turn = self.listen_turn.try_take();
+        let turn = turn.ok_or_else(|| busy_failure("the node is already listening to a group"))?;
+        let listener = ReachListener::join(wish.group, &wish.interface, wish.token);
+        let mut listener = listener.map_err(multicast_failure)?;
         let interface = listener.interface().to_owned();
         let (end, until) = (Arc::new(AtomicBool::new(false)), Instant::now() + time);
         let ends = Arc::clone(&end);
@@ -74,23 +78,23 @@ impl MulticastListeners {
             let left = || until.saturating_duration_since(Instant::now());
             // The node must survive a panic on this thread.
             SERVES.set(true);
-            let listened = listener.listen(left, &ends);
+            let listened = listener.count_until(left, &ends);
             drop(turn);
             listened.map_err(|error| error.to_string())?;
-            Ok(view(&listener))
+            Ok(counts_view(&listener))
         });
         let thread = thread.map_err(|error| {
             let why = format!("cannot start a thread to listen: {error}");
             Failure::unavailable("failed", &why)
         })?;
-        *self.current() = Some(Current { token: wish.token, end, thread });
+        *self.lock_current() = Some(ActiveListener { token: wish.token, stop_flag: end, thread });
         Ok(interface)
     }
 
     /// Stops the listener with token `token` and returns its counts, which can be taken only once.
     fn stop_and_count(&self, token: u64) -> Result<HeardView, Failure> {
-        let taken = self.current().take_if(|current| current.token == token);
-        let Current { end, thread, .. } = taken.ok_or_else(|| {
+        let taken = self.lock_current().take_if(|current| current.token == token);
+        let ActiveListener { stop_flag: end, thread, .. } = taken.ok_or_else(|| {
             Failure::new(
                 StatusCode::CONFLICT,
                 "not_listening",
@@ -104,32 +108,38 @@ impl MulticastListeners {
         heard.map_err(|why| Failure::unavailable("failed", &why))
     }
 
-    fn send(&self, wish: &MulticastParameters, sender: u32, count: u32) -> Result<Sent, Failure> {
-        let turn = self.sends.take();
-        let _turn = turn.ok_or_else(|| busy("the node is already sending to a group"))?;
+    fn send_datagrams(
+        &self,
+        wish: &MulticastParameters,
+        sender: u32,
+        count: u32,
+    ) -> Result<Sent, Failure> {
+        let turn = self.send_turn.try_take();
+        let _turn = turn.ok_or_else(|| busy_failure("the node is already sending to a group"))?;
         let from = (wish.token, sender);
-        let sent = reach::send(wish.group, &wish.interface, from, count, thread::sleep);
-        Ok(Sent { interface: wish.interface.clone(), sent: sent.map_err(failed)? })
+        let sent =
+            reach::send_test_datagrams(wish.group, &wish.interface, from, count, thread::sleep);
+        Ok(Sent { interface: wish.interface.clone(), sent: sent.map_err(multicast_failure)? })
     }
 }
 
-fn view(listener: &Listener) -> HeardView {
+fn counts_view(listener: &ReachListener) -> HeardView {
     let heard = listener.sender_counts().into_iter().map(|heard| OfSender {
         sender: heard.sender,
         count: heard.count,
-        repeated: heard.repeated,
+        repeated: heard.repeated_count,
     });
-    HeardView { heard: heard.collect(), foreign: listener.foreign() }
+    HeardView { heard: heard.collect(), foreign: listener.foreign_count() }
 }
 
-fn busy(why: &str) -> Failure {
+fn busy_failure(why: &str) -> Failure {
     let hint = "another 'quorate doctor' may be running; it takes at most ten seconds";
     Failure::new(StatusCode::CONFLICT, "busy", why, hint)
 }
 
-fn failed(why: Failed) -> Failure {
+fn multicast_failure(why: SocketError) -> Failure {
     let (status, hint) = match why {
-        Failed::Interface { .. } => (StatusCode::UNPROCESSABLE_ENTITY, INTERFACE),
+        SocketError::Interface { .. } => (StatusCode::UNPROCESSABLE_ENTITY, INTERFACE_HINT),
         _ => (
             StatusCode::CONFLICT,
             "does the interface do multicast? `quorate doctor` on that machine says more",
@@ -151,11 +161,14 @@ impl MulticastParameters {
         (group, text): (&str, &str),
         interface: Option<String>,
     ) -> Result<Self, Failure> {
-        let group = reach::group(group).map_err(|why| {
-            refused(&format!("\"group\": {group}: {why}"), "such as 239.81.84.69:7460")
+        let group = reach::parse_group(group).map_err(|why| {
+            refused_parameter(&format!("\"group\": {group}: {why}"), "such as 239.81.84.69:7460")
         })?;
-        let token = token(text).ok_or_else(|| {
-            refused("\"token\": not 16 hexadecimal digits", "docs/operate.md shows the body")
+        let token = parse_token(text).ok_or_else(|| {
+            refused_parameter(
+                "\"token\": not 16 hexadecimal digits",
+                "docs/operate.md shows the body",
+            )
         })?;
         let interface = match interface {
             Some(interface) => interface,
@@ -165,7 +178,7 @@ impl MulticastParameters {
     }
 }
 
-fn refused(why: &str, hint: &'static str) -> Failure {
+fn refused_parameter(why: &str, hint: &'static str) -> Failure {
     Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", why, hint)
 }
 
@@ -182,17 +195,17 @@ async fn peer_interface(admin: &Admin) -> Result<String, Failure> {
             IpAddr::V4(address) if address != Ipv4Addr::UNSPECIFIED => Some(address),
             _ => None,
         })?;
-        let routes = fs::read_to_string(ROUTES).unwrap_or_default();
-        towards(address, &routes).map(str::to_owned)
+        let routes = fs::read_to_string(ROUTES_FILE).unwrap_or_default();
+        interface_towards(address, &routes).map(str::to_owned)
     });
     found.await.ok().flatten().ok_or_else(|| {
         let why = "the interface of the node's peer address is not known";
-        Failure::new(StatusCode::CONFLICT, "no_interface", why, INTERFACE)
+        Failure::new(StatusCode::CONFLICT, "no_interface", why, INTERFACE_HINT)
     })
 }
 
 /// Runs blocking work on a separate thread, so that other requests do not wait for it.
-async fn on_another_thread<T: Send + 'static>(
+async fn run_on_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<Json<T>, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -201,51 +214,51 @@ async fn on_another_thread<T: Send + 'static>(
 }
 
 /// Starts to count datagrams. Requires the JSON content type, as `transfer` does.
-pub(super) async fn listen(
+pub(super) async fn handle_listen(
     State(admin): State<Admin>,
-    Body(request): Body<ListenRequest>,
+    JsonBody(request): JsonBody<ListenRequest>,
 ) -> Result<Json<Listening>, Failure> {
     let listen_ms = request.listen_ms;
     if !(1..=LISTEN_MS_MAX).contains(&listen_ms) {
-        return Err(refused(
+        return Err(refused_parameter(
             "\"listen_ms\" is 1 … 10000",
             "it ends earlier if it is asked what it heard",
         ));
     }
     let of = (&*request.group, &*request.token);
     let wish = MulticastParameters::new(&admin, of, request.interface).await?;
-    let ears = admin.ears.clone();
-    on_another_thread(move || {
-        let interface = ears.listen(&wish, Duration::from_millis(listen_ms))?;
+    let ears = admin.multicast_listeners.clone();
+    run_on_thread(move || {
+        let interface = ears.start_listening(&wish, Duration::from_millis(listen_ms))?;
         Ok(Listening { interface, listen_ms })
     })
     .await
 }
 
 /// Sends numbered datagrams. Requires the JSON content type for the same reason as `transfer`.
-pub(super) async fn send(
+pub(super) async fn handle_send(
     State(admin): State<Admin>,
-    Body(request): Body<SendRequest>,
+    JsonBody(request): JsonBody<SendRequest>,
 ) -> Result<Json<Sent>, Failure> {
-    if !(1..=COUNT_MAX).contains(&request.count) {
-        return Err(refused("\"count\" is 1 … 1000", "200 are enough to see losses"));
+    if !(1..=DATAGRAMS_MAX).contains(&request.count) {
+        return Err(refused_parameter("\"count\" is 1 … 1000", "200 are enough to see losses"));
     }
     let of = (&*request.group, &*request.token);
     let wish = MulticastParameters::new(&admin, of, request.interface).await?;
-    let ears = admin.ears.clone();
-    on_another_thread(move || ears.send(&wish, request.sender, request.count)).await
+    let ears = admin.multicast_listeners.clone();
+    run_on_thread(move || ears.send_datagrams(&wish, request.sender, request.count)).await
 }
 
 /// Returns the counts and stops the listener. Requires the JSON content type, as `transfer` does.
-pub(super) async fn heard(
+pub(super) async fn handle_counts(
     State(admin): State<Admin>,
-    Body(request): Body<HeardRequest>,
+    JsonBody(request): JsonBody<HeardRequest>,
 ) -> Result<Json<HeardView>, Failure> {
-    let token = token(&request.token).ok_or_else(|| {
-        refused("\"token\": not 16 hexadecimal digits", "docs/operate.md shows the body")
+    let token = parse_token(&request.token).ok_or_else(|| {
+        refused_parameter("\"token\": not 16 hexadecimal digits", "docs/operate.md shows the body")
     })?;
-    let ears = admin.ears.clone();
-    on_another_thread(move || ears.stop_and_count(token)).await
+    let ears = admin.multicast_listeners.clone();
+    run_on_thread(move || ears.stop_and_count(token)).await
 }
 
 #[cfg(test)]

@@ -1,35 +1,35 @@
 //! Handlers that list and change users and their roles.
 
 use axum::{Json, extract::State, http::StatusCode};
-use quorate_replica::{group::asking::Ask, status::Peer};
+use quorate_replica::{group::asking::GroupRequest, status::Peer};
 
 use super::{
-    Admin, UNKNOWN_USERS,
-    failure::{Body, Failure},
+    Admin, UNKNOWN_USERS_TEXT,
+    failure::{Failure, JsonBody},
 };
 use crate::users::{UsersRequest, UsersView};
 
-pub(super) async fn show(State(admin): State<Admin>) -> Result<Json<UsersView>, Failure> {
+pub(super) async fn handle_users(State(admin): State<Admin>) -> Result<Json<UsersView>, Failure> {
     let users = admin.run_blocking(|handle, _| handle.users()).await?;
-    match users.map_err(Failure::no_answer)? {
+    match users.map_err(Failure::unanswered)? {
         Some(users) => Ok(Json(UsersView::new(&users))),
-        None => Err(Failure::unavailable("unknown_users", UNKNOWN_USERS)),
+        None => Err(Failure::unavailable("unknown_users", UNKNOWN_USERS_TEXT)),
     }
 }
 
 /// Changes the users' table. Requires the JSON content type for the same reason as `transfer`.
-pub(super) async fn change(
+pub(super) async fn handle_change(
     State(admin): State<Admin>,
-    Body(request): Body<UsersRequest>,
+    JsonBody(request): JsonBody<UsersRequest>,
 ) -> Result<Json<UsersView>, Failure> {
     let certified = admin.protection.trust().is_some();
     let changed = admin.run_blocking(move |handle, _| {
-        let anyway = request.is_wanted_anyway();
-        let command = request.command().map_err(|why| Failure::request(&why))?;
-        let users = handle.users().map_err(Failure::no_answer)?;
-        let users = users.ok_or_else(|| Failure::unavailable("unknown_users", UNKNOWN_USERS))?;
-        if let Ok(after) = users.after(command.clone())
-            && !after.is_open()
+        let anyway = request.ignores_disconnected();
+        let command = request.into_command().map_err(|why| Failure::bad_request(&why))?;
+        let users = handle.users().map_err(Failure::unanswered)?;
+        let users = users.ok_or_else(|| Failure::unavailable("unknown_users", UNKNOWN_USERS_TEXT))?;
+        if let Ok(after) = users.after_command(command.clone())
+            && !after.is_unrestricted()
         {
             if !certified && !after.has_admin_with_password() {
                 return Err(Failure::new(
@@ -39,14 +39,14 @@ pub(super) async fn change(
                     "give an admin a password: `quorate user set NAME --role admin --password-file FILE`",
                 ));
             }
-            if users.is_open() && !anyway {
-                let status = handle.status().map_err(Failure::no_answer)?;
+            if users.is_unrestricted() && !anyway {
+                let status = handle.status().map_err(Failure::unanswered)?;
                 check_all_connected(&status.peers)?;
             }
         }
-        let done = handle.group(Ask::Users(command), false);
-        done.map_err(Failure::group)?;
-        let users = handle.users().map_err(Failure::no_answer)?;
+        let done = handle.ask_group(GroupRequest::Users(command), false);
+        done.map_err(Failure::from_group_error)?;
+        let users = handle.users().map_err(Failure::unanswered)?;
         Ok(UsersView::new(&users.unwrap_or_default()))
     });
     changed.await?.map(Json)

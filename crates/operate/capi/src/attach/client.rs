@@ -27,18 +27,19 @@ use rustix::event::{PollFd, PollFlags, epoll};
 use super::{
     delivery::Delivery,
     frames::{
-        Answer, Ask, FRAME_OVERHEAD, NO_SESSION, TEXT_BYTES_MAX, VERSION, read_frame, split_frame,
+        Answer, FRAME_OVERHEAD, NO_SESSION, Request, TEXT_BYTES_MAX, VERSION, read_frame,
+        split_frame,
     },
-    line::{Line, Moved},
-    pending::{End, Pending, Wanted},
+    line::{BufferedSocket, SendProgress},
+    pending::{PendingRequests, RequestEnd, RequestKind},
 };
 use crate::{
     bell::{Bell, wait_ready},
     border::block_signals,
     error::{Code, Failed},
     options::{Options, VALUE_BYTES_MAX},
-    source::{Cursor, Done, Read, Source, Values, forgotten},
-    submits::Submits,
+    source::{Cursor, DoneCallback, ReadResult, Source, Values, trimmed_error},
+    submits::SubmitQueue,
 };
 
 /// Time limit for connecting, and separately for receiving the node's greeting.
@@ -49,11 +50,11 @@ const SILENCE_MAX: Duration = Duration::from_secs(4);
 /// Delay between two attempts to connect.
 const BACK_OFF: Duration = Duration::from_millis(50);
 /// Time after handling events for which the program still counts as reading.
-const READS_WITHIN: Duration = Duration::from_millis(100);
+const PROGRAM_READS_WITHIN: Duration = Duration::from_millis(100);
 /// Interval at which an idle keeper checks the connection.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Approximate maximum number of bytes to send at a time.
-const BATCH_BYTES: usize = 256 << 10;
+const BATCH_BYTES_TARGET: usize = 256 << 10;
 /// Maximum size in bytes of a frame from a node.
 const FRAME_BYTES_MAX: usize = {
     let value = VALUE_BYTES_MAX;
@@ -64,65 +65,65 @@ const FRAME_BYTES_MAX: usize = {
 /// A connection of a program to remote nodes, shared with the keeper.
 pub struct Client {
     inner: Arc<Inner>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    keeper_thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Inner {
     options: Options,
     state: Mutex<State>,
-    submits: Arc<Submits>,
+    submits: Arc<SubmitQueue>,
     /// Set if the program has handled events recently and is reading from the connection.
-    reads: AtomicBool,
+    program_reads: AtomicBool,
     /// Set while the keeper waits for input because the program is not reading.
     keeper_reads: AtomicBool,
     /// Bell that wakes the keeper.
-    work: Bell,
+    keeper_bell: Bell,
     /// Bell that wakes the program.
-    news: Arc<Bell>,
+    program_bell: Arc<Bell>,
     /// Descriptor for the caller to poll. Readable when `news` has rung or the connection is
     /// readable.
-    readable: OwnedFd,
+    poll_descriptor: OwnedFd,
 }
 
 #[derive(Default)]
 struct State {
-    pending: Pending,
+    pending: PendingRequests,
     delivery: Delivery,
     link: Option<Link>,
     /// Number of connections made.
-    links: u64,
+    link_count: u64,
     /// Id of the cluster, from the first node that sent a greeting.
-    cluster: Option<u128>,
-    node: u32,
+    cluster_id: Option<u128>,
+    node_id: u32,
     /// Reason for the failure or end of the last connection.
-    obstacle: String,
+    last_failure: String,
     /// Permanent failure; the client has given up.
-    fatal: Option<Failed>,
-    closed: bool,
+    fatal_error: Option<Failed>,
+    is_closed: bool,
     /// Earliest time at which the keeper's next check is due.
-    looks_at: Option<Instant>,
+    next_check_at: Option<Instant>,
 }
 
 /// A connection on which a node has sent its greeting.
 struct Link {
-    at: String,
-    line: Line,
-    number: u64,
-    heard_at: Instant,
+    address: String,
+    line: BufferedSocket,
+    link_number: u64,
+    last_input_at: Instant,
     /// Time since when the connection has accepted no output, or `None` while it accepts output.
     stuck_since: Option<Instant>,
 }
 
 /// Notifications to send once the state has been unlocked.
 #[derive(Default)]
-struct Told {
-    ends: Vec<End>,
-    news: bool,
+struct Notifications {
+    request_ends: Vec<RequestEnd>,
+    wakes_program: bool,
 }
 
-impl Told {
-    fn end(&mut self, end: Option<End>) {
-        self.ends.extend(end);
+impl Notifications {
+    fn add_end(&mut self, end: Option<RequestEnd>) {
+        self.request_ends.extend(end);
     }
 }
 
@@ -132,11 +133,11 @@ impl Client {
     pub fn start(
         options: Options,
         news: &Arc<Bell>,
-        submits: &Arc<Submits>,
+        submits: &Arc<SubmitQueue>,
     ) -> Result<Self, Failed> {
-        if options.attach.is_empty() {
+        if options.attach_addresses.is_empty() {
             return Err(Failed::new(Code::Invalid, "no node is named")
-                .hint("set the option attach to the listen addresses of nodes"));
+                .with_hint("set the option attach to the listen addresses of nodes"));
         }
         let refused = |error: io::Error| Failed::new(Code::Refused, error.to_string());
         let readable = epoll::create(epoll::CreateFlags::CLOEXEC);
@@ -148,31 +149,36 @@ impl Client {
             options,
             state: Mutex::default(),
             submits: Arc::clone(submits),
-            reads: AtomicBool::new(false),
+            program_reads: AtomicBool::new(false),
             keeper_reads: AtomicBool::new(false),
-            work: Bell::new().map_err(refused)?,
-            news: Arc::clone(news),
-            readable,
+            keeper_bell: Bell::new().map_err(refused)?,
+            program_bell: Arc::clone(news),
+            poll_descriptor: readable,
         });
         let own = Arc::clone(&inner);
         let thread = thread::Builder::new().name("quorate-client".to_owned());
-        let thread = thread.spawn(move || own.keep()).map_err(refused)?;
-        Ok(Self { inner, thread: Mutex::new(Some(thread)) })
+        let thread = thread.spawn(move || own.run_keeper()).map_err(refused)?;
+        Ok(Self { inner, keeper_thread: Mutex::new(Some(thread)) })
     }
 
-    fn push(&self, wanted: Wanted, done: Option<Done>, within: Duration) -> Result<(), Failed> {
+    fn push(
+        &self,
+        wanted: RequestKind,
+        done: Option<DoneCallback>,
+        within: Duration,
+    ) -> Result<(), Failed> {
         {
             let mut state = self.inner.state();
-            if let Some(fatal) = &state.fatal {
+            if let Some(fatal) = &state.fatal_error {
                 return Err(fatal.clone());
             }
-            if state.closed {
+            if state.is_closed {
                 return Err(Failed::new(Code::Stopped, "the handle is closed"));
             }
             let now = Instant::now();
             state.pending.push(wanted, done, now, now + within);
         }
-        self.inner.send();
+        self.inner.send_pending();
         Ok(())
     }
 }
@@ -183,147 +189,148 @@ impl Inner {
     }
 
     /// Sends as much pending output as the connection accepts.
-    fn send(&self) {
-        let mut told = Told::default();
-        self.write(&mut self.state(), &mut told);
-        if self.tell(told) {
-            self.news.ring();
+    fn send_pending(&self) {
+        let mut told = Notifications::default();
+        self.write_output(&mut self.state(), &mut told);
+        if self.notify(told) {
+            self.program_bell.ring();
         }
     }
 
     /// Reads pending input and sends pending output. Returns whether there are events for the
     /// program.
-    fn hear(&self) -> bool {
-        let mut told = Told::default();
+    fn receive_and_send(&self) -> bool {
+        let mut told = Notifications::default();
         {
             let mut state = self.state();
-            self.read(&mut state, &mut told);
-            self.write(&mut state, &mut told);
+            self.read_input(&mut state, &mut told);
+            self.write_output(&mut state, &mut told);
         }
-        self.tell(told)
+        self.notify(told)
     }
 
-    fn tell(&self, told: Told) -> bool {
-        let tell = |anything, end: End| end.tell(&self.submits) || anything;
-        told.ends.into_iter().fold(told.news, tell)
+    fn notify(&self, told: Notifications) -> bool {
+        let tell = |anything, end: RequestEnd| end.report(&self.submits) || anything;
+        told.request_ends.into_iter().fold(told.wakes_program, tell)
     }
 
     /// Writes pending output to the connection, if there is one.
-    fn write(&self, state: &mut State, told: &mut Told) {
-        let State { pending, delivery, link: Some(link), looks_at, .. } = state else {
+    fn write_output(&self, state: &mut State, told: &mut Notifications) {
+        let State { pending, delivery, link: Some(link), next_check_at: looks_at, .. } = state
+        else {
             return;
         };
         let now = Instant::now();
         loop {
             // While enough bundles are in flight, newly gathered values wait, so that the next
             // bundle is larger.
-            while pending.has_room()
-                && let Some((bundle, _)) = self.submits.take()
+            while pending.has_bundle_room()
+                && let Some((bundle, _)) = self.submits.take_bundle()
             {
-                let until = bundle.since + self.options.request;
+                let until = bundle.first_added_at + self.options.request_timeout;
                 // The keeper's next check must be earlier than planned.
-                let patience = until.min(now + self.patience());
+                let patience = until.min(now + self.answer_timeout());
                 if looks_at.is_some_and(|at| patience < at) {
                     *looks_at = Some(patience);
-                    self.work.ring();
+                    self.keeper_bell.ring();
                 }
-                pending.push(Wanted::Append(bundle), None, now, until);
+                pending.push(RequestKind::Append(bundle), None, now, until);
             }
             let output = link.line.output();
             if output.is_empty() {
                 // Values appended after a request for the end of the log must not get a slot before
                 // the end is known.
-                if !delivery.ending {
-                    pending.frames(link.number, now, BATCH_BYTES, output);
+                if !delivery.awaits_end {
+                    pending.add_frames(link.link_number, now, BATCH_BYTES_TARGET, output);
                 }
-                delivery.frames(link.number, output);
+                delivery.add_frames(link.link_number, output);
             }
             if output.is_empty() {
                 return;
             }
             match link.line.send() {
-                Ok(Moved::All) => link.stuck_since = None,
-                Ok(Moved::Some) => {
+                Ok(SendProgress::All) => link.stuck_since = None,
+                Ok(SendProgress::Partly) => {
                     if link.stuck_since.is_none() {
                         link.stuck_since = Some(now);
                         // The keeper waits until the connection accepts output again.
-                        self.work.ring();
+                        self.keeper_bell.ring();
                     }
                     return;
                 }
-                Err(error) => return self.unlink(state, &error, told),
+                Err(error) => return self.close_link(state, &error, told),
             }
         }
     }
 
     /// Reads pending input from the connection, if there is one.
-    fn read(&self, state: &mut State, told: &mut Told) {
-        if let Err(error) = receive(state, told) {
-            self.unlink(state, &error, told);
+    fn read_input(&self, state: &mut State, told: &mut Notifications) {
+        if let Err(error) = receive_input(state, told) {
+            self.close_link(state, &error, told);
         }
     }
 
     /// Closes the connection because of `error`.
-    fn unlink(&self, state: &mut State, error: &io::Error, told: &mut Told) {
+    fn close_link(&self, state: &mut State, error: &io::Error, told: &mut Notifications) {
         let Some(link) = state.link.take() else {
             return;
         };
-        let _ = epoll::delete(&self.readable, link.line.socket());
-        link.line.shut();
-        if !state.closed {
-            state.obstacle = format!("{}: {error}", link.at);
-            state.pending.unlinked(&state.obstacle);
+        let _ = epoll::delete(&self.poll_descriptor, link.line.socket());
+        link.line.shut_down();
+        if !state.is_closed {
+            state.last_failure = format!("{}: {error}", link.address);
+            state.pending.on_link_lost(&state.last_failure);
         }
         // The program must learn of the failure even if it is not waiting for values.
-        told.news |= state.fatal.is_some();
-        self.work.ring();
+        told.wakes_program |= state.fatal_error.is_some();
+        self.keeper_bell.ring();
     }
 
     /// Returns how long to wait for an answer before trying another node.
-    fn patience(&self) -> Duration {
-        self.options.request / 3
+    fn answer_timeout(&self) -> Duration {
+        self.options.request_timeout / 3
     }
 
     /// Main loop of the keeper.
-    fn keep(&self) {
+    fn run_keeper(&self) {
         block_signals();
-        for node in self.options.attach.iter().cycle() {
+        for node in self.options.attach_addresses.iter().cycle() {
             if let Err(error) = self.connect(node) {
                 let mut state = self.state();
-                state.obstacle = format!("{node}: {error}");
-                let why = state.obstacle.clone();
-                state.pending.unlinked(&why);
+                state.last_failure = format!("{node}: {error}");
+                let why = state.last_failure.clone();
+                state.pending.on_link_lost(&why);
             }
-            while self.look() {}
+            while self.wait_and_work() {}
             let (seen, over) = {
                 let mut state = self.state();
                 // Gathered values also time out while there is no connection.
-                while let Some((bundle, _)) = self.submits.take() {
-                    let until = bundle.since + self.options.request;
-                    let now = bundle.since;
-                    state.pending.push(Wanted::Append(bundle), None, now, until);
+                while let Some((bundle, _)) = self.submits.take_bundle() {
+                    let until = bundle.first_added_at + self.options.request_timeout;
+                    let now = bundle.first_added_at;
+                    state.pending.push(RequestKind::Append(bundle), None, now, until);
                 }
-                (self.work.rung(), state.closed || state.fatal.is_some())
+                (self.keeper_bell.ring_count(), state.is_closed || state.fatal_error.is_some())
             };
             if over {
                 break;
             }
-            self.expire();
-            self.work.wait(seen, Some(Instant::now() + BACK_OFF));
+            self.expire_requests();
+            self.keeper_bell.wait_for_ring(seen, Some(Instant::now() + BACK_OFF));
         }
-        let why = self.state().fatal.clone();
+        let why = self.state().fatal_error.clone();
         let why = why.unwrap_or_else(|| Failed::new(Code::Stopped, "the handle is closed"));
         self.submits.close(&why);
-        let ends = self.state().pending.abandon();
-        self.tell(Told { ends, news: true });
-        self.news.ring();
+        let ends = self.state().pending.abandon_all();
+        self.notify(Notifications { request_ends: ends, wakes_program: true });
+        self.program_bell.ring();
     }
 
     /// Fails the requests that have timed out.
-    fn expire(&self) {
-        let ends = self.state().pending.expire(Instant::now());
-        if self.tell(Told { ends, news: false }) {
-            self.news.ring();
+    fn expire_requests(&self) {
+        let ends = self.state().pending.expire_requests(Instant::now());
+        if self.notify(Notifications { request_ends: ends, wakes_program: false }) {
+            self.program_bell.ring();
         }
     }
 
@@ -340,86 +347,86 @@ impl Inner {
         socket.set_read_timeout(Some(CONNECT_WAIT))?;
         socket.set_write_timeout(Some(CONNECT_WAIT))?;
         let mut bytes = Vec::new();
-        Ask::Hello { version: VERSION }.encode(&mut bytes);
+        Request::Hello { version: VERSION }.encode(&mut bytes);
         socket.write_all(&bytes)?;
         let mut frame = Vec::new();
         read_frame(&mut socket, FRAME_OVERHEAD, &mut frame)?;
         socket.set_nonblocking(true)?;
         {
             let mut state = self.state();
-            if state.closed {
+            if state.is_closed {
                 return Ok(());
             }
-            self.welcome(&mut state, &frame)?;
+            self.accept_greeting(&mut state, &frame)?;
             let (data, flags) = (epoll::EventData::new_u64(1), epoll::EventFlags::IN);
-            epoll::add(&self.readable, &socket, data, flags)?;
-            state.links += 1;
+            epoll::add(&self.poll_descriptor, &socket, data, flags)?;
+            state.link_count += 1;
             state.link = Some(Link {
-                at: node.to_owned(),
-                line: Line::new(socket),
-                number: state.links,
-                heard_at: Instant::now(),
+                address: node.to_owned(),
+                line: BufferedSocket::new(socket),
+                link_number: state.link_count,
+                last_input_at: Instant::now(),
                 stuck_since: None,
             });
         }
-        self.news.ring();
+        self.program_bell.ring();
         Ok(())
     }
 
     /// Checks the greeting of a node and accepts the connection.
-    fn welcome(&self, state: &mut State, frame: &[u8]) -> io::Result<()> {
-        let Some(Answer::Welcome { version, cluster, node, value_bytes_max }) =
+    fn accept_greeting(&self, state: &mut State, frame: &[u8]) -> io::Result<()> {
+        let Some(Answer::Welcome { version, cluster_id: cluster, node_id: node, value_bytes_max }) =
             Answer::decode(frame)
         else {
-            return Err(nonsense("what answers there is no node that programs attach to"));
+            return Err(protocol_error("what answers there is no node that programs attach to"));
         };
         let refused = if version != VERSION {
             Some(format!("the node speaks version {version}, and this library {VERSION}"))
-        } else if state.cluster.is_some_and(|known| known != cluster) {
+        } else if state.cluster_id.is_some_and(|known| known != cluster) {
             Some("the node belongs to another cluster than before".to_owned())
         } else {
             None
         };
         if let Some(what) = refused {
             let hint = "attach to nodes of one cluster, of this version";
-            state.fatal = Some(Failed::new(Code::Refused, what.clone()).hint(hint));
-            return Err(nonsense(&what));
+            state.fatal_error = Some(Failed::new(Code::Refused, what.clone()).with_hint(hint));
+            return Err(protocol_error(&what));
         }
-        state.cluster = Some(cluster);
+        state.cluster_id = Some(cluster);
         let value_bytes_max = usize::try_from(value_bytes_max).unwrap_or(usize::MAX);
-        self.submits.take_values_of(value_bytes_max.min(VALUE_BYTES_MAX));
-        state.node = node;
+        self.submits.set_value_bytes_max(value_bytes_max.min(VALUE_BYTES_MAX));
+        state.node_id = node;
         Ok(())
     }
 
     /// Waits until the keeper has work, and does it. Returns `false` if there is no connection.
-    fn look(&self) -> bool {
-        self.work.hush();
+    fn wait_and_work(&self) -> bool {
+        self.keeper_bell.clear_readable();
         // The order matters: a program that stops reading between the two steps wakes the keeper.
         self.keeper_reads.store(false, Ordering::SeqCst);
-        let reads = self.reads.swap(false, Ordering::SeqCst);
+        let reads = self.program_reads.swap(false, Ordering::SeqCst);
         self.keeper_reads.store(!reads, Ordering::SeqCst);
-        if self.hear() {
-            self.news.ring();
+        if self.receive_and_send() {
+            self.program_bell.ring();
         }
-        self.expire();
+        self.expire_requests();
         let now = Instant::now();
-        let mut told = Told::default();
+        let mut told = Notifications::default();
         let waits_for = {
             let mut state = self.state();
-            self.check(&mut state, now, &mut told);
+            self.check_link(&mut state, now, &mut told);
             let State { pending, link: Some(link), .. } = &*state else {
                 drop(state);
-                self.tell(told);
+                self.notify(told);
                 return false;
             };
-            let impatient = pending.impatient(link.number, self.patience());
-            let every = if reads { READS_WITHIN } else { LOOK_EVERY };
-            let times = [pending.due(now), impatient, Some(now + every)];
+            let impatient = pending.switch_node_at(link.link_number, self.answer_timeout());
+            let every = if reads { PROGRAM_READS_WITHIN } else { IDLE_CHECK_INTERVAL };
+            let times = [pending.next_due_at(now), impatient, Some(now + every)];
             let until = times.into_iter().flatten().min();
             let stuck = link.stuck_since.is_some();
             let socket = link.line.socket().try_clone();
-            state.looks_at = until;
+            state.next_check_at = until;
             (socket, stuck, until)
         };
         let (Ok(socket), stuck, until) = waits_for else {
@@ -430,7 +437,7 @@ impl Inner {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, !reads);
         flags.set(PollFlags::OUT, stuck);
-        let work = PollFd::from_borrowed_fd(self.work.descriptor(), PollFlags::IN);
+        let work = PollFd::from_borrowed_fd(self.keeper_bell.descriptor(), PollFlags::IN);
         let socket = PollFd::from_borrowed_fd(socket.as_fd(), flags);
         // The end of the connection is reported even without any flags.
         let mut both = [work, socket];
@@ -440,39 +447,40 @@ impl Inner {
     }
 
     /// Closes the connection if it is silent or stuck, or if answers take too long.
-    fn check(&self, state: &mut State, now: Instant, told: &mut Told) {
+    fn check_link(&self, state: &mut State, now: Instant, told: &mut Notifications) {
         let Some(link) = &state.link else { return };
-        let silent = now.duration_since(link.heard_at) >= SILENCE_MAX;
+        let silent = now.duration_since(link.last_input_at) >= SILENCE_MAX;
         let since = link.stuck_since.map(|since| now.duration_since(since));
         let stuck = since.is_some_and(|since| since >= SILENCE_MAX);
-        let impatient = state.pending.impatient(link.number, self.patience());
-        let why = if state.closed {
+        let impatient = state.pending.switch_node_at(link.link_number, self.answer_timeout());
+        let why = if state.is_closed {
             io::ErrorKind::Interrupted.into()
         } else if silent || stuck {
             io::ErrorKind::TimedOut.into()
         } else if impatient.is_some_and(|at| at <= now) {
-            let millis = self.patience().as_millis();
+            let millis = self.answer_timeout().as_millis();
             io::Error::other(format!("no answer within {millis} ms"))
         } else {
             return;
         };
-        self.unlink(state, &why, told);
+        self.close_link(state, &why, told);
     }
 }
 
 /// Reads input from the connection and applies it to the state.
-fn receive(state: &mut State, told: &mut Told) -> io::Result<()> {
+fn receive_input(state: &mut State, told: &mut Notifications) -> io::Result<()> {
     let Some(link) = &mut state.link else {
         return Ok(());
     };
     if link.line.receive()? > 0 {
-        link.heard_at = Instant::now();
+        link.last_input_at = Instant::now();
     }
     let input = link.line.take_input();
     let mut rest = input.bytes();
     while let Some((frame, more)) = split_frame(rest, FRAME_BYTES_MAX)? {
-        let answer = Answer::decode(frame).ok_or_else(|| nonsense("an answer makes no sense"))?;
-        hear(state, &answer, told)?;
+        let answer =
+            Answer::decode(frame).ok_or_else(|| protocol_error("an answer makes no sense"))?;
+        apply_answer(state, &answer, told)?;
         rest = more;
     }
     let used = input.bytes().len() - rest.len();
@@ -483,122 +491,131 @@ fn receive(state: &mut State, told: &mut Told) -> io::Result<()> {
 }
 
 /// Applies an answer from the node to the state.
-fn hear(state: &mut State, answer: &Answer<'_>, told: &mut Told) -> io::Result<()> {
-    if state.closed {
+fn apply_answer(
+    state: &mut State,
+    answer: &Answer<'_>,
+    told: &mut Notifications,
+) -> io::Result<()> {
+    if state.is_closed {
         return Err(io::ErrorKind::Interrupted.into());
     }
     let State { pending, delivery, .. } = state;
     match *answer {
-        Answer::Welcome { .. } => return Err(nonsense("a second greeting")),
+        Answer::Welcome { .. } => return Err(protocol_error("a second greeting")),
         Answer::Alive => {}
-        Answer::Registered { session, .. } => pending.registered(session),
+        Answer::Registered { session, .. } => pending.on_registered(session),
         // Id 0 belongs to the registration of a session.
-        Answer::Done { id: 0, .. } => pending.not_registered(),
-        Answer::Done { id, code: NO_SESSION, .. } => told.end(pending.no_session(id)),
+        Answer::Done { id: 0, .. } => pending.on_registration_failed(),
+        Answer::Done { id, code: NO_SESSION, .. } => told.add_end(pending.on_no_session(id)),
         Answer::Done { id, code, slot, text } => {
-            let code = Code::of(code.into()).ok_or_else(|| nonsense("an unknown code"))?;
-            delivery.at_end(id, code, slot);
-            told.end(pending.answered(id, code, slot, text));
+            let code =
+                Code::from_number(code.into()).ok_or_else(|| protocol_error("an unknown code"))?;
+            delivery.on_end_reply(id, code, slot);
+            told.add_end(pending.on_answer(id, code, slot, text));
             if matches!(code, Code::Unavailable | Code::Stopped) {
                 // Another node may be able to serve the request.
                 return Err(io::Error::other(text.to_owned()));
             }
         }
         Answer::Appended { id, slot, count, text } => {
-            told.end(pending.appended(id, slot, count, text).map_err(nonsense)?)
+            told.add_end(pending.on_appended(id, slot, count, text).map_err(protocol_error)?)
         }
-        Answer::Value { epoch, slot, value } => {
-            delivery.receive(epoch, slot, value).map_err(nonsense)?;
-            told.news = true;
+        Answer::Value { delivery_epoch: epoch, slot, value } => {
+            delivery.receive_value(epoch, slot, value).map_err(protocol_error)?;
+            told.wakes_program = true;
         }
-        Answer::Forgotten { epoch, first } => told.news |= delivery.forget(epoch, first),
+        Answer::Forgotten { delivery_epoch: epoch, first_retained: first } => {
+            told.wakes_program |= delivery.record_trimmed(epoch, first)
+        }
     }
     Ok(())
 }
 
-fn nonsense(what: &str) -> io::Error {
+fn protocol_error(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 impl Source for Client {
-    fn gathered(&self) {
-        self.inner.send();
+    fn on_values_gathered(&self) {
+        self.inner.send_pending();
     }
 
-    fn attend(&self) {
-        self.inner.reads.store(false, Ordering::SeqCst);
+    fn announce_waiter(&self) {
+        self.inner.program_reads.store(false, Ordering::SeqCst);
         if !self.inner.keeper_reads.load(Ordering::SeqCst) {
-            self.inner.work.ring();
+            self.inner.keeper_bell.ring();
         }
     }
 
-    fn trim(&self, below: u64, done: Done) -> Result<(), Failed> {
-        self.push(Wanted::Trim(below), Some(done), self.inner.options.request)
+    fn trim(&self, below: u64, done: DoneCallback) -> Result<(), Failed> {
+        self.push(RequestKind::Trim(below), Some(done), self.inner.options.request_timeout)
     }
 
-    fn sync(&self, done: Done) -> Result<(), Failed> {
-        self.push(Wanted::Sync, Some(done), self.inner.options.request)
+    fn sync(&self, done: DoneCallback) -> Result<(), Failed> {
+        self.push(RequestKind::Sync, Some(done), self.inner.options.request_timeout)
     }
 
-    fn seek(&self, cursor: Cursor) -> Result<Cursor, Failed> {
-        self.inner.state().delivery.seek(cursor);
-        self.inner.send();
+    fn set_cursor(&self, cursor: Cursor) -> Result<Cursor, Failed> {
+        self.inner.state().delivery.seek_to(cursor);
+        self.inner.send_pending();
         Ok(cursor)
     }
 
-    fn read(&self, cursor: &mut Cursor, to: &mut Values) -> Option<Read> {
+    fn read_values(&self, cursor: &mut Cursor, to: &mut Values) -> Option<ReadResult> {
         let state = self.inner.state();
-        state.delivery.read(*cursor, to);
+        state.delivery.read_values(*cursor, to);
         if !to.is_empty() {
             return None;
         }
-        Some(match (&state.fatal, state.delivery.forgotten) {
-            (Some(fatal), _) => Read::Ended(fatal.clone()),
-            (None, Some((slot, first))) => Read::Ended(forgotten(slot.unwrap_or(first), first)),
-            (None, None) if state.closed => {
-                Read::Ended(Failed::new(Code::Stopped, "the handle is closed"))
+        Some(match (&state.fatal_error, state.delivery.trimmed_at) {
+            (Some(fatal), _) => ReadResult::SourceEnded(fatal.clone()),
+            (None, Some((slot, first))) => {
+                ReadResult::SourceEnded(trimmed_error(slot.unwrap_or(first), first))
             }
-            (None, None) => Read::Ahead,
+            (None, None) if state.is_closed => {
+                ReadResult::SourceEnded(Failed::new(Code::Stopped, "the handle is closed"))
+            }
+            (None, None) => ReadResult::NotYetWritten,
         })
     }
 
-    fn peek(&self, _: u64) -> Result<Read, Failed> {
+    fn read_slot(&self, _: u64) -> Result<ReadResult, Failed> {
         let detail = "an attached program holds no values";
-        Err(Failed::new(Code::Invalid, detail).hint("be delivered it, with quorate_recover"))
+        Err(Failed::new(Code::Invalid, detail).with_hint("be delivered it, with quorate_recover"))
     }
 
-    fn taken(&self, slot: u64) {
-        if self.inner.state().delivery.take(slot) {
-            self.inner.send();
+    fn mark_taken(&self, slot: u64) {
+        if self.inner.state().delivery.record_taken(slot) {
+            self.inner.send_pending();
         }
     }
 
-    fn hear(&self) {
-        self.inner.reads.store(true, Ordering::Relaxed);
-        self.inner.hear();
+    fn process_input(&self) {
+        self.inner.program_reads.store(true, Ordering::Relaxed);
+        self.inner.receive_and_send();
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.inner.readable.as_fd())
+    fn input_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.inner.poll_descriptor.as_fd())
     }
 
-    fn ready(&self, wait: Duration) -> Result<(), Failed> {
+    fn wait_until_ready(&self, wait: Duration) -> Result<(), Failed> {
         let until = Instant::now() + wait;
         loop {
-            let seen = self.inner.news.rung();
+            let seen = self.inner.program_bell.ring_count();
             {
                 let state = self.inner.state();
-                if let Some(fatal) = &state.fatal {
+                if let Some(fatal) = &state.fatal_error {
                     return Err(fatal.clone());
                 }
                 if state.link.is_some() {
                     return Ok(());
                 }
             }
-            if !self.inner.news.wait(seen, Some(until)) {
-                let obstacle = self.inner.state().obstacle.clone();
+            if !self.inner.program_bell.wait_for_ring(seen, Some(until)) {
+                let obstacle = self.inner.state().last_failure.clone();
                 let detail = format!("no node was reached; last: {obstacle}");
-                return Err(Failed::new(Code::Timeout, detail).hint(
+                return Err(Failed::new(Code::Timeout, detail).with_hint(
                     "check that nodes run with the option listen, at the addresses of attach",
                 ));
             }
@@ -607,8 +624,8 @@ impl Source for Client {
 
     fn status(&self, wait: Duration) -> Result<String, Failed> {
         let (tell, told) = sync_channel(1);
-        self.push(Wanted::Status(tell), None, wait)?;
-        self.attend();
+        self.push(RequestKind::Status(tell), None, wait)?;
+        self.announce_waiter();
         let text = match told.recv_timeout(wait + Duration::from_millis(100)) {
             Ok(said) => said?,
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
@@ -619,20 +636,21 @@ impl Source for Client {
         let mut view: serde_json::Value = serde_json::from_str(&text).map_err(nonsense)?;
         let state = self.inner.state();
         if let Some(view) = view.as_object_mut() {
-            let attached = serde_json::json!({ "to": state.node, "connections": state.links });
+            let attached =
+                serde_json::json!({ "to": state.node_id, "connections": state.link_count });
             view.insert("attached".to_owned(), attached);
         }
         Ok(view.to_string())
     }
 
     fn close(&self) -> Result<(), Failed> {
-        self.inner.state().closed = true;
-        self.inner.work.ring();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.inner.state().is_closed = true;
+        self.inner.keeper_bell.ring();
+        let thread = self.keeper_thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             let _ = thread.join();
         }
-        self.inner.news.ring();
+        self.inner.program_bell.ring();
         Ok(())
     }
 }

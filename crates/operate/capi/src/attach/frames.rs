@@ -18,14 +18,14 @@ pub const FRAME_OVERHEAD: usize = 96;
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Maximum size in bytes of the values sent but not taken yet, except that a single value may be
 /// larger.
-pub const WINDOW_BYTES: usize = 1 << 20;
+pub const WINDOW_BYTES_MAX: usize = 1 << 20;
 
 /// Outcome without a code in `quorate.h`: the session does not exist.
 pub const NO_SESSION: u8 = 255;
 
 /// A frame that a program sends to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask<'a> {
+pub enum Request<'a> {
     /// Greets the node. Must be the first frame.
     Hello {
         /// Version of the protocol that the program uses.
@@ -69,14 +69,14 @@ pub enum Ask<'a> {
     /// Requests delivery starting at a position. Replaces any earlier request.
     Deliver {
         /// Number that identifies this request for delivery.
-        epoch: u32,
+        delivery_epoch: u32,
         /// Position of the first value to deliver.
         from: Cursor,
     },
     /// Reports that the program has taken all values up to a slot.
     Taken {
         /// Number of the request for delivery.
-        epoch: u32,
+        delivery_epoch: u32,
         /// Slot of the last value taken.
         slot: u64,
     },
@@ -90,9 +90,9 @@ pub enum Answer<'a> {
         /// Version of the protocol that the node uses.
         version: u8,
         /// Id of the cluster.
-        cluster: u128,
+        cluster_id: u128,
         /// Id of the node.
-        node: u32,
+        node_id: u32,
         /// Maximum size in bytes of a value.
         value_bytes_max: u64,
     },
@@ -117,7 +117,7 @@ pub enum Answer<'a> {
     /// Delivers a value.
     Value {
         /// Number of the request for delivery.
-        epoch: u32,
+        delivery_epoch: u32,
         /// Slot of the value.
         slot: u64,
         /// Contents of the value.
@@ -126,9 +126,9 @@ pub enum Answer<'a> {
     /// Reports that the next value to deliver was trimmed.
     Forgotten {
         /// Number of the request for delivery.
-        epoch: u32,
+        delivery_epoch: u32,
         /// First retained slot.
-        first: u64,
+        first_retained: u64,
     },
     /// Keep-alive, sent when the node has nothing else to send.
     Alive,
@@ -146,64 +146,70 @@ pub enum Answer<'a> {
 }
 
 /// A writer of a frame's kind and body. The length is filled in at the end.
-struct Frame<'a> {
-    to: &'a mut Vec<u8>,
+struct FrameWriter<'a> {
+    output: &'a mut Vec<u8>,
     start: usize,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> FrameWriter<'a> {
     fn new(to: &'a mut Vec<u8>, kind: u8) -> Self {
         let start = to.len();
         to.extend([0; 4]);
         to.push(kind);
-        Self { to, start }
+        Self { output: to, start }
     }
 
     fn bytes(self, bytes: &[u8]) -> Self {
-        self.to.extend(bytes);
+        self.output.extend(bytes);
         self
     }
 
-    fn word(self, word: u64) -> Self {
+    fn put_u64(self, word: u64) -> Self {
         self.bytes(&word.to_le_bytes())
     }
 
-    fn half(self, half: u32) -> Self {
+    fn put_u32(self, half: u32) -> Self {
         self.bytes(&half.to_le_bytes())
     }
 
-    fn end(self) {
-        let length = self.to.len() - self.start - 4;
+    fn finish(self) {
+        let length = self.output.len() - self.start - 4;
         let length = u32::try_from(length).expect("values and texts are bounded");
-        self.to[self.start..self.start + 4].copy_from_slice(&length.to_le_bytes());
+        self.output[self.start..self.start + 4].copy_from_slice(&length.to_le_bytes());
     }
 }
 
-impl<'a> Ask<'a> {
+impl<'a> Request<'a> {
     /// Appends the encoded frame to `to`.
     pub fn encode(&self, to: &mut Vec<u8>) {
         match *self {
-            Self::Hello { version } => Frame::new(to, 0).bytes(&MAGIC).bytes(&[version]),
-            Self::Register { id } => Frame::new(to, 1).word(id),
-            Self::Append { id, session, sequence, acknowledged_below, values } => Frame::new(to, 2)
-                .word(id)
-                .word(session.slot)
-                .half(session.index)
-                .word(sequence)
-                .word(acknowledged_below)
-                .bytes(values.bytes()),
-            Self::Trim { id, below } => Frame::new(to, 3).word(id).word(below),
-            Self::Sync { id } => Frame::new(to, 4).word(id),
-            Self::Status { id } => Frame::new(to, 5).word(id),
-            Self::Deliver { epoch, from } => Frame::new(to, 6).half(epoch).word(match from {
-                Cursor::Oldest => 0,
-                Cursor::At(slot) => slot,
-                // Never sent: a program first requests the slot of the end.
-                Cursor::End => u64::MAX,
-            }),
-            Self::Taken { epoch, slot } => Frame::new(to, 7).half(epoch).word(slot),
+            Self::Hello { version } => FrameWriter::new(to, 0).bytes(&MAGIC).bytes(&[version]),
+            Self::Register { id } => FrameWriter::new(to, 1).put_u64(id),
+            Self::Append { id, session, sequence, acknowledged_below, values } => {
+                FrameWriter::new(to, 2)
+                    .put_u64(id)
+                    .put_u64(session.slot)
+                    .put_u32(session.index)
+                    .put_u64(sequence)
+                    .put_u64(acknowledged_below)
+                    .bytes(values.bytes())
+            }
+            Self::Trim { id, below } => FrameWriter::new(to, 3).put_u64(id).put_u64(below),
+            Self::Sync { id } => FrameWriter::new(to, 4).put_u64(id),
+            Self::Status { id } => FrameWriter::new(to, 5).put_u64(id),
+            Self::Deliver { delivery_epoch: epoch, from } => {
+                FrameWriter::new(to, 6).put_u32(epoch).put_u64(match from {
+                    Cursor::Oldest => 0,
+                    Cursor::At(slot) => slot,
+                    // Never sent: a program first requests the slot of the end.
+                    Cursor::End => u64::MAX,
+                })
+            }
+            Self::Taken { delivery_epoch: epoch, slot } => {
+                FrameWriter::new(to, 7).put_u32(epoch).put_u64(slot)
+            }
         }
-        .end();
+        .finish();
     }
 
     /// Decodes the kind and body of a frame. Returns `None` if they are invalid.
@@ -211,34 +217,34 @@ impl<'a> Ask<'a> {
         let (kind, mut rest) = frame.split_first()?;
         let ask = match kind {
             0 => {
-                let magic: [u8; 8] = take(&mut rest)?;
-                let [version] = take(&mut rest)?;
+                let magic: [u8; 8] = take_bytes(&mut rest)?;
+                let [version] = take_bytes(&mut rest)?;
                 (magic == MAGIC).then_some(Self::Hello { version })?
             }
-            1 => Self::Register { id: word(&mut rest)? },
+            1 => Self::Register { id: take_u64(&mut rest)? },
             2 => {
-                let id = word(&mut rest)?;
-                let session = SessionId { slot: word(&mut rest)?, index: half(&mut rest)? };
+                let id = take_u64(&mut rest)?;
+                let session = SessionId { slot: take_u64(&mut rest)?, index: take_u32(&mut rest)? };
                 Self::Append {
                     id,
                     session,
-                    sequence: word(&mut rest)?,
-                    acknowledged_below: word(&mut rest)?,
+                    sequence: take_u64(&mut rest)?,
+                    acknowledged_below: take_u64(&mut rest)?,
                     // The node checks the size of each value later.
                     values: Values::parse(std::mem::take(&mut rest), usize::MAX)?,
                 }
             }
-            3 => Self::Trim { id: word(&mut rest)?, below: word(&mut rest)? },
-            4 => Self::Sync { id: word(&mut rest)? },
-            5 => Self::Status { id: word(&mut rest)? },
+            3 => Self::Trim { id: take_u64(&mut rest)?, below: take_u64(&mut rest)? },
+            4 => Self::Sync { id: take_u64(&mut rest)? },
+            5 => Self::Status { id: take_u64(&mut rest)? },
             6 => Self::Deliver {
-                epoch: half(&mut rest)?,
-                from: match word(&mut rest)? {
+                delivery_epoch: take_u32(&mut rest)?,
+                from: match take_u64(&mut rest)? {
                     0 => Cursor::Oldest,
                     slot => Cursor::At(slot),
                 },
             },
-            7 => Self::Taken { epoch: half(&mut rest)?, slot: word(&mut rest)? },
+            7 => Self::Taken { delivery_epoch: take_u32(&mut rest)?, slot: take_u64(&mut rest)? },
             _ => return None,
         };
         rest.is_empty().then_some(ask)
@@ -249,30 +255,36 @@ impl<'a> Answer<'a> {
     /// Appends the encoded frame to `to`. Truncates texts to [`TEXT_BYTES_MAX`] bytes.
     pub fn encode(&self, to: &mut Vec<u8>) {
         match *self {
-            Self::Welcome { version, cluster, node, value_bytes_max } => Frame::new(to, 128)
-                .bytes(&MAGIC)
-                .bytes(&[version])
-                .bytes(&cluster.to_le_bytes())
-                .half(node)
-                .word(value_bytes_max),
+            Self::Welcome { version, cluster_id: cluster, node_id: node, value_bytes_max } => {
+                FrameWriter::new(to, 128)
+                    .bytes(&MAGIC)
+                    .bytes(&[version])
+                    .bytes(&cluster.to_le_bytes())
+                    .put_u32(node)
+                    .put_u64(value_bytes_max)
+            }
             Self::Registered { id, session } => {
-                Frame::new(to, 129).word(id).word(session.slot).half(session.index)
+                FrameWriter::new(to, 129).put_u64(id).put_u64(session.slot).put_u32(session.index)
             }
-            Self::Done { id, code, slot, text } => Frame::new(to, 130)
-                .word(id)
+            Self::Done { id, code, slot, text } => FrameWriter::new(to, 130)
+                .put_u64(id)
                 .bytes(&[code])
-                .word(slot)
-                .bytes(bounded(text).as_bytes()),
-            Self::Value { epoch, slot, value } => {
-                Frame::new(to, 131).half(epoch).word(slot).bytes(value)
+                .put_u64(slot)
+                .bytes(truncate_text(text).as_bytes()),
+            Self::Value { delivery_epoch: epoch, slot, value } => {
+                FrameWriter::new(to, 131).put_u32(epoch).put_u64(slot).bytes(value)
             }
-            Self::Forgotten { epoch, first } => Frame::new(to, 132).half(epoch).word(first),
-            Self::Alive => Frame::new(to, 133),
-            Self::Appended { id, slot, count, text } => {
-                Frame::new(to, 134).word(id).word(slot).half(count).bytes(bounded(text).as_bytes())
+            Self::Forgotten { delivery_epoch: epoch, first_retained: first } => {
+                FrameWriter::new(to, 132).put_u32(epoch).put_u64(first)
             }
+            Self::Alive => FrameWriter::new(to, 133),
+            Self::Appended { id, slot, count, text } => FrameWriter::new(to, 134)
+                .put_u64(id)
+                .put_u64(slot)
+                .put_u32(count)
+                .bytes(truncate_text(text).as_bytes()),
         }
-        .end();
+        .finish();
     }
 
     /// Decodes the kind and body of a frame. Returns `None` if they are invalid.
@@ -280,37 +292,40 @@ impl<'a> Answer<'a> {
         let (kind, mut rest) = frame.split_first()?;
         let answer = match kind {
             128 => {
-                let magic: [u8; 8] = take(&mut rest)?;
-                let [version] = take(&mut rest)?;
-                let cluster = u128::from_le_bytes(take(&mut rest)?);
+                let magic: [u8; 8] = take_bytes(&mut rest)?;
+                let [version] = take_bytes(&mut rest)?;
+                let cluster = u128::from_le_bytes(take_bytes(&mut rest)?);
                 let welcome = Self::Welcome {
                     version,
-                    cluster,
-                    node: half(&mut rest)?,
-                    value_bytes_max: word(&mut rest)?,
+                    cluster_id: cluster,
+                    node_id: take_u32(&mut rest)?,
+                    value_bytes_max: take_u64(&mut rest)?,
                 };
                 (magic == MAGIC).then_some(welcome)?
             }
             129 => Self::Registered {
-                id: word(&mut rest)?,
-                session: SessionId { slot: word(&mut rest)?, index: half(&mut rest)? },
+                id: take_u64(&mut rest)?,
+                session: SessionId { slot: take_u64(&mut rest)?, index: take_u32(&mut rest)? },
             },
             130 => {
-                let id = word(&mut rest)?;
-                let [code] = take(&mut rest)?;
-                Self::Done { id, code, slot: word(&mut rest)?, text: text(&mut rest)? }
+                let id = take_u64(&mut rest)?;
+                let [code] = take_bytes(&mut rest)?;
+                Self::Done { id, code, slot: take_u64(&mut rest)?, text: text(&mut rest)? }
             }
             131 => Self::Value {
-                epoch: half(&mut rest)?,
-                slot: word(&mut rest)?,
+                delivery_epoch: take_u32(&mut rest)?,
+                slot: take_u64(&mut rest)?,
                 value: std::mem::take(&mut rest),
             },
-            132 => Self::Forgotten { epoch: half(&mut rest)?, first: word(&mut rest)? },
+            132 => Self::Forgotten {
+                delivery_epoch: take_u32(&mut rest)?,
+                first_retained: take_u64(&mut rest)?,
+            },
             133 => Self::Alive,
             134 => Self::Appended {
-                id: word(&mut rest)?,
-                slot: word(&mut rest)?,
-                count: half(&mut rest)?,
+                id: take_u64(&mut rest)?,
+                slot: take_u64(&mut rest)?,
+                count: take_u32(&mut rest)?,
                 text: text(&mut rest)?,
             },
             _ => return None,
@@ -319,7 +334,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-fn bounded(text: &str) -> &str {
+fn truncate_text(text: &str) -> &str {
     match text.len() > TEXT_BYTES_MAX {
         true => "",
         false => text,
@@ -331,18 +346,18 @@ fn text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
     (text.len() <= TEXT_BYTES_MAX).then_some(text)
 }
 
-fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
+fn take_bytes<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
     let (taken, rest) = from.split_first_chunk()?;
     *from = rest;
     Some(*taken)
 }
 
-fn word(from: &mut &[u8]) -> Option<u64> {
-    take(from).map(u64::from_le_bytes)
+fn take_u64(from: &mut &[u8]) -> Option<u64> {
+    take_bytes(from).map(u64::from_le_bytes)
 }
 
-fn half(from: &mut &[u8]) -> Option<u32> {
-    take(from).map(u32::from_le_bytes)
+fn take_u32(from: &mut &[u8]) -> Option<u32> {
+    take_bytes(from).map(u32::from_le_bytes)
 }
 
 /// Splits off the first frame. Returns its kind and body and the bytes after it, or `None` if the
@@ -351,11 +366,11 @@ pub fn split_frame(bytes: &[u8], bytes_max: usize) -> io::Result<Option<(&[u8], 
     let Some((length, rest)) = bytes.split_first_chunk() else {
         return Ok(None);
     };
-    let length = checked(*length, bytes_max)?;
+    let length = checked_length(*length, bytes_max)?;
     Ok(rest.split_at_checked(length))
 }
 
-fn checked(length: [u8; 4], bytes_max: usize) -> io::Result<usize> {
+fn checked_length(length: [u8; 4], bytes_max: usize) -> io::Result<usize> {
     let length = u32::from_le_bytes(length);
     match usize::try_from(length) {
         Ok(bytes) if bytes > 0 && bytes <= bytes_max => Ok(bytes),
@@ -371,7 +386,7 @@ fn checked(length: [u8; 4], bytes_max: usize) -> io::Result<usize> {
 pub fn read_frame(from: &mut impl Read, bytes_max: usize, frame: &mut Vec<u8>) -> io::Result<()> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
-    let length = checked(length, bytes_max)?;
+    let length = checked_length(length, bytes_max)?;
     frame.clear();
     // Releases memory that only a large frame needed.
     frame.shrink_to(64 << 10);

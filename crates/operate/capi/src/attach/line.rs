@@ -12,44 +12,44 @@ const READ_BYTES: usize = 64 << 10;
 /// Maximum number of bytes read in one turn, so that other work is not starved.
 const READ_BYTES_MAX: usize = 1 << 20;
 /// Buffer capacity in bytes that is retained after a large frame.
-const KEPT_BYTES: usize = 256 << 10;
+const KEPT_CAPACITY_BYTES: usize = 256 << 10;
 
 /// Result of sending output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Moved {
+pub(super) enum SendProgress {
     All,
     /// Some output remains, because the connection cannot accept more now.
-    Some,
+    Partly,
 }
 
 /// Received bytes, in a buffer with free capacity at its end.
 pub(super) struct Input {
     bytes: Vec<u8>,
-    filled: usize,
+    filled_bytes: usize,
 }
 
 impl Input {
     const fn new() -> Self {
-        Self { bytes: Vec::new(), filled: 0 }
+        Self { bytes: Vec::new(), filled_bytes: 0 }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.filled]
+        &self.bytes[..self.filled_bytes]
     }
 }
 
 /// A non-blocking connection with its buffers.
-pub(super) struct Line {
+pub(super) struct BufferedSocket {
     socket: TcpStream,
     input: Input,
     output: Vec<u8>,
-    sent: usize,
+    sent_bytes: usize,
 }
 
-impl Line {
+impl BufferedSocket {
     /// Creates the buffers for a socket, which must be non-blocking.
     pub(super) const fn new(socket: TcpStream) -> Self {
-        Self { socket, input: Input::new(), output: Vec::new(), sent: 0 }
+        Self { socket, input: Input::new(), output: Vec::new(), sent_bytes: 0 }
     }
 
     pub(super) const fn socket(&self) -> &TcpStream {
@@ -61,26 +61,28 @@ impl Line {
     }
 
     /// Sends as much output as the connection accepts.
-    pub(super) fn send(&mut self) -> io::Result<Moved> {
-        while self.sent < self.output.len() {
-            match (&self.socket).write(&self.output[self.sent..]) {
+    pub(super) fn send(&mut self) -> io::Result<SendProgress> {
+        while self.sent_bytes < self.output.len() {
+            match (&self.socket).write(&self.output[self.sent_bytes..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(count) => self.sent += count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Moved::Some),
+                Ok(count) => self.sent_bytes += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Ok(SendProgress::Partly);
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        self.sent = 0;
+        self.sent_bytes = 0;
         self.output.clear();
-        self.output.shrink_to(KEPT_BYTES);
-        Ok(Moved::All)
+        self.output.shrink_to(KEPT_CAPACITY_BYTES);
+        Ok(SendProgress::All)
     }
 
     /// Receives the available bytes and returns the number received. The end of the connection is
     /// an error, reported after all bytes before it.
     pub(super) fn receive(&mut self) -> io::Result<usize> {
-        let Input { bytes, filled } = &mut self.input;
+        let Input { bytes, filled_bytes: filled } = &mut self.input;
         let before = *filled;
         loop {
             // Memory grows with the bytes received, not with the length that a frame claims.
@@ -112,15 +114,15 @@ impl Line {
 
     /// Puts the received bytes back after the first `used` of them have been handled.
     pub(super) fn put_back(&mut self, mut input: Input, used: usize) {
-        input.bytes.copy_within(used..input.filled, 0);
-        input.filled -= used;
-        if input.filled == 0 && input.bytes.len() > KEPT_BYTES {
+        input.bytes.copy_within(used..input.filled_bytes, 0);
+        input.filled_bytes -= used;
+        if input.filled_bytes == 0 && input.bytes.len() > KEPT_CAPACITY_BYTES {
             input = Input::new();
         }
         self.input = input;
     }
 
-    pub(super) fn shut(&self) {
+    pub(super) fn shut_down(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }

@@ -8,29 +8,32 @@ use std::{
 use quorate::stderr::{self, Stderr};
 
 use super::{
-    deliver::{Argument, Deliver, DeliverFunction},
-    errors::{QuorateError, guard, last, tell},
-    handles::{Object, Opaque, Open, is_options, may_close, open, options, put, take},
-    pointers::{Out, bytes, copy, text, until, wait},
+    deliver::{CallbackArgument, DeliverCallback, DeliverFunction},
+    errors::{QuorateError, last_error, run_call, store_error},
+    handles::{
+        Object, Opaque, OpenHandle, insert, open, remove, require_closable, require_options,
+        with_options,
+    },
+    pointers::{OutPointer, bytes, copy_out, deadline_in, text, wait_duration},
 };
 use crate::{
     error::{Code, Failed},
     handle::{Event, Handle},
     options::Options,
-    source::{Cursor, Done, Outcome},
+    source::{Cursor, DoneCallback, Outcome},
 };
 
 /// The C type `quorate_done`.
 pub type DoneFunction = Option<unsafe extern "C" fn(argument: *mut c_void, code: c_int, slot: u64)>;
 
-fn done(function: DoneFunction, argument: *mut c_void) -> Done {
-    let argument = Argument(argument);
+fn done_callback(function: DoneFunction, argument: *mut c_void) -> DoneCallback {
+    let argument = CallbackArgument(argument);
     Box::new(move |outcome: Outcome| {
         // Captures the whole struct, which is `Send`, rather than the pointer in it.
-        let argument: Argument = argument;
+        let argument: CallbackArgument = argument;
         let (code, slot) = match &outcome {
             Ok(slot) => (Code::Ok as c_int, *slot),
-            Err(failed) => (tell(failed), 0),
+            Err(failed) => (store_error(failed), 0),
         };
         if let Some(function) = function {
             // SAFETY: the program passed a function with this signature, together with this
@@ -49,13 +52,13 @@ pub extern "C" fn quorate_version() -> *const c_char {
 /// Returns the last error of the calling thread; see `quorate.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_last_error() -> *const QuorateError {
-    last()
+    last_error()
 }
 
 /// Returns the name of a code; see `quorate.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_code_name(code: c_int) -> *const c_char {
-    let name = match Code::of(code) {
+    let name = match Code::from_number(code) {
         Some(Code::Ok) => c"QUORATE_OK",
         Some(Code::Invalid) => c"QUORATE_INVALID",
         Some(Code::Size) => c"QUORATE_SIZE",
@@ -80,16 +83,17 @@ pub extern "C" fn quorate_code_name(code: c_int) -> *const c_char {
 /// `filter` must be null or point to a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_log_to_stderr(filter: *const c_char) -> c_int {
-    guard(|| {
+    run_call(|| {
         // SAFETY: the caller's contract.
         let filter = unsafe { text(filter, "the filter") }?;
         let filter: tracing_subscriber::EnvFilter = filter.parse().map_err(|error| {
-            Failed::new(Code::Invalid, format!("the filter: {error}")).hint("such as info or warn")
+            Failed::new(Code::Invalid, format!("the filter: {error}"))
+                .with_hint("such as info or warn")
         })?;
         let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Stderr);
         lines.try_init().map_err(|_| Failed::new(Code::InUse, "lines go somewhere already"))?;
         // A stalled reader of standard error must not block the node.
-        stderr::detach()
+        stderr::start_writer_thread()
             .map_err(|error| Failed::new(Code::Unavailable, format!("start a thread: {error}")))
     })
 }
@@ -98,8 +102,8 @@ pub unsafe extern "C" fn quorate_log_to_stderr(filter: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_options_new() -> *mut Opaque {
     let mut handle = std::ptr::null_mut();
-    guard(|| {
-        handle = put(Object::Options(Box::default()));
+    run_call(|| {
+        handle = insert(Object::Options(Box::default()));
         Ok(())
     });
     handle
@@ -115,19 +119,19 @@ pub unsafe extern "C" fn quorate_options_set(
     name: *const c_char,
     value: *const c_char,
 ) -> c_int {
-    guard(|| {
+    run_call(|| {
         // SAFETY: the caller's contract.
         let (name, value) = unsafe { (text(name, "the name")?, text(value, "the value")?) };
-        options(handle, |options| options.set(name, value))
+        with_options(handle, |options| options.set(name, value))
     })
 }
 
 /// Frees a set of options; see `quorate.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_options_free(handle: *mut Opaque) {
-    guard(|| {
+    run_call(|| {
         if !handle.is_null() {
-            take(handle, is_options)?;
+            remove(handle, require_options)?;
         }
         Ok(())
     });
@@ -137,17 +141,17 @@ pub extern "C" fn quorate_options_free(handle: *mut Opaque) {
 ///
 /// # Safety
 /// `out` must be null or valid for writes.
-unsafe fn begin(
+unsafe fn open_handle(
     handle: *const Opaque,
     out: *mut *mut Opaque,
     begin: impl FnOnce(Options) -> Result<Handle, Failed>,
 ) -> Result<(), Failed> {
     // SAFETY: the caller's contract.
-    let out = unsafe { Out::required(out, "the place of the handle") }?;
-    out.put(std::ptr::null_mut());
-    let options = options(handle, |options| Ok(options.clone()))?;
+    let out = unsafe { OutPointer::required(out, "the place of the handle") }?;
+    out.write(std::ptr::null_mut());
+    let options = with_options(handle, |options| Ok(options.clone()))?;
     let handle = begin(options)?;
-    out.put(put(Object::Handle(Box::new(Open::new(handle)))));
+    out.write(insert(Object::Handle(Box::new(OpenHandle::new(handle)))));
     Ok(())
 }
 
@@ -158,7 +162,7 @@ unsafe fn begin(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_start(handle: *const Opaque, out: *mut *mut Opaque) -> c_int {
     // SAFETY: the caller's contract.
-    guard(|| unsafe { begin(handle, out, Handle::start) })
+    run_call(|| unsafe { open_handle(handle, out, Handle::start) })
 }
 
 /// Attaches to a remote node; see `quorate.h`.
@@ -168,25 +172,25 @@ pub unsafe extern "C" fn quorate_start(handle: *const Opaque, out: *mut *mut Opa
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_attach(handle: *const Opaque, out: *mut *mut Opaque) -> c_int {
     // SAFETY: the caller's contract.
-    guard(|| unsafe { begin(handle, out, Handle::attach) })
+    run_call(|| unsafe { open_handle(handle, out, Handle::attach) })
 }
 
 /// Waits until the node runs or is reached; see `quorate.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_ready(handle: *mut Opaque, timeout_ms: c_int) -> c_int {
-    guard(|| open(handle, |open| open.handle.ready(wait(timeout_ms))))
+    run_call(|| open(handle, |open| open.handle.wait_until_ready(wait_duration(timeout_ms))))
 }
 
 /// Closes a node or client and its handle; see `quorate.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_close(handle: *mut Opaque) -> c_int {
-    guard(|| {
-        let taken = take(handle, may_close)?;
+    run_call(|| {
+        let taken = remove(handle, require_closable)?;
         let Object::Handle(open) = &*taken else {
             return Ok(());
         };
         let ended = open.handle.close();
-        open.handle.last_completions(|(done, outcome)| done(outcome));
+        open.handle.drain_completions(|(done, outcome)| done(outcome));
         ended
     })
 }
@@ -204,10 +208,10 @@ pub unsafe extern "C" fn quorate_submit(
     function: DoneFunction,
     argument: *mut c_void,
 ) -> c_int {
-    guard(|| {
+    run_call(|| {
         // SAFETY: the caller's contract.
         let value = unsafe { bytes(value, length) }?;
-        open(handle, |open| open.handle.submit(value, done(function, argument)))
+        open(handle, |open| open.handle.submit(value, done_callback(function, argument)))
     })
 }
 
@@ -224,11 +228,12 @@ pub unsafe extern "C" fn quorate_submit_wait(
     timeout_ms: c_int,
     slot: *mut u64,
 ) -> c_int {
-    guard(|| {
+    run_call(|| {
         // SAFETY: the caller's contract.
-        let (value, slot) = unsafe { (bytes(value, length)?, Out::optional(slot)) };
-        let outcome = |open: &Open| open.handle.submit_and_wait(value, wait(timeout_ms));
-        slot.put(open(handle, outcome)?);
+        let (value, slot) = unsafe { (bytes(value, length)?, OutPointer::optional(slot)) };
+        let outcome =
+            |open: &OpenHandle| open.handle.submit_and_wait(value, wait_duration(timeout_ms));
+        slot.write(open(handle, outcome)?);
         Ok(())
     })
 }
@@ -243,10 +248,10 @@ pub unsafe extern "C" fn quorate_sync(
     timeout_ms: c_int,
     next: *mut u64,
 ) -> c_int {
-    guard(|| {
+    run_call(|| {
         // SAFETY: the caller's contract.
-        let next = unsafe { Out::required(next, "the place of the slot") }?;
-        next.put(open(handle, |open| open.handle.sync(wait(timeout_ms)))?);
+        let next = unsafe { OutPointer::required(next, "the place of the slot") }?;
+        next.write(open(handle, |open| open.handle.sync(wait_duration(timeout_ms)))?);
         Ok(())
     })
 }
@@ -262,18 +267,18 @@ pub unsafe extern "C" fn quorate_deliver_from(
     function: Option<DeliverFunction>,
     argument: *mut c_void,
 ) -> c_int {
-    guard(|| {
-        let argument = Argument(argument);
-        let deliver = function.map(|function| Deliver { function, argument });
+    run_call(|| {
+        let argument = CallbackArgument(argument);
+        let deliver = function.map(|function| DeliverCallback { function, argument });
         open(handle, |open| {
-            open.handle.deliver_from(cursor(slot))?;
-            open.deliver_to(deliver);
+            open.handle.deliver_from(cursor_at(slot))?;
+            open.set_callback(deliver);
             Ok(())
         })
     })
 }
 
-fn cursor(slot: u64) -> Cursor {
+fn cursor_at(slot: u64) -> Cursor {
     match slot {
         0 => Cursor::Oldest,
         u64::MAX => Cursor::End,
@@ -284,15 +289,15 @@ fn cursor(slot: u64) -> Cursor {
 /// Continues delivery at another slot; see `quorate.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_recover(handle: *mut Opaque, slot: u64) -> c_int {
-    guard(|| open(handle, |open| open.handle.deliver_from(cursor(slot))))
+    run_call(|| open(handle, |open| open.handle.deliver_from(cursor_at(slot))))
 }
 
 /// Turns delivery off; see `quorate.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quorate_deliver_nothing(handle: *mut Opaque) -> c_int {
-    guard(|| {
+    run_call(|| {
         open(handle, |open| {
-            open.handle.deliver_nothing();
+            open.handle.stop_delivery();
             Ok(())
         })
     })
@@ -304,10 +309,10 @@ pub extern "C" fn quorate_deliver_nothing(handle: *mut Opaque) -> c_int {
 /// `fd` must be null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_fd(handle: *mut Opaque, fd: *mut c_int) -> c_int {
-    guard(|| {
+    run_call(|| {
         // SAFETY: the caller's contract.
-        let fd = unsafe { Out::required(fd, "the place of the descriptor") }?;
-        fd.put(open(handle, |open| Ok(open.handle.descriptor()))?);
+        let fd = unsafe { OutPointer::required(fd, "the place of the descriptor") }?;
+        fd.write(open(handle, |open| Ok(open.handle.descriptor()))?);
         Ok(())
     })
 }
@@ -323,45 +328,46 @@ pub unsafe extern "C" fn quorate_dispatch(
     events_max: c_int,
     events: *mut c_int,
 ) -> c_int {
-    guard(|| {
+    run_call(|| {
         // SAFETY: the caller's contract.
-        let events = unsafe { Out::optional(events) };
-        events.put(0);
+        let events = unsafe { OutPointer::optional(events) };
+        events.write(0);
         let most = match usize::try_from(events_max) {
             Ok(most) if most > 0 => most,
             _ => usize::MAX,
         };
         let mut passed = 0_usize;
-        let ended = open(handle, |open| dispatch(open, until(timeout_ms), most, &mut passed));
-        events.put(c_int::try_from(passed).unwrap_or(c_int::MAX));
+        let ended =
+            open(handle, |open| dispatch_events(open, deadline_in(timeout_ms), most, &mut passed));
+        events.write(c_int::try_from(passed).unwrap_or(c_int::MAX));
         ended
     })
 }
 
-fn dispatch(
-    open: &Open,
+fn dispatch_events(
+    open: &OpenHandle,
     until: Option<Instant>,
     most: usize,
     passed: &mut usize,
 ) -> Result<(), Failed> {
-    let turn = open.handle.turn()?;
+    let turn = open.handle.begin_turn()?;
     // Without a limit, the call would not return while values continue to arrive.
     let most = most.min(4096);
-    let (mut deliver, mut version) = (open.deliver(), 0);
+    let (mut deliver, mut version) = (open.callback(), 0);
     loop {
-        turn.hush();
+        turn.clear_readable();
         while *passed < most {
-            deliver = open.deliver_since(&mut version).unwrap_or(deliver);
+            deliver = open.callback_since(&mut version).unwrap_or(deliver);
             match turn.next_event(deliver.is_some()) {
                 Event::Nothing if *passed > 0 => return Ok(()),
                 Event::Nothing => break,
                 Event::Completed(done, outcome) => done(outcome),
-                Event::Failed(failed) => {
+                Event::DeliveryFailed(failed) => {
                     turn.leave_readable();
                     return Err(failed);
                 }
-                Event::Value { slot, value, epoch } => {
-                    let Some(Deliver { function, argument }) = deliver else {
+                Event::Value { slot, value, delivery_epoch: epoch } => {
+                    let Some(DeliverCallback { function, argument }) = deliver else {
                         break;
                     };
                     let (bytes, length) = (value.as_ptr().cast(), value.len());
@@ -372,7 +378,7 @@ fn dispatch(
                         turn.leave_readable();
                         return Ok(());
                     }
-                    turn.delivered(slot, epoch);
+                    turn.mark_delivered(slot, epoch);
                 }
             }
             *passed += 1;
@@ -381,7 +387,7 @@ fn dispatch(
             turn.leave_readable();
             return Ok(());
         }
-        if !turn.wait(until)? {
+        if !turn.wait_for_event(until)? {
             return Err(Failed::new(Code::Timeout, "nothing happened"));
         }
     }
@@ -401,45 +407,45 @@ pub unsafe extern "C" fn quorate_next(
     capacity: usize,
     length: *mut usize,
 ) -> c_int {
-    guard(|| {
+    run_call(|| {
         // SAFETY: the caller's contract.
         let (slot, length) = unsafe {
             (
-                Out::required(slot, "the place of the slot")?,
-                Out::required(length, "the place of the length")?,
+                OutPointer::required(slot, "the place of the slot")?,
+                OutPointer::required(length, "the place of the length")?,
             )
         };
-        length.put(0);
+        length.write(0);
         open(handle, |open| {
-            if open.deliver().is_some() {
+            if open.callback().is_some() {
                 let detail = "values go to the callback of quorate_deliver_from";
                 return Err(Failed::new(Code::InUse, detail));
             }
-            if !open.handle.delivers() {
+            if !open.handle.is_delivering() {
                 let detail = "nothing is delivered";
                 return Err(Failed::new(Code::Invalid, detail)
-                    .hint("say from where with quorate_deliver_from"));
+                    .with_hint("say from where with quorate_deliver_from"));
             }
-            let (turn, until) = (open.handle.turn()?, until(timeout_ms));
+            let (turn, until) = (open.handle.begin_turn()?, deadline_in(timeout_ms));
             loop {
-                turn.hush();
+                turn.clear_readable();
                 match turn.next_value() {
-                    Event::Value { slot: at, value, epoch } => {
+                    Event::Value { slot: at, value, delivery_epoch: epoch } => {
                         // More values may follow, and completions may be pending.
                         turn.leave_readable();
-                        slot.put(at);
+                        slot.write(at);
                         // SAFETY: the caller's contract.
-                        unsafe { copy(&value, buffer, capacity, &length) }?;
-                        turn.delivered(at, epoch);
+                        unsafe { copy_out(&value, buffer, capacity, &length) }?;
+                        turn.mark_delivered(at, epoch);
                         return Ok(());
                     }
-                    Event::Failed(failed) => {
+                    Event::DeliveryFailed(failed) => {
                         turn.leave_readable();
                         return Err(failed);
                     }
                     Event::Completed(..) | Event::Nothing => {}
                 }
-                if !turn.wait(until)? {
+                if !turn.wait_for_event(until)? {
                     // The ring that was cleared may have announced a completion.
                     turn.leave_readable_for_completions();
                     return Err(Failed::new(Code::Timeout, "no value came"));
@@ -462,13 +468,13 @@ pub unsafe extern "C" fn quorate_read(
     capacity: usize,
     length: *mut usize,
 ) -> c_int {
-    guard(|| {
+    run_call(|| {
         // SAFETY: the caller's contract.
-        let length = unsafe { Out::required(length, "the place of the length") }?;
-        length.put(0);
-        let value = open(handle, |open| open.handle.peek(slot))?;
+        let length = unsafe { OutPointer::required(length, "the place of the length") }?;
+        length.write(0);
+        let value = open(handle, |open| open.handle.read_slot(slot))?;
         // SAFETY: the caller's contract.
-        unsafe { copy(&value, buffer, capacity, &length) }
+        unsafe { copy_out(&value, buffer, capacity, &length) }
     })
 }
 
@@ -483,10 +489,12 @@ pub unsafe extern "C" fn quorate_trim_wait(
     timeout_ms: c_int,
     first: *mut u64,
 ) -> c_int {
-    guard(|| {
+    run_call(|| {
         // SAFETY: the caller's contract.
-        let first = unsafe { Out::optional(first) };
-        first.put(open(handle, |open| open.handle.trim_and_wait(below, wait(timeout_ms)))?);
+        let first = unsafe { OutPointer::optional(first) };
+        first.write(open(handle, |open| {
+            open.handle.trim_and_wait(below, wait_duration(timeout_ms))
+        })?);
         Ok(())
     })
 }
@@ -502,7 +510,7 @@ pub unsafe extern "C" fn quorate_trim(
     function: DoneFunction,
     argument: *mut c_void,
 ) -> c_int {
-    guard(|| open(handle, |open| open.handle.trim(below, done(function, argument))))
+    run_call(|| open(handle, |open| open.handle.trim(below, done_callback(function, argument))))
 }
 
 /// Writes the status of the node as JSON; see `quorate.h`.
@@ -518,16 +526,17 @@ pub unsafe extern "C" fn quorate_status(
     capacity: usize,
     length: *mut usize,
 ) -> c_int {
-    guard(|| {
+    run_call(|| {
         // SAFETY: the caller's contract.
-        let length = unsafe { Out::optional(length) };
-        length.put(0);
-        let mut text = open(handle, |open| open.handle.status(wait(timeout_ms)))?.into_bytes();
+        let length = unsafe { OutPointer::optional(length) };
+        length.write(0);
+        let mut text =
+            open(handle, |open| open.handle.status(wait_duration(timeout_ms)))?.into_bytes();
         text.push(0);
         // SAFETY: the caller's contract.
-        unsafe { copy(&text, buffer.cast(), capacity, &length) }?;
+        unsafe { copy_out(&text, buffer.cast(), capacity, &length) }?;
         // The length does not include the terminating zero.
-        length.put(text.len() - 1);
+        length.write(text.len() - 1);
         Ok(())
     })
 }
@@ -538,10 +547,10 @@ pub unsafe extern "C" fn quorate_status(
 /// `bytes` must be null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_value_max(handle: *mut Opaque, bytes: *mut usize) -> c_int {
-    guard(|| {
+    run_call(|| {
         // SAFETY: the caller's contract.
-        let bytes = unsafe { Out::required(bytes, "the place of the size") }?;
-        bytes.put(open(handle, |open| Ok(open.handle.value_bytes_max()))?);
+        let bytes = unsafe { OutPointer::required(bytes, "the place of the size") }?;
+        bytes.write(open(handle, |open| Ok(open.handle.value_bytes_max()))?);
         Ok(())
     })
 }

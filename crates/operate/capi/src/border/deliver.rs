@@ -12,15 +12,15 @@ pub type DeliverFunction = unsafe extern "C" fn(
 
 /// A pointer that belongs to the program. The library passes it back and never dereferences it.
 #[derive(Clone, Copy)]
-pub(super) struct Argument(pub(super) *mut c_void);
+pub(super) struct CallbackArgument(pub(super) *mut c_void);
 
 // SAFETY: the library treats it as a number. The header says on which threads the program gets it
 // back.
-unsafe impl Send for Argument {}
+unsafe impl Send for CallbackArgument {}
 
 /// The C callback that receives values, with its argument.
 #[derive(Clone, Copy)]
-pub(super) struct Deliver {
+pub(super) struct DeliverCallback {
     pub(super) function: DeliverFunction,
-    pub(super) argument: Argument,
+    pub(super) argument: CallbackArgument,
 }

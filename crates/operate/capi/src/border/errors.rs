@@ -48,7 +48,7 @@ impl StoredError {
 }
 
 /// Stores an error for the calling thread and returns its code.
-pub(super) fn tell(failed: &Failed) -> c_int {
+pub(super) fn store_error(failed: &Failed) -> c_int {
     let kept = StoredError::new(failed.code, &failed.what, &failed.detail, &failed.hint);
     // In a thread that is ending, the storage no longer exists, but there is also no caller left.
     let _ = LAST.try_with(|last| *last.borrow_mut() = kept);
@@ -57,22 +57,24 @@ pub(super) fn tell(failed: &Failed) -> c_int {
 
 /// Returns the last error of the calling thread. It is valid until the thread's next call into the
 /// library.
-pub(super) fn last() -> *const QuorateError {
+pub(super) fn last_error() -> *const QuorateError {
     LAST.try_with(|last| &raw const last.borrow().view).unwrap_or(std::ptr::null())
 }
 
 /// Runs a call into the library and returns its code, even after an error or a panic.
-pub(super) fn guard(call: impl FnOnce() -> Result<(), Failed>) -> c_int {
+pub(super) fn run_call(call: impl FnOnce() -> Result<(), Failed>) -> c_int {
     // State that a panic could leave inconsistent is protected by locks, and the library handles
     // their poisoning.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => Code::Ok as c_int,
-        Ok(Err(failed)) => tell(&failed),
+        Ok(Err(failed)) => store_error(&failed),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
             let detail = text.unwrap_or("a panic without words").to_owned();
-            tell(&Failed::new(Code::Panicked, detail).hint("report it, with these words"))
+            store_error(
+                &Failed::new(Code::Panicked, detail).with_hint("report it, with these words"),
+            )
         }
     }
 }
@@ -91,20 +93,20 @@ mod tests {
 
     #[test]
     fn panic_becomes_an_error_with_its_message() {
-        let code = guard(|| panic!("too {}", "late"));
+        let code = run_call(|| panic!("too {}", "late"));
         assert_eq!(code, Code::Panicked as c_int);
         // SAFETY: this thread makes no call of the library before the reads below.
-        let error = unsafe { &*last() };
+        let error = unsafe { &*last_error() };
         assert_eq!((error.code, said(error.detail)), (code, "too late".to_owned()));
         assert!(!said(error.what).is_empty() && !said(error.hint).is_empty());
     }
 
     #[test]
     fn text_with_a_nul_byte_is_not_truncated() {
-        let code = guard(|| Err(Failed::new(Code::Refused, "a\0b")));
+        let code = run_call(|| Err(Failed::new(Code::Refused, "a\0b")));
         assert_eq!(code, Code::Refused as c_int);
         // SAFETY: this thread makes no call of the library before the reads below.
-        let error = unsafe { &*last() };
+        let error = unsafe { &*last_error() };
         assert_eq!(said(error.detail), "ab");
     }
 }

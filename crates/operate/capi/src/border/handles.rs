@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use super::deliver::Deliver;
+use super::deliver::DeliverCallback;
 use crate::{
     error::{Code, Failed},
     handle::Handle,
@@ -22,67 +22,67 @@ pub struct Opaque([u8; 0]);
 
 pub(super) enum Object {
     Options(Box<Mutex<Options>>),
-    Handle(Box<Open>),
+    Handle(Box<OpenHandle>),
 }
 
 /// An open node or client, and the callback that receives its values if there is one.
-pub(super) struct Open {
+pub(super) struct OpenHandle {
     pub(super) handle: Handle,
-    deliver: Mutex<Option<Deliver>>,
+    callback: Mutex<Option<DeliverCallback>>,
     /// Version of the callback, incremented with each change.
-    version: AtomicU64,
+    callback_version: AtomicU64,
 }
 
-impl Open {
+impl OpenHandle {
     pub(super) fn new(handle: Handle) -> Self {
-        Self { handle, deliver: Mutex::default(), version: AtomicU64::new(0) }
+        Self { handle, callback: Mutex::default(), callback_version: AtomicU64::new(0) }
     }
 
-    pub(super) fn deliver(&self) -> Option<Deliver> {
-        *self.deliver.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn callback(&self) -> Option<DeliverCallback> {
+        *self.callback.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the callback if it has changed since `version`, and updates `version`.
-    pub(super) fn deliver_since(&self, version: &mut u64) -> Option<Option<Deliver>> {
-        let now = self.version.load(Ordering::Acquire);
-        (std::mem::replace(version, now) != now).then(|| self.deliver())
+    pub(super) fn callback_since(&self, version: &mut u64) -> Option<Option<DeliverCallback>> {
+        let now = self.callback_version.load(Ordering::Acquire);
+        (std::mem::replace(version, now) != now).then(|| self.callback())
     }
 
-    pub(super) fn deliver_to(&self, deliver: Option<Deliver>) {
-        *self.deliver.lock().unwrap_or_else(PoisonError::into_inner) = deliver;
-        self.version.fetch_add(1, Ordering::Release);
+    pub(super) fn set_callback(&self, deliver: Option<DeliverCallback>) {
+        *self.callback.lock().unwrap_or_else(PoisonError::into_inner) = deliver;
+        self.callback_version.fetch_add(1, Ordering::Release);
     }
 }
 
-type Table = RwLock<HashMap<usize, Arc<Object>>>;
+type ObjectTable = RwLock<HashMap<usize, Arc<Object>>>;
 
-fn table() -> &'static Table {
-    static TABLE: OnceLock<Table> = OnceLock::new();
-    TABLE.get_or_init(Table::default)
+fn object_table() -> &'static ObjectTable {
+    static TABLE: OnceLock<ObjectTable> = OnceLock::new();
+    TABLE.get_or_init(ObjectTable::default)
 }
 
 /// Adds an object to the table and returns its handle, a number that has not been used before and
 /// is not the address of any object.
-pub(super) fn put(object: Object) -> *mut Opaque {
+pub(super) fn insert(object: Object) -> *mut Opaque {
     // Odd, so that it is never the address of a C object.
     static NEXT: AtomicUsize = AtomicUsize::new(0x5155_0001);
     let number = NEXT.fetch_add(16, Ordering::Relaxed);
-    let mut table = table().write().unwrap_or_else(PoisonError::into_inner);
+    let mut table = object_table().write().unwrap_or_else(PoisonError::into_inner);
     table.insert(number, Arc::new(object));
     std::ptr::without_provenance_mut(number)
 }
 
-fn invalid() -> Failed {
+fn invalid_handle() -> Failed {
     Failed::new(Code::Invalid, "the handle is null, closed, or of another kind")
 }
 
 fn find(handle: *const Opaque) -> Result<Arc<Object>, Failed> {
-    let table = table().read().unwrap_or_else(PoisonError::into_inner);
-    table.get(&handle.addr()).map(Arc::clone).ok_or_else(invalid)
+    let table = object_table().read().unwrap_or_else(PoisonError::into_inner);
+    table.get(&handle.addr()).map(Arc::clone).ok_or_else(invalid_handle)
 }
 
 /// Calls `with` on the options behind a handle while they are locked.
-pub(super) fn options<T>(
+pub(super) fn with_options<T>(
     handle: *const Opaque,
     with: impl FnOnce(&mut Options) -> Result<T, Failed>,
 ) -> Result<T, Failed> {
@@ -90,7 +90,7 @@ pub(super) fn options<T>(
         Object::Options(options) => {
             with(&mut options.lock().unwrap_or_else(PoisonError::into_inner))
         }
-        Object::Handle(_) => Err(invalid()),
+        Object::Handle(_) => Err(invalid_handle()),
     }
 }
 
@@ -98,39 +98,39 @@ pub(super) fn options<T>(
 /// another thread closes the handle during the call.
 pub(super) fn open<T>(
     handle: *const Opaque,
-    with: impl FnOnce(&Open) -> Result<T, Failed>,
+    with: impl FnOnce(&OpenHandle) -> Result<T, Failed>,
 ) -> Result<T, Failed> {
     match &*find(handle)? {
         Object::Handle(open) => with(open),
-        Object::Options(_) => Err(invalid()),
+        Object::Options(_) => Err(invalid_handle()),
     }
 }
 
 /// Removes an object from the table, if `wanted` accepts it.
-pub(super) fn take(
+pub(super) fn remove(
     handle: *const Opaque,
     wanted: impl FnOnce(&Object) -> Result<(), Failed>,
 ) -> Result<Arc<Object>, Failed> {
-    let mut table = table().write().unwrap_or_else(PoisonError::into_inner);
-    wanted(table.get(&handle.addr()).ok_or_else(invalid)?)?;
-    table.remove(&handle.addr()).ok_or_else(invalid)
+    let mut table = object_table().write().unwrap_or_else(PoisonError::into_inner);
+    wanted(table.get(&handle.addr()).ok_or_else(invalid_handle)?)?;
+    table.remove(&handle.addr()).ok_or_else(invalid_handle)
 }
 
 /// Fails unless the object is a set of options.
-pub(super) fn is_options(object: &Object) -> Result<(), Failed> {
+pub(super) fn require_options(object: &Object) -> Result<(), Failed> {
     match object {
         Object::Options(_) => Ok(()),
-        Object::Handle(_) => Err(invalid()),
+        Object::Handle(_) => Err(invalid_handle()),
     }
 }
 
 /// Fails unless the object is an open handle and the calling thread is outside its callbacks.
-pub(super) fn may_close(object: &Object) -> Result<(), Failed> {
+pub(super) fn require_closable(object: &Object) -> Result<(), Failed> {
     match object {
-        Object::Handle(open) if open.handle.is_in_turn() => {
+        Object::Handle(open) if open.handle.is_in_callback() => {
             Err(Failed::new(Code::InUse, "it is in a callback on this thread"))
         }
         Object::Handle(_) => Ok(()),
-        Object::Options(_) => Err(invalid()),
+        Object::Options(_) => Err(invalid_handle()),
     }
 }

@@ -4,12 +4,12 @@
 use std::ffi::{c_int, c_void};
 
 use super::{
-    errors::guard,
-    pointers::{Out, bytes, copy},
+    errors::run_call,
+    pointers::{OutPointer, bytes, copy_out},
 };
 use crate::{
     error::{Code, Failed},
-    evpaxos::message::{Found, Message},
+    evpaxos::message::{DecodeResult, Message},
 };
 
 /// The C type `quorate_paxos_message` of `quorate_paxos.h`.
@@ -51,7 +51,7 @@ impl PaxosMessage {
                 Self { kind: 3, aid, iid, ballot, value_ballot, ..with(value) }
             }
             Message::Preempted { aid, iid, ballot } => Self { kind: 4, aid, iid, ballot, ..none },
-            Message::Repeat { from, to } => Self { kind: 5, iid: from, to, ..none },
+            Message::Repeat { from, last_missing: to } => Self { kind: 5, iid: from, to, ..none },
             Message::Trim { iid } => Self { kind: 6, iid, ..none },
             Message::AcceptorState { aid, trim_iid } => {
                 Self { kind: 7, aid, iid: trim_iid, ..none }
@@ -77,7 +77,7 @@ impl PaxosMessage {
             2 => Message::Accept { iid, ballot, value },
             3 => Message::Accepted { aid, iid, ballot, value_ballot, value },
             4 => Message::Preempted { aid, iid, ballot },
-            5 => Message::Repeat { from: iid, to: self.to },
+            5 => Message::Repeat { from: iid, last_missing: self.to },
             6 => Message::Trim { iid },
             7 => Message::AcceptorState { aid, trim_iid: iid },
             8 => Message::ClientValue { value },
@@ -102,24 +102,24 @@ pub unsafe extern "C" fn quorate_paxos_decode(
     message: *mut PaxosMessage,
     used: *mut usize,
 ) -> c_int {
-    guard(|| {
+    run_call(|| {
         // SAFETY: the caller's contract.
         let (from, message, used) = unsafe {
             (
                 bytes(from, length)?,
-                Out::required(message, "the place of the message")?,
-                Out::required(used, "the place of the length")?,
+                OutPointer::required(message, "the place of the message")?,
+                OutPointer::required(used, "the place of the length")?,
             )
         };
-        used.put(0);
+        used.write(0);
         match Message::decode(from, value_max) {
-            Found::Message(found, length) => {
-                message.put(PaxosMessage::new(&found));
-                used.put(length);
+            DecodeResult::Message(found, length) => {
+                message.write(PaxosMessage::new(&found));
+                used.write(length);
                 Ok(())
             }
-            Found::NeedMore => Ok(()),
-            Found::Malformed => Err(Failed::new(Code::Invalid, "no message of LibPaxos3")),
+            DecodeResult::NeedMore => Ok(()),
+            DecodeResult::Malformed => Err(Failed::new(Code::Invalid, "no message of LibPaxos3")),
         }
     })
 }
@@ -136,18 +136,18 @@ pub unsafe extern "C" fn quorate_paxos_encode(
     capacity: usize,
     length: *mut usize,
 ) -> c_int {
-    guard(|| {
+    run_call(|| {
         let null = || Failed::new(Code::Invalid, "the message is null");
         // SAFETY: the caller's contract.
         let (message, length) = unsafe {
             (
                 message.as_ref().ok_or_else(null)?.message()?,
-                Out::required(length, "the place of the length")?,
+                OutPointer::required(length, "the place of the length")?,
             )
         };
         let mut encoded = Vec::new();
         message.encode(&mut encoded);
         // SAFETY: the caller's contract.
-        unsafe { copy(&encoded, buffer, capacity, &length) }
+        unsafe { copy_out(&encoded, buffer, capacity, &length) }
     })
 }

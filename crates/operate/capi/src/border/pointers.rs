@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Code, Failed};
 
-fn null(name: &str) -> Failed {
+fn null_error(name: &str) -> Failed {
     Failed::new(Code::Invalid, format!("{name} is null"))
 }
 
@@ -15,7 +15,7 @@ fn null(name: &str) -> Failed {
 /// `text` must be null or point to such a string, which must not change while the result is used.
 pub(super) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str, Failed> {
     if text.is_null() {
-        return Err(null(name));
+        return Err(null_error(name));
     }
     // SAFETY: not null. The caller vouches for the rest.
     let text = unsafe { CStr::from_ptr(text) };
@@ -33,7 +33,7 @@ pub(super) unsafe fn bytes<'a>(bytes: *const c_void, length: usize) -> Result<&'
         return Ok(&[]);
     }
     if bytes.is_null() {
-        return Err(null("the value"));
+        return Err(null_error("the value"));
     }
     if isize::try_from(length).is_err() {
         let detail = format!("a length of {length} cannot be: a negative number?");
@@ -44,16 +44,16 @@ pub(super) unsafe fn bytes<'a>(bytes: *const c_void, length: usize) -> Result<&'
 }
 
 /// Pointer through which a result is returned to C.
-pub(super) struct Out<T>(*mut T);
+pub(super) struct OutPointer<T>(*mut T);
 
-impl<T> Out<T> {
+impl<T> OutPointer<T> {
     /// Wraps a pointer that must not be null.
     ///
     /// # Safety
     /// `place` must be null or remain valid for writes as long as the returned value exists.
     pub(super) unsafe fn required(place: *mut T, name: &str) -> Result<Self, Failed> {
         match place.is_null() {
-            true => Err(null(name)),
+            true => Err(null_error(name)),
             false => Ok(Self(place)),
         }
     }
@@ -61,12 +61,12 @@ impl<T> Out<T> {
     /// Wraps a pointer. If it is null, the result is discarded.
     ///
     /// # Safety
-    /// The same contract as for [`Out::required`] must hold.
+    /// The same contract as for [`OutPointer::required`] must hold.
     pub(super) unsafe fn optional(place: *mut T) -> Self {
         Self(place)
     }
 
-    pub(super) fn put(&self, value: T) {
+    pub(super) fn write(&self, value: T) {
         if !self.0.is_null() {
             // SAFETY: not null, and valid for writes by the contract of the constructor. The old
             // contents are plain data of C, which need no drop.
@@ -79,22 +79,22 @@ impl<T> Out<T> {
 ///
 /// # Safety
 /// `buffer` must be null or valid for writes of `capacity` bytes.
-pub(super) unsafe fn copy(
+pub(super) unsafe fn copy_out(
     from: &[u8],
     buffer: *mut c_void,
     capacity: usize,
-    length: &Out<usize>,
+    length: &OutPointer<usize>,
 ) -> Result<(), Failed> {
-    length.put(from.len());
+    length.write(from.len());
     if from.len() > capacity {
         let detail = format!("{} bytes do not fit the buffer of {capacity}", from.len());
-        return Err(Failed::new(Code::Size, detail).hint("call again with a larger buffer"));
+        return Err(Failed::new(Code::Size, detail).with_hint("call again with a larger buffer"));
     }
     if from.is_empty() {
         return Ok(());
     }
     if buffer.is_null() {
-        return Err(null("the buffer"));
+        return Err(null_error("the buffer"));
     }
     // SAFETY: not null, and no more bytes are written than the caller vouched for. `from` is memory
     // of this library, so it cannot overlap a buffer of C.
@@ -104,12 +104,12 @@ pub(super) unsafe fn copy(
 
 /// Returns the time at which a wait ends; `None` for a negative timeout, which waits without a
 /// limit.
-pub(super) fn until(timeout_ms: c_int) -> Option<Instant> {
+pub(super) fn deadline_in(timeout_ms: c_int) -> Option<Instant> {
     let ms = u64::try_from(timeout_ms).ok()?;
     Some(Instant::now() + Duration::from_millis(ms))
 }
 
 /// Returns how long to wait in a call that needs a limit. A negative timeout means a day.
-pub(super) fn wait(timeout_ms: c_int) -> Duration {
+pub(super) fn wait_duration(timeout_ms: c_int) -> Duration {
     u64::try_from(timeout_ms).map_or(Duration::from_secs(86_400), Duration::from_millis)
 }

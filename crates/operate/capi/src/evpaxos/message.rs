@@ -74,7 +74,7 @@ pub enum Message<'a> {
         /// First missing instance.
         from: u32,
         /// Last missing instance.
-        to: u32,
+        last_missing: u32,
     },
     /// Reports that the instances up to this one are stored elsewhere.
     Trim {
@@ -97,7 +97,7 @@ pub enum Message<'a> {
 
 /// Result of decoding a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found<'a> {
+pub enum DecodeResult<'a> {
     /// A message, and the number of bytes it occupies.
     Message(Message<'a>, usize),
     /// The message is incomplete.
@@ -107,147 +107,147 @@ pub enum Found<'a> {
 }
 
 /// Reason for failing to read an item.
-enum Stop {
+enum ReadError {
     NeedMore,
     Malformed,
 }
 
-struct Items<'a> {
-    all: &'a [u8],
-    at: usize,
+struct ItemReader<'a> {
+    bytes: &'a [u8],
+    position: usize,
     value_bytes_max: usize,
 }
 
-impl<'a> Items<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], Stop> {
-        let end = self.at.checked_add(count).ok_or(Stop::Malformed)?;
-        let bytes = self.all.get(self.at..end).ok_or(Stop::NeedMore)?;
-        self.at = end;
+impl<'a> ItemReader<'a> {
+    fn take_bytes(&mut self, count: usize) -> Result<&'a [u8], ReadError> {
+        let end = self.position.checked_add(count).ok_or(ReadError::Malformed)?;
+        let bytes = self.bytes.get(self.position..end).ok_or(ReadError::NeedMore)?;
+        self.position = end;
         Ok(bytes)
     }
 
-    fn byte(&mut self) -> Result<u8, Stop> {
-        Ok(self.take(1)?[0])
+    fn read_byte(&mut self) -> Result<u8, ReadError> {
+        Ok(self.take_bytes(1)?[0])
     }
 
-    fn big_endian(&mut self, count: usize) -> Result<u64, Stop> {
-        let bytes = self.take(count)?;
+    fn read_big_endian(&mut self, count: usize) -> Result<u64, ReadError> {
+        let bytes = self.take_bytes(count)?;
         Ok(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
     /// Reads a signed number of `count` bytes. Fails if it is negative.
-    fn not_negative(&mut self, count: usize) -> Result<u64, Stop> {
-        let number = self.big_endian(count)?;
+    fn read_non_negative(&mut self, count: usize) -> Result<u64, ReadError> {
+        let number = self.read_big_endian(count)?;
         match number >> (8 * count - 1) {
             0 => Ok(number),
-            _ => Err(Stop::Malformed),
+            _ => Err(ReadError::Malformed),
         }
     }
 
     /// Reads the header of an array and returns the number of items.
-    fn array(&mut self) -> Result<u64, Stop> {
-        match self.byte()? {
+    fn read_array_length(&mut self) -> Result<u64, ReadError> {
+        match self.read_byte()? {
             small @ 0x90..=0x9f => Ok(u64::from(small & 0x0f)),
-            0xdc => self.big_endian(2),
-            0xdd => self.big_endian(4),
-            _ => Err(Stop::Malformed),
+            0xdc => self.read_big_endian(2),
+            0xdd => self.read_big_endian(4),
+            _ => Err(ReadError::Malformed),
         }
     }
 
     /// Reads a number from 0 to 2^32 - 1 in any encoding.
-    fn number(&mut self) -> Result<u32, Stop> {
-        let number = match self.byte()? {
+    fn read_number(&mut self) -> Result<u32, ReadError> {
+        let number = match self.read_byte()? {
             small @ 0..=0x7f => u64::from(small),
-            0xcc => self.big_endian(1)?,
-            0xcd => self.big_endian(2)?,
-            0xce => self.big_endian(4)?,
-            0xcf => self.big_endian(8)?,
-            0xd0 => self.not_negative(1)?,
-            0xd1 => self.not_negative(2)?,
-            0xd2 => self.not_negative(4)?,
-            0xd3 => self.not_negative(8)?,
-            _ => return Err(Stop::Malformed),
+            0xcc => self.read_big_endian(1)?,
+            0xcd => self.read_big_endian(2)?,
+            0xce => self.read_big_endian(4)?,
+            0xcf => self.read_big_endian(8)?,
+            0xd0 => self.read_non_negative(1)?,
+            0xd1 => self.read_non_negative(2)?,
+            0xd2 => self.read_non_negative(4)?,
+            0xd3 => self.read_non_negative(8)?,
+            _ => return Err(ReadError::Malformed),
         };
-        u32::try_from(number).map_err(|_| Stop::Malformed)
+        u32::try_from(number).map_err(|_| ReadError::Malformed)
     }
 
     /// Reads a value. Checks its length before requesting more bytes.
-    fn value(&mut self) -> Result<&'a [u8], Stop> {
-        let length = match self.byte()? {
+    fn value(&mut self) -> Result<&'a [u8], ReadError> {
+        let length = match self.read_byte()? {
             small @ 0xa0..=0xbf => u64::from(small & 0x1f),
-            0xd9 | 0xc4 => self.big_endian(1)?,
-            0xda | 0xc5 => self.big_endian(2)?,
-            0xdb | 0xc6 => self.big_endian(4)?,
-            _ => return Err(Stop::Malformed),
+            0xd9 | 0xc4 => self.read_big_endian(1)?,
+            0xda | 0xc5 => self.read_big_endian(2)?,
+            0xdb | 0xc6 => self.read_big_endian(4)?,
+            _ => return Err(ReadError::Malformed),
         };
-        let length = usize::try_from(length).map_err(|_| Stop::Malformed)?;
+        let length = usize::try_from(length).map_err(|_| ReadError::Malformed)?;
         if length > self.value_bytes_max {
-            return Err(Stop::Malformed);
+            return Err(ReadError::Malformed);
         }
-        self.take(length)
+        self.take_bytes(length)
     }
 }
 
 /// Maximum size in bytes of a message without its value.
-pub const OVERHEAD: usize = 64;
+pub const OVERHEAD_BYTES_MAX: usize = 64;
 
 impl<'a> Message<'a> {
     /// Decodes the message at the start of the bytes.
-    pub fn decode(bytes: &'a [u8], value_bytes_max: usize) -> Found<'a> {
-        let mut items = Items { all: bytes, at: 0, value_bytes_max };
-        match Self::read(&mut items) {
-            Ok(message) => Found::Message(message, items.at),
-            Err(Stop::NeedMore) => Found::NeedMore,
-            Err(Stop::Malformed) => Found::Malformed,
+    pub fn decode(bytes: &'a [u8], value_bytes_max: usize) -> DecodeResult<'a> {
+        let mut items = ItemReader { bytes, position: 0, value_bytes_max };
+        match Self::read_message(&mut items) {
+            Ok(message) => DecodeResult::Message(message, items.position),
+            Err(ReadError::NeedMore) => DecodeResult::NeedMore,
+            Err(ReadError::Malformed) => DecodeResult::Malformed,
         }
     }
 
-    fn read(items: &mut Items<'a>) -> Result<Self, Stop> {
-        let count = items.array()?;
+    fn read_message(items: &mut ItemReader<'a>) -> Result<Self, ReadError> {
+        let count = items.read_array_length()?;
         if !(2..=6).contains(&count) {
-            return Err(Stop::Malformed);
+            return Err(ReadError::Malformed);
         }
-        let kind = items.number()?;
+        let kind = items.read_number()?;
         // Checks the length before requesting more bytes.
         let wanted = match kind {
             1 | 3 => 6,
             2 | 4 => 4,
             0 | 5 | 7 => 3,
             6 | 8 => 2,
-            _ => return Err(Stop::Malformed),
+            _ => return Err(ReadError::Malformed),
         };
         if count != wanted {
-            return Err(Stop::Malformed);
+            return Err(ReadError::Malformed);
         }
         Ok(match kind {
-            0 => Self::Prepare { iid: items.number()?, ballot: items.number()? },
+            0 => Self::Prepare { iid: items.read_number()?, ballot: items.read_number()? },
             1 => Self::Promise {
-                aid: items.number()?,
-                iid: items.number()?,
-                ballot: items.number()?,
-                value_ballot: items.number()?,
+                aid: items.read_number()?,
+                iid: items.read_number()?,
+                ballot: items.read_number()?,
+                value_ballot: items.read_number()?,
                 value: items.value()?,
             },
             2 => Self::Accept {
-                iid: items.number()?,
-                ballot: items.number()?,
+                iid: items.read_number()?,
+                ballot: items.read_number()?,
                 value: items.value()?,
             },
             3 => Self::Accepted {
-                aid: items.number()?,
-                iid: items.number()?,
-                ballot: items.number()?,
-                value_ballot: items.number()?,
+                aid: items.read_number()?,
+                iid: items.read_number()?,
+                ballot: items.read_number()?,
+                value_ballot: items.read_number()?,
                 value: items.value()?,
             },
             4 => Self::Preempted {
-                aid: items.number()?,
-                iid: items.number()?,
-                ballot: items.number()?,
+                aid: items.read_number()?,
+                iid: items.read_number()?,
+                ballot: items.read_number()?,
             },
-            5 => Self::Repeat { from: items.number()?, to: items.number()? },
-            6 => Self::Trim { iid: items.number()? },
-            7 => Self::AcceptorState { aid: items.number()?, trim_iid: items.number()? },
+            5 => Self::Repeat { from: items.read_number()?, last_missing: items.read_number()? },
+            6 => Self::Trim { iid: items.read_number()? },
+            7 => Self::AcceptorState { aid: items.read_number()?, trim_iid: items.read_number()? },
             _ => Self::ClientValue { value: items.value()? },
         })
     }
@@ -264,7 +264,7 @@ impl<'a> Message<'a> {
                 (3, &[aid, iid, ballot, value_ballot], Some(value))
             }
             Self::Preempted { aid, iid, ballot } => (4, &[aid, iid, ballot], None),
-            Self::Repeat { from, to } => (5, &[from, to], None),
+            Self::Repeat { from, last_missing: to } => (5, &[from, to], None),
             Self::Trim { iid } => (6, &[iid], None),
             Self::AcceptorState { aid, trim_iid } => (7, &[aid, trim_iid], None),
             Self::ClientValue { value } => (8, &[], Some(value)),
@@ -319,7 +319,10 @@ mod tests {
             (b"\x92\x08\xa3abc", Message::ClientValue { value: b"abc" }),
             (b"\x92\xcc\x08\xd9\x03abc", Message::ClientValue { value: b"abc" }),
             (b"\x92\xd2\0\0\0\x08\xc4\x03abc", Message::ClientValue { value: b"abc" }),
-            (b"\x93\x05\x01\xce\xff\xff\xff\xff", Message::Repeat { from: 1, to: u32::MAX }),
+            (
+                b"\x93\x05\x01\xce\xff\xff\xff\xff",
+                Message::Repeat { from: 1, last_missing: u32::MAX },
+            ),
             (
                 b"\x96\x03\x02\xcd\x01\x00\x01\x01\xda\x00\x02hi",
                 Message::Accepted { aid: 2, iid: 256, ballot: 1, value_ballot: 1, value: b"hi" },
@@ -327,12 +330,12 @@ mod tests {
             (b"\xdc\x00\x02\x06\xcc\xff", Message::Trim { iid: 255 }),
         ];
         for (bytes, message) in cases {
-            assert_eq!(Message::decode(bytes, 100), Found::Message(message, bytes.len()));
+            assert_eq!(Message::decode(bytes, 100), DecodeResult::Message(message, bytes.len()));
             for less in 0..bytes.len() {
-                assert_eq!(Message::decode(&bytes[..less], 100), Found::NeedMore);
+                assert_eq!(Message::decode(&bytes[..less], 100), DecodeResult::NeedMore);
             }
             let more = [bytes, b"more"].concat();
-            assert_eq!(Message::decode(&more, 100), Found::Message(message, bytes.len()));
+            assert_eq!(Message::decode(&more, 100), DecodeResult::Message(message, bytes.len()));
         }
     }
 
@@ -350,12 +353,12 @@ mod tests {
             b"\x92\xd1\xff\xff",
         ];
         for bytes in cases {
-            assert_eq!(Message::decode(bytes, 100), Found::Malformed, "{bytes:?}");
+            assert_eq!(Message::decode(bytes, 100), DecodeResult::Malformed, "{bytes:?}");
         }
         // The message is refused before the first byte of the value has arrived.
-        assert_eq!(Message::decode(b"\x92\x08\xdb\xff\xff\xff\xff", 100), Found::Malformed);
-        assert_eq!(Message::decode(b"\x92\x08\xda\x00\x65", 100), Found::Malformed);
-        assert_eq!(Message::decode(b"\x92\x08\xda\x00\x64", 100), Found::NeedMore);
+        assert_eq!(Message::decode(b"\x92\x08\xdb\xff\xff\xff\xff", 100), DecodeResult::Malformed);
+        assert_eq!(Message::decode(b"\x92\x08\xda\x00\x65", 100), DecodeResult::Malformed);
+        assert_eq!(Message::decode(b"\x92\x08\xda\x00\x64", 100), DecodeResult::NeedMore);
     }
 
     #[test]
@@ -369,16 +372,16 @@ mod tests {
                 Message::Accept { iid, ballot, value },
                 Message::Accepted { aid, iid, ballot, value_ballot, value },
                 Message::Preempted { aid, iid, ballot },
-                Message::Repeat { from: iid, to: ballot },
+                Message::Repeat { from: iid, last_missing: ballot },
                 Message::Trim { iid },
                 Message::AcceptorState { aid, trim_iid: iid },
                 Message::ClientValue { value },
             ] {
                 let mut bytes = Vec::new();
                 message.encode(&mut bytes);
-                assert!(bytes.len() <= value.len() + OVERHEAD);
+                assert!(bytes.len() <= value.len() + OVERHEAD_BYTES_MAX);
                 let found = Message::decode(&bytes, value.len());
-                assert_eq!(found, Found::Message(message, bytes.len()));
+                assert_eq!(found, DecodeResult::Message(message, bytes.len()));
             }
         }
     }

@@ -13,15 +13,15 @@
 //! the same one, regardless of its own settings.
 
 /// Overhead in bytes charged for each value, so that the number of empty values is bounded as well.
-pub const VALUE_OVERHEAD: u64 = 64;
+pub const VALUE_OVERHEAD_BYTES: u64 = 64;
 /// Size in bytes of a bundle's header, before the values.
-pub const BUNDLE_HEAD: usize = 10;
+pub const BUNDLE_HEADER_BYTES: usize = 10;
 /// Size in bytes of the length before each value of a bundle.
-pub const LENGTH_BYTES: usize = 4;
+pub const LENGTH_FIELD_BYTES: usize = 4;
 
-const APPEND: u8 = 1;
-const TRIM: u8 = 2;
-const BUNDLE: u8 = 3;
+const APPEND_KIND: u8 = 1;
+const TRIM_KIND: u8 = 2;
+const BUNDLE_KIND: u8 = 3;
 
 /// Behaviour if a value would exceed the limit of retained values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,7 +99,7 @@ pub enum Command<'a> {
     /// Appends a single value.
     Append {
         /// Maximum size in bytes of the retained values, including this one.
-        held_max: u64,
+        retained_bytes_max: u64,
         /// Behaviour if the value would exceed the limit.
         when_full: WhenFull,
         /// Contents of the value.
@@ -113,7 +113,7 @@ pub enum Command<'a> {
     /// Appends values in order, up to the first one that does not fit.
     Bundle {
         /// Maximum size in bytes of the retained values, including those of the bundle.
-        held_max: u64,
+        retained_bytes_max: u64,
         /// Behaviour if a value would exceed the limit.
         when_full: WhenFull,
         /// Values to append.
@@ -122,7 +122,7 @@ pub enum Command<'a> {
 }
 
 fn encode_append(kind: u8, when_full: WhenFull, held_max: u64, rest: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(BUNDLE_HEAD + rest.len());
+    let mut bytes = Vec::with_capacity(BUNDLE_HEADER_BYTES + rest.len());
     bytes.extend([kind, u8::from(when_full == WhenFull::ForgetOldest)]);
     bytes.extend(held_max.to_le_bytes());
     bytes.extend(rest);
@@ -144,14 +144,14 @@ impl<'a> Command<'a> {
     /// Encodes the command.
     pub fn encode(&self) -> Vec<u8> {
         match *self {
-            Self::Append { held_max, when_full, value } => {
-                encode_append(APPEND, when_full, held_max, value)
+            Self::Append { retained_bytes_max: held_max, when_full, value } => {
+                encode_append(APPEND_KIND, when_full, held_max, value)
             }
-            Self::Bundle { held_max, when_full, values } => {
-                encode_append(BUNDLE, when_full, held_max, values.bytes())
+            Self::Bundle { retained_bytes_max: held_max, when_full, values } => {
+                encode_append(BUNDLE_KIND, when_full, held_max, values.bytes())
             }
             Self::Trim { below } => {
-                let mut bytes = vec![TRIM];
+                let mut bytes = vec![TRIM_KIND];
                 bytes.extend(below.to_le_bytes());
                 bytes
             }
@@ -161,20 +161,22 @@ impl<'a> Command<'a> {
     /// Decodes a command. Returns `None` if the bytes are not one.
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         match bytes.split_first()? {
-            (&APPEND, rest) => {
+            (&APPEND_KIND, rest) => {
                 let (when_full, held_max, value) = decode_append(rest)?;
-                Some(Self::Append { held_max, when_full, value })
+                Some(Self::Append { retained_bytes_max: held_max, when_full, value })
             }
-            (&BUNDLE, rest) => {
+            (&BUNDLE_KIND, rest) => {
                 let (when_full, held_max, values) = decode_append(rest)?;
                 Some(Self::Bundle {
-                    held_max,
+                    retained_bytes_max: held_max,
                     when_full,
                     // The values' size was checked when they were submitted.
                     values: Values::parse(values, usize::MAX)?,
                 })
             }
-            (&TRIM, rest) => Some(Self::Trim { below: u64::from_le_bytes(rest.try_into().ok()?) }),
+            (&TRIM_KIND, rest) => {
+                Some(Self::Trim { below: u64::from_le_bytes(rest.try_into().ok()?) })
+            }
             _ => None,
         }
     }
@@ -191,27 +193,27 @@ pub enum Reply {
     /// All slots below `first` have been trimmed.
     Trimmed {
         /// First retained slot, or the next one to be assigned if there is none.
-        first: u64,
+        first_retained: u64,
     },
     /// The value was refused because the retained values have reached their limit.
     Full {
         /// First retained slot.
-        first: u64,
+        first_retained: u64,
         /// Size of the retained values in bytes, including overhead.
-        held: u64,
+        retained_bytes: u64,
     },
     /// The bytes are not a valid command.
     Malformed,
     /// The first `count` values of a bundle were appended, in consecutive slots.
     Bundled {
         /// Slot of the first value, or the next slot if no value was appended.
-        slot: u64,
+        first_slot: u64,
         /// Number of appended values. The remaining ones exceeded the capacity.
-        count: u64,
+        appended_count: u64,
         /// First retained slot.
-        first: u64,
+        first_retained: u64,
         /// Size of the retained values in bytes, including overhead.
-        held: u64,
+        retained_bytes: u64,
     },
 }
 
@@ -220,10 +222,15 @@ impl Reply {
     pub fn encode(&self, to: &mut Vec<u8>) {
         let (kind, words) = match *self {
             Self::Appended { slot } => (0, [slot, 0]),
-            Self::Trimmed { first } => (1, [first, 0]),
-            Self::Full { first, held } => (2, [first, held]),
+            Self::Trimmed { first_retained: first } => (1, [first, 0]),
+            Self::Full { first_retained: first, retained_bytes: held } => (2, [first, held]),
             Self::Malformed => (3, [0, 0]),
-            Self::Bundled { slot, count, first, held } => {
+            Self::Bundled {
+                first_slot: slot,
+                appended_count: count,
+                first_retained: first,
+                retained_bytes: held,
+            } => {
                 to.push(4);
                 for word in [slot, count, first, held] {
                     to.extend(word.to_le_bytes());
@@ -242,15 +249,20 @@ impl Reply {
         let (kind, rest) = bytes.split_first()?;
         if *kind == 4 {
             let words: [u8; 32] = rest.try_into().ok()?;
-            let [slot, count, first, held] = [0, 8, 16, 24].map(|at| word(&words, at));
-            return Some(Self::Bundled { slot: slot?, count: count?, first: first?, held: held? });
+            let [slot, count, first, held] = [0, 8, 16, 24].map(|at| word_at(&words, at));
+            return Some(Self::Bundled {
+                first_slot: slot?,
+                appended_count: count?,
+                first_retained: first?,
+                retained_bytes: held?,
+            });
         }
         let (a, rest) = rest.split_first_chunk()?;
         let (a, b) = (u64::from_le_bytes(*a), u64::from_le_bytes(rest.try_into().ok()?));
         match (kind, a, b) {
             (0, slot, 0) => Some(Self::Appended { slot }),
-            (1, first, 0) => Some(Self::Trimmed { first }),
-            (2, first, held) => Some(Self::Full { first, held }),
+            (1, first, 0) => Some(Self::Trimmed { first_retained: first }),
+            (2, first, held) => Some(Self::Full { first_retained: first, retained_bytes: held }),
             (3, 0, 0) => Some(Self::Malformed),
             _ => None,
         }
@@ -259,19 +271,19 @@ impl Reply {
 
 /// Range of the retained slots, in reply to the only query, which has an empty encoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct RetainedRange {
     /// First retained slot, or `next` if there is none.
-    pub first: u64,
+    pub first_retained: u64,
     /// Next slot to be assigned.
     pub next: u64,
     /// Size of the retained values in bytes, including overhead.
     pub bytes: u64,
 }
 
-impl Held {
+impl RetainedRange {
     /// Appends the encoded answer to `to`.
     pub fn encode(&self, to: &mut Vec<u8>) {
-        for word in [self.first, self.next, self.bytes] {
+        for word in [self.first_retained, self.next, self.bytes] {
             to.extend(word.to_le_bytes());
         }
     }
@@ -279,11 +291,15 @@ impl Held {
     /// Decodes an answer. Returns `None` if the bytes are not one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let words: [u8; 24] = bytes.try_into().ok()?;
-        Some(Self { first: word(&words, 0)?, next: word(&words, 8)?, bytes: word(&words, 16)? })
+        Some(Self {
+            first_retained: word_at(&words, 0)?,
+            next: word_at(&words, 8)?,
+            bytes: word_at(&words, 16)?,
+        })
     }
 }
 
-fn word(words: &[u8], at: usize) -> Option<u64> {
+fn word_at(words: &[u8], at: usize) -> Option<u64> {
     let (word, _) = words.get(at..)?.split_first_chunk()?;
     Some(u64::from_le_bytes(*word))
 }
@@ -295,11 +311,19 @@ mod tests {
     #[test]
     fn commands_and_replies_round_trip() {
         for command in [
-            Command::Append { held_max: 7, when_full: WhenFull::ForgetOldest, value: b"" },
-            Command::Append { held_max: u64::MAX, when_full: WhenFull::Refuse, value: b"\0value" },
+            Command::Append {
+                retained_bytes_max: 7,
+                when_full: WhenFull::ForgetOldest,
+                value: b"",
+            },
+            Command::Append {
+                retained_bytes_max: u64::MAX,
+                when_full: WhenFull::Refuse,
+                value: b"\0value",
+            },
             Command::Trim { below: 9 },
             Command::Bundle {
-                held_max: 7,
+                retained_bytes_max: 7,
                 when_full: WhenFull::Refuse,
                 values: Values::parse(b"\x03\0\0\0one\0\0\0\0", 3).unwrap(),
             },
@@ -308,10 +332,15 @@ mod tests {
         }
         for reply in [
             Reply::Appended { slot: 1 },
-            Reply::Trimmed { first: 2 },
-            Reply::Full { first: 3, held: 4 },
+            Reply::Trimmed { first_retained: 2 },
+            Reply::Full { first_retained: 3, retained_bytes: 4 },
             Reply::Malformed,
-            Reply::Bundled { slot: 1, count: 2, first: 3, held: 4 },
+            Reply::Bundled {
+                first_slot: 1,
+                appended_count: 2,
+                first_retained: 3,
+                retained_bytes: 4,
+            },
         ] {
             let mut bytes = Vec::new();
             reply.encode(&mut bytes);

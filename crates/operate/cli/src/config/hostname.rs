@@ -10,7 +10,7 @@ use crate::output::Problem;
 const FROM_HOSTNAME: &str = "from-hostname";
 
 /// Resolves `--node`, and derives the id from the host name if requested.
-pub(super) fn node(layers: &Layers<'_>) -> Result<Option<NodeId>, Problem> {
+pub(super) fn resolve_node(layers: &Layers<'_>) -> Result<Option<NodeId>, Problem> {
     let what = "a node id (1, 2, …) or from-hostname";
     let given = layers.optional("node", what, |text| match text {
         FROM_HOSTNAME => Some(None),
@@ -36,8 +36,8 @@ fn id_of_hostname(name: &str) -> Result<NodeId, Problem> {
     let node = ordinal.and_then(|ordinal| ordinal.checked_add(1));
     node.map(NodeId).ok_or_else(|| {
         let message = format_args!("--node {FROM_HOSTNAME}: the host name {name} does not end with - and a number");
-        Problem::usage(message)
-            .hint("name the machines NAME-0, NAME-1, … as a StatefulSet does, or give each node its own --node N")
+        Problem::usage_error(message)
+            .with_hint("name the machines NAME-0, NAME-1, … as a StatefulSet does, or give each node its own --node N")
     })
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     parse_cluster, parse_host,
-    settings::{CONFIG, LISTEN, SETTINGS, StartArgs, variable},
+    settings::{CONFIG, LISTEN, SETTINGS, StartArgs, variable_name},
 };
 use crate::{
     output::Problem,
@@ -18,16 +18,16 @@ use crate::{
 
 /// Layer of a value, as named in error messages.
 #[derive(Clone, Debug)]
-enum Source {
+enum SettingLayer {
     Flag,
     Variable,
     File(PathBuf),
     Default,
 }
 
-impl Source {
+impl SettingLayer {
     /// Returns the rank of the layer. A lower rank takes precedence.
-    const fn distance(&self) -> u8 {
+    const fn precedence_rank(&self) -> u8 {
         match self {
             Self::Flag => 0,
             Self::Variable => 1,
@@ -41,16 +41,16 @@ impl Source {
 struct SettingValue {
     name: &'static str,
     text: String,
-    source: Source,
+    source: SettingLayer,
 }
 
 impl fmt::Display for SettingValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, source, .. } = self;
         match source {
-            Source::Flag | Source::Default => write!(f, "--{name}"),
-            Source::Variable => f.write_str(&variable(name)),
-            Source::File(file) => write!(f, "{}: {name}", file.display()),
+            SettingLayer::Flag | SettingLayer::Default => write!(f, "--{name}"),
+            SettingLayer::Variable => f.write_str(&variable_name(name)),
+            SettingLayer::File(file) => write!(f, "{}: {name}", file.display()),
         }
     }
 }
@@ -61,17 +61,17 @@ impl SettingValue {
         what: impl fmt::Display,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<T, Problem> {
-        parse(&self.text).ok_or_else(|| self.refuse(what, &self.text))
+        parse(&self.text).ok_or_else(|| self.invalid_value(what, &self.text))
     }
 
-    fn number<T: TryFrom<u64>>(&self, limits: Number) -> Result<T, Problem> {
+    fn parse_number<T: TryFrom<u64>>(&self, limits: Number) -> Result<T, Problem> {
         let number = limits.parse(&self.text);
-        number.ok_or_else(|| self.refuse(limits, &limits.got(&self.text)))
+        number.ok_or_else(|| self.invalid_value(limits, &limits.got(&self.text)))
     }
 
-    fn refuse(&self, what: impl fmt::Display, got: &str) -> Problem {
+    fn invalid_value(&self, what: impl fmt::Display, got: &str) -> Problem {
         let hint = "'quorate help start' describes the flag, variable or key of this name";
-        Problem::usage(format_args!("{self} {}", must_be(what, got))).hint(hint)
+        Problem::usage_error(format_args!("{self} {}", must_be(what, got))).with_hint(hint)
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) struct Layers<'a> {
 
 impl<'a> Layers<'a> {
     /// Reads all layers, including the configuration file if one is given.
-    pub(super) fn read(
+    pub(super) fn read_layers(
         flags: &'a StartArgs,
         environment: &'a dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Problem> {
@@ -100,16 +100,17 @@ impl<'a> Layers<'a> {
     fn find(&self, name: &'static str) -> Option<SettingValue> {
         let given = |text: String, source| SettingValue { name, text, source };
         if let Some(text) = self.flags.0.get(name) {
-            return Some(given(text.clone(), Source::Flag));
+            return Some(given(text.clone(), SettingLayer::Flag));
         }
-        if let Some(text) = (self.environment)(&variable(name)).filter(|text| !text.is_empty()) {
-            return Some(given(text, Source::Variable));
+        if let Some(text) = (self.environment)(&variable_name(name)).filter(|text| !text.is_empty())
+        {
+            return Some(given(text, SettingLayer::Variable));
         }
         if let Some(text) = self.file.get(name) {
-            return Some(given(text.clone(), Source::File(self.path.clone())));
+            return Some(given(text.clone(), SettingLayer::File(self.path.clone())));
         }
         let setting = SETTINGS.iter().find(|setting| setting.name == name)?;
-        Some(given(setting.default.text()?, Source::Default))
+        Some(given(setting.default.text()?, SettingLayer::Default))
     }
 
     /// Returns the value of a setting, or else its default. Returns `None` if it has neither.
@@ -133,54 +134,54 @@ impl<'a> Layers<'a> {
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<T, Problem> {
         let missing = || {
-            Problem::usage(format_args!("--{name} is missing"))
-                .hint(format!("give --{name}, or set {}", variable(name)))
+            Problem::usage_error(format_args!("--{name} is missing"))
+                .with_hint(format!("give --{name}, or set {}", variable_name(name)))
         };
         self.find(name).ok_or_else(missing)?.parse(what, parse)
     }
 
     /// Returns the host of `--listen` combined with `port`, if `--listen` was given.
-    pub(super) fn listened(&self, port: u16) -> Result<Option<String>, Problem> {
+    pub(super) fn listen_address(&self, port: u16) -> Result<Option<String>, Problem> {
         let host = self.optional(LISTEN, "a name or an address without a port", parse_host)?;
         Ok(host.map(|host| format!("{host}:{port}")))
     }
 
     /// Returns an optional address. The host of `--listen` combined with `port` overrides the
     /// setting if `--listen` comes from a layer of higher precedence.
-    pub(super) fn optional_at(
+    pub(super) fn optional_address(
         &self,
         name: &'static str,
         port: u16,
         what: &str,
         parse: impl FnOnce(&str) -> Option<String>,
     ) -> Result<Option<String>, Problem> {
-        let distance = |name| self.find(name).map(|given| given.source.distance());
+        let distance = |name| self.find(name).map(|given| given.source.precedence_rank());
         match (distance(LISTEN), distance(name)) {
-            (Some(listen), own) if own.is_none_or(|own| listen < own) => self.listened(port),
+            (Some(listen), own) if own.is_none_or(|own| listen < own) => self.listen_address(port),
             _ => self.optional(name, what, parse),
         }
     }
 
     /// Returns the value of an address setting that has a default.
-    pub(super) fn required_at(
+    pub(super) fn required_address(
         &self,
         name: &'static str,
         port: u16,
         what: &str,
         parse: impl FnOnce(&str) -> Option<String>,
     ) -> Result<String, Problem> {
-        let found = self.optional_at(name, port, what, parse)?;
+        let found = self.optional_address(name, port, what, parse)?;
         Ok(found.expect("its setting has a default"))
     }
 
     /// Returns the value of a numeric setting that has a default.
-    pub(super) fn number<T: TryFrom<u64>>(
+    pub(super) fn number_or_default<T: TryFrom<u64>>(
         &self,
         name: &'static str,
         limits: Number,
     ) -> Result<T, Problem> {
         let given = self.find(name).expect("its setting has a default");
-        given.number(limits)
+        given.parse_number(limits)
     }
 
     /// Returns the value of a numeric setting without a default.
@@ -189,16 +190,16 @@ impl<'a> Layers<'a> {
         name: &'static str,
         limits: Number,
     ) -> Result<Option<T>, Problem> {
-        self.find(name).map(|given| given.number(limits)).transpose()
+        self.find(name).map(|given| given.parse_number(limits)).transpose()
     }
 }
 
 fn read_file(path: &Path) -> Result<BTreeMap<String, String>, Problem> {
     let shown = path.display();
     let text = fs::read_to_string(path)
-        .map_err(|error| Problem::usage(format_args!("--config {shown}: {error}")))?;
+        .map_err(|error| Problem::usage_error(format_args!("--config {shown}: {error}")))?;
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        Problem::usage(format_args!("{shown}: {}", error.to_string().trim_end()))
+        Problem::usage_error(format_args!("{shown}: {}", error.to_string().trim_end()))
     })?;
     let entry = |(key, value): (String, toml::Value)| {
         let known = SETTINGS.iter().any(|setting| setting.name == key) && key != CONFIG;
@@ -207,7 +208,9 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, String>, Problem> {
                 toml::Value::Table(_) => "write the keys without sections",
                 _ => "the keys are the long flags of 'quorate start'",
             };
-            return Err(Problem::usage(format_args!("{shown}: unknown key {key}")).hint(hint));
+            return Err(
+                Problem::usage_error(format_args!("{shown}: unknown key {key}")).with_hint(hint)
+            );
         }
         match value {
             toml::Value::String(text) => Ok((key, text)),
@@ -215,7 +218,8 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, String>, Problem> {
             toml::Value::Float(number) => Ok((key, number.to_string())),
             other => {
                 let what = format_args!("{shown}: {key} must be text (got {})", kind(&other));
-                Err(Problem::usage(what).hint(format!("write {key} = {:?}", as_text(&key, &other))))
+                Err(Problem::usage_error(what)
+                    .with_hint(format!("write {key} = {:?}", guess_text(&key, &other))))
             }
         }
     };
@@ -235,7 +239,7 @@ const fn kind(value: &toml::Value) -> &'static str {
 
 /// Guesses which text the user meant by a value of the wrong type. Falls back to the setting's
 /// placeholder.
-fn as_text(key: &str, value: &toml::Value) -> String {
+fn guess_text(key: &str, value: &toml::Value) -> String {
     let meant = match value {
         toml::Value::Boolean(true) => Some("on".to_owned()),
         toml::Value::Boolean(false) => Some("off".to_owned()),

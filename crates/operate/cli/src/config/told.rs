@@ -12,7 +12,7 @@ use crate::values::size;
 
 /// Settings that are not reported, because they differ between nodes, or take effect only at the
 /// first start and are then recorded in the log.
-const OWN: [&str; 24] = [
+const UNREPORTED_SETTINGS: [&str; 24] = [
     "data",
     "node",
     "cluster",
@@ -39,15 +39,16 @@ const OWN: [&str; 24] = [
     LOG_SEGMENT,
 ];
 /// Settings that are reported only as given or not given.
-const GIVEN: [&str; 6] = ["tls", "tls-cert", "tls-key", "tls-ca", "tls-client-ca", "plane-key"];
+const PRESENCE_ONLY: [&str; 6] =
+    ["tls", "tls-cert", "tls-key", "tls-ca", "tls-client-ca", "plane-key"];
 
 /// Returns the values to report, resolved through all layers.
 pub(super) fn reported_settings(layers: &Layers<'_>) -> BTreeMap<String, String> {
-    let shared = SETTINGS.iter().filter(|one| !OWN.contains(&one.name));
+    let shared = SETTINGS.iter().filter(|one| !UNREPORTED_SETTINGS.contains(&one.name));
     let told = shared.filter_map(|setting| {
         let text = layers.text(setting.name)?;
         let value = match &*text {
-            _ if GIVEN.contains(&setting.name) => "given",
+            _ if PRESENCE_ONLY.contains(&setting.name) => "given",
             "true" => "on",
             "false" => "off",
             // The part after the colon is a command or a folder, which may differ.

@@ -12,31 +12,32 @@ use crate::{
 };
 
 /// Bounds for `--batch-max` and `--batch`.
-const BATCH: Number = Number::between(64, 16 << 20, Unit::Bytes);
+const BATCH_BOUNDS: Number = Number::between(64, 16 << 20, Unit::Bytes);
 /// Bounds for `--window-max` and `--window`.
-const WINDOW: Number = Number::between(1, OPEN_BATCHES_MAX as u64, Unit::Count);
-const GOAL: &str = "a time between 1us and 1h, such as 5ms";
+const WINDOW_BOUNDS: Number = Number::between(1, OPEN_BATCHES_MAX as u64, Unit::Count);
+const LATENCY_GOAL_VALUES: &str = "a time between 1us and 1h, such as 5ms";
 
 /// Resolves the tuning settings through all layers.
-pub(super) fn resolve(layers: &Layers<'_>) -> Result<Tuning, Problem> {
+pub(super) fn resolve_tuning(layers: &Layers<'_>) -> Result<Tuning, Problem> {
     let mut tuning = Tuning::new(1);
-    tuning.bounds.batch_bytes_max = layers.number("batch-max", BATCH)?;
-    tuning.bounds.window_max = layers.number("window-max", WINDOW)?;
-    let goal = layers.optional("latency-goal", GOAL, |text| duration(text, 1e-6, 3600.0))?;
+    tuning.bounds.batch_bytes_max = layers.number_or_default("batch-max", BATCH_BOUNDS)?;
+    tuning.bounds.window_max = layers.number_or_default("window-max", WINDOW_BOUNDS)?;
+    let goal = layers
+        .optional("latency-goal", LATENCY_GOAL_VALUES, |text| duration(text, 1e-6, 3600.0))?;
     tuning.latency_goal_ns = goal.map(|goal| u64::try_from(goal.as_nanos()).unwrap_or(u64::MAX));
     tuning.fixed = !layers.required("tune", "on or off", switch)?;
-    let batch = layers.optional_number("batch", BATCH)?;
-    let window = layers.optional_number("window", WINDOW)?;
+    let batch = layers.optional_number("batch", BATCH_BOUNDS)?;
+    let window = layers.optional_number("window", WINDOW_BOUNDS)?;
     if !tuning.fixed {
         return match (batch, window) {
             (None, None) => Ok(tuning),
-            (Some(_), _) => Err(only_without_tuning("batch")),
-            (None, Some(_)) => Err(only_without_tuning("window")),
+            (Some(_), _) => Err(conflicts_with_tuning("batch")),
+            (None, Some(_)) => Err(conflicts_with_tuning("window")),
         };
     }
     if tuning.latency_goal_ns.is_some() {
-        return Err(Problem::usage("--latency-goal has no effect with --tune off")
-            .hint("leave out one of them"));
+        return Err(Problem::usage_error("--latency-goal has no effect with --tune off")
+            .with_hint("leave out one of them"));
     }
     tuning.start = Setting {
         batch_bytes: batch.unwrap_or(tuning.start.batch_bytes),
@@ -47,9 +48,9 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<Tuning, Problem> {
     Ok(tuning)
 }
 
-fn only_without_tuning(name: &str) -> Problem {
-    Problem::usage(format_args!("--{name} sets a fixed value, but tuning is on"))
-        .hint(format!("add --tune off, or set an upper bound with --{name}-max"))
+fn conflicts_with_tuning(name: &str) -> Problem {
+    Problem::usage_error(format_args!("--{name} sets a fixed value, but tuning is on"))
+        .with_hint(format!("add --tune off, or set an upper bound with --{name}-max"))
 }
 
 #[cfg(test)]

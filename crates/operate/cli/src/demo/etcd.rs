@@ -17,15 +17,15 @@ mod with {
     use crate::{
         demo::{
             compare::LostWrites,
-            load::{DEADLINE, OPEN, Shared, Written},
+            load::{IN_FLIGHT_PER_WRITER, Shared, WRITE_TIMEOUT, Written},
         },
         output::{Exit, Problem},
     };
 
     /// Number of keys read per request.
-    const KEYS: usize = 500;
+    const KEYS_PER_REQUEST: usize = 500;
     /// Interval between polls of a node that is catching up.
-    const PAUSE: Duration = Duration::from_millis(20);
+    const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
     /// Checks that this binary supports etcd.
     pub(in crate::demo) const fn check() -> Result<(), Problem> {
@@ -35,24 +35,24 @@ mod with {
     /// Puts keys with several requests in flight, until stopped.
     pub(in crate::demo) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Written {
         let mut done = Written { writer, ..Written::default() };
-        let mut client = match Client::new(addresses, DEADLINE) {
+        let mut client = match Client::new(addresses, WRITE_TIMEOUT) {
             Ok(client) => client,
             Err(error) => {
                 done.error = Some(error.to_string());
                 return done;
             }
         };
-        while !shared.is_over() {
-            let numbers = done.written..done.written + OPEN as u64;
+        while !shared.is_stopping() {
+            let numbers = done.sent_count..done.sent_count + IN_FLIGHT_PER_WRITER as u64;
             let pairs: Vec<_> =
-                numbers.clone().map(|number| Written::pair(writer, number)).collect();
+                numbers.clone().map(|number| Written::key_and_value(writer, number)).collect();
             let sent_us = shared.now_us();
-            done.written = numbers.end;
+            done.sent_count = numbers.end;
             for (number, put) in numbers.zip(client.put_all(&pairs)) {
                 match put {
                     Ok(()) => {
-                        done.acknowledged.push(number);
-                        shared.acknowledge(sent_us);
+                        done.acknowledged_numbers.push(number);
+                        shared.record_acknowledged(sent_us);
                     }
                     Err(status) => done.error = Some(status.to_string()),
                 }
@@ -61,13 +61,13 @@ mod with {
         done
     }
 
-    fn client_failed(error: impl fmt::Display) -> Problem {
+    fn client_problem(error: impl fmt::Display) -> Problem {
         let what = format_args!("a node did not answer: {error}");
         Problem::new(Exit::Unreachable, "no_answer", what)
     }
 
     fn connect_client(address: &String) -> Result<Client, Problem> {
-        Client::new(std::slice::from_ref(address), DEADLINE).map_err(client_failed)
+        Client::new(std::slice::from_ref(address), WRITE_TIMEOUT).map_err(client_problem)
     }
 
     /// Returns the acknowledged writes that the node at `address` lacks. With `stale`, reads the
@@ -80,10 +80,11 @@ mod with {
         let client = connect_client(address)?;
         let mut lost = LostWrites::new();
         for writer in written {
-            for numbers in writer.acknowledged.chunks(KEYS) {
-                let pairs = numbers.iter().map(|number| Written::pair(writer.writer, *number));
+            for numbers in writer.acknowledged_numbers.chunks(KEYS_PER_REQUEST) {
+                let pairs =
+                    numbers.iter().map(|number| Written::key_and_value(writer.writer, *number));
                 let (keys, values): (Vec<_>, Vec<_>) = pairs.unzip();
-                let found = client.get_all(&keys, stale).map_err(client_failed)?;
+                let found = client.get_all(&keys, stale).map_err(client_problem)?;
                 for (at, (number, value)) in numbers.iter().zip(&values).enumerate() {
                     let there = found.get(at).and_then(Option::as_deref);
                     if there != Some(value.as_bytes()) {
@@ -104,16 +105,16 @@ mod with {
         let clients = addresses.iter().map(connect_client).collect::<Result<Vec<_>, _>>()?;
         let mut at = 0;
         for client in &clients {
-            at = client.hash(0).map_err(client_failed)?.1.max(at);
+            at = client.hash_at_revision(0).map_err(client_problem)?.1.max(at);
         }
         let mut hashes = Vec::new();
         for client in &clients {
             hashes.push(loop {
-                match client.hash(at) {
+                match client.hash_at_revision(at) {
                     Ok((hash, _)) => break hash,
                     // The node has not reached the revision yet.
-                    Err(_) if Instant::now() < until => thread::sleep(PAUSE),
-                    Err(status) => return Err(client_failed(status)),
+                    Err(_) if Instant::now() < until => thread::sleep(POLL_INTERVAL),
+                    Err(status) => return Err(client_problem(status)),
                 }
             });
         }

@@ -8,21 +8,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_testbed::replace::{self, Replaced, Step};
+use quorate_testbed::replace::{self, Replacement, Step};
 use serde::Serialize;
 
 use super::{
-    Demo, DemoArgs, KeptNode, NODES, Service, THROUGH_ALL, addresses_of_writers, failed,
-    format_result,
+    Demo, DemoArgs, KeptNode, NODE_COUNT, Service, WRITING_TEXT, failed_problem, format_result,
     load::{self, Load},
+    writer_addresses,
 };
 use crate::output::{Problem, progress};
 
 /// Length of a window in which throughput is measured. Each bar covers several windows.
-const WINDOW: Duration = Duration::from_millis(100);
-const DRAWN: usize = 5;
+const RATE_WINDOW: Duration = Duration::from_millis(100);
+const WINDOWS_PER_BAR: usize = 5;
 /// Length of the longest bar in characters.
-const BAR: u64 = 40;
+const BAR_CHARS_MAX: u64 = 40;
 
 /// Result of `quorate demo --replace`.
 #[derive(Debug, Serialize)]
@@ -53,7 +53,7 @@ struct Exchanged {
 
 impl Outcome {
     /// Returns the number of writes that were lost or have an unknown outcome.
-    pub(super) const fn missing(&self) -> u64 {
+    pub(super) const fn missing_count(&self) -> u64 {
         self.lost + self.errors
     }
 
@@ -77,42 +77,47 @@ impl Outcome {
 }
 
 impl Demo {
-    pub(super) fn replace(&mut self, args: &DemoArgs) -> Result<Outcome, Problem> {
-        self.wait_until_serving(THROUGH_ALL)?;
-        let newcomers = replace::newcomers(&self.nodes, &self.program, NODES as usize, &[]);
-        let mut newcomers = newcomers.map_err(|error| Problem::io("choose ports", &error))?;
+    pub(super) fn replace_all(&mut self, args: &DemoArgs) -> Result<Outcome, Problem> {
+        self.wait_until_serving(WRITING_TEXT)?;
+        let newcomers =
+            replace::newcomer_specs(&self.nodes, &self.program, NODE_COUNT as usize, &[]);
+        let mut newcomers = newcomers.map_err(|error| Problem::io_error("choose ports", &error))?;
         for spec in &mut newcomers {
-            spec.tied = !args.keep;
+            spec.dies_with_parent = !args.keep;
         }
         let clients = replace::client_addresses(&self.nodes, &newcomers);
-        let load = Load::start(addresses_of_writers(&clients), load::write);
+        let load = Load::start(writer_addresses(&clients), load::write_until_end);
         let (third, begin) = (Duration::from_secs(args.seconds()) / 3, Instant::now());
         let mut exchanged = Vec::new();
         let stop = AtomicBool::new(false);
         let (replaced, windows) = thread::scope(|scope| {
-            let drawing = scope.spawn(|| draw(&load, self.started, &stop));
+            let drawing = scope.spawn(|| draw_throughput(&load, self.started_at, &stop));
             thread::sleep(third);
-            let (program, started) = (&self.program, self.started);
-            let replaced = replace::all(&mut self.nodes, program, newcomers, &mut |_, step| {
-                print_line(started, &step.to_string());
-                if let Step::Replaced(Replaced { old, new, eras }) = *step {
-                    exchanged.push(Exchanged { old, new, eras });
-                }
-            });
+            let (program, started) = (&self.program, self.started_at);
+            let replaced =
+                replace::replace_all(&mut self.nodes, program, newcomers, &mut |_, step| {
+                    print_line(started, &step.to_string());
+                    if let Step::Replaced(Replacement { old_node: old, new, era_count: eras }) =
+                        *step
+                    {
+                        exchanged.push(Exchanged { old, new, eras });
+                    }
+                });
             let rest = Duration::from_secs(args.seconds()).saturating_sub(begin.elapsed());
             thread::sleep(rest.max(third));
             stop.store(true, Ordering::SeqCst);
             (replaced, drawing.join().unwrap_or_default())
         });
-        replaced.map_err(|error| failed(format_args!("a node was not replaced: {error}")))?;
+        replaced
+            .map_err(|error| failed_problem(format_args!("a node was not replaced: {error}")))?;
         let written = load.finish();
-        self.look_up_clients();
-        let leader = self.caught_up()?;
-        let (lost, digest) = self.compare(&written)?;
+        self.update_client_addresses();
+        let leader = self.wait_until_caught_up()?;
+        let (lost, digest) = self.compare_writes(&written)?;
         let (nodes, folder) = self.detach_nodes();
-        let acknowledged = written.iter().map(|one| one.acknowledged.len() as u64);
+        let acknowledged = written.iter().map(|one| one.acknowledged_numbers.len() as u64);
         let (sent, acknowledged) =
-            (written.iter().map(|writer| writer.written).sum(), acknowledged.sum());
+            (written.iter().map(|writer| writer.sent_count).sum(), acknowledged.sum());
         let (slowest, median) = slowest_and_median(windows);
         Ok(Outcome {
             written: sent,
@@ -136,18 +141,18 @@ fn print_line(started: Instant, text: &str) {
 }
 
 /// Draws the throughput until stopped. Returns the rate of every window.
-fn draw(load: &Load, started: Instant, stop: &AtomicBool) -> Vec<u64> {
+fn draw_throughput(load: &Load, started: Instant, stop: &AtomicBool) -> Vec<u64> {
     let mut windows = Vec::new();
-    let (mut before, mut from) = (load.acknowledged(), Instant::now());
+    let (mut before, mut from) = (load.acknowledged_count(), Instant::now());
     let mut most = 1;
     while !stop.load(Ordering::SeqCst) {
-        thread::sleep(WINDOW);
-        let (now, at) = (load.acknowledged(), Instant::now());
-        windows.push(rate(now - before, at - from));
+        thread::sleep(RATE_WINDOW);
+        let (now, at) = (load.acknowledged_count(), Instant::now());
+        windows.push(rate_per_second(now - before, at - from));
         (before, from) = (now, at);
-        if windows.len() % DRAWN == 0 {
-            let last = &windows[windows.len() - DRAWN..];
-            let mean = last.iter().sum::<u64>() / DRAWN as u64;
+        if windows.len() % WINDOWS_PER_BAR == 0 {
+            let last = &windows[windows.len() - WINDOWS_PER_BAR..];
+            let mean = last.iter().sum::<u64>() / WINDOWS_PER_BAR as u64;
             most = most.max(mean);
             print_line(started, &bar(mean, most));
         }
@@ -155,13 +160,13 @@ fn draw(load: &Load, started: Instant, stop: &AtomicBool) -> Vec<u64> {
     windows
 }
 
-fn rate(count: u64, time: Duration) -> u64 {
+fn rate_per_second(count: u64, time: Duration) -> u64 {
     let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
     count * 1_000_000 / us
 }
 
 fn bar(rate: u64, most: u64) -> String {
-    let length = usize::try_from(rate * BAR / most).unwrap_or(0);
+    let length = usize::try_from(rate * BAR_CHARS_MAX / most).unwrap_or(0);
     format!("{rate:6} writes/s  {}", "█".repeat(length))
 }
 
@@ -177,7 +182,7 @@ mod tests {
 
     #[test]
     fn windows_are_drawn_and_summarized() {
-        assert_eq!(rate(250, Duration::from_millis(100)), 2500);
+        assert_eq!(rate_per_second(250, Duration::from_millis(100)), 2500);
         assert_eq!(bar(500, 1000), format!("   500 writes/s  {}", "█".repeat(20)));
         assert_eq!(slowest_and_median(vec![9, 1, 5]), (1, 5));
         assert_eq!(slowest_and_median(Vec::new()), (0, 0));

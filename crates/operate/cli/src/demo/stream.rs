@@ -15,24 +15,26 @@ use std::{
 
 use quorate_admin::{
     progress::{Progress, ProgressReport},
-    units::bytes as size,
+    units::format_bytes as size,
 };
-use quorate_client::stream::{Error, How, Options, StreamReader, StreamWriter, Watch};
+use quorate_client::stream::{
+    Error, OpenMode, Options, ProgressHandle, StreamReader, StreamWriter,
+};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 
-use super::{Demo, DemoArgs, KeptNode, PAUSE, Service, format_result};
-use crate::{output::Problem, stream::problem};
+use super::{Demo, DemoArgs, KeptNode, POLL_INTERVAL, Service, format_result};
+use crate::{output::Problem, stream::client_problem};
 
 /// Name of the stream.
-const NAME: &str = "demo";
+const STREAM_NAME: &str = "demo";
 /// Size of the generated file in bytes.
 const FILE_BYTES: u64 = 64 << 20;
 /// Maximum size of one read, in bytes.
-const PIECE: usize = 256 << 10;
+const READ_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of bytes that are sent but not durable, so that the leader is killed near the
 /// middle of the file.
-const BUFFER: usize = 8 << 20;
+const IN_FLIGHT_BYTES_MAX: usize = 8 << 20;
 
 /// Result of `quorate demo --stream`.
 #[derive(Debug, Serialize)]
@@ -61,7 +63,7 @@ struct Compared {
 }
 
 impl Outcome {
-    pub(super) fn lost(&self) -> u64 {
+    pub(super) fn lost_bytes(&self) -> u64 {
         self.compared.iter().map(|one| one.lost).sum()
     }
 
@@ -78,10 +80,15 @@ impl Outcome {
             ("leader now", format!("node {}", self.leader)),
             ("equal, byte for byte", format!("nodes {}", equal.join(", "))),
         ];
-        let mut text =
-            format_result(rows, &self.nodes, self.folder.as_deref(), self.lost(), Service::Kv);
+        let mut text = format_result(
+            rows,
+            &self.nodes,
+            self.folder.as_deref(),
+            self.lost_bytes(),
+            Service::Kv,
+        );
         if let Some(node) = self.nodes.first() {
-            let read = format!("quorate stream cat {NAME} --stream {}", node.stream);
+            let read = format!("quorate stream cat {STREAM_NAME} --stream {}", node.stream);
             text = text.replacen("  stop:", &format!("  read:    {read}\n  stop:"), 1);
         }
         text
@@ -89,40 +96,40 @@ impl Outcome {
 }
 
 impl Demo {
-    pub(super) fn put(&mut self, args: &DemoArgs) -> Result<Outcome, Problem> {
+    pub(super) fn put_file(&mut self, args: &DemoArgs) -> Result<Outcome, Problem> {
         let path = match &args.file {
             Some(path) => path.clone(),
-            None => self.make_file()?,
+            None => self.generate_file()?,
         };
         let (mut file, length) = open(&path)?;
-        self.wait_until_serving(&format!("putting {} into stream {NAME}", size(length)))?;
+        self.wait_until_serving(&format!("putting {} into stream {STREAM_NAME}", size(length)))?;
         let addresses = self.stream_addresses();
         let begun = Instant::now();
-        let failed = |error: Error| problem(&error, format_args!("stream {NAME}"));
-        let options = Options { buffer: BUFFER, ..Options::default() };
-        let mut writer =
-            StreamWriter::open(&addresses, NAME, How::Create, options).map_err(failed)?;
-        let watch = writer.watch();
-        let drawing = Drawing::start(&watch, length, self.started);
-        copy(&mut file, &mut writer, length / 2)?;
-        let before = watch.progress().reconnects;
+        let failed = |error: Error| client_problem(&error, format_args!("stream {STREAM_NAME}"));
+        let options = Options { buffer_bytes_max: IN_FLIGHT_BYTES_MAX, ..Options::default() };
+        let mut writer = StreamWriter::open(&addresses, STREAM_NAME, OpenMode::Create, options)
+            .map_err(failed)?;
+        let watch = writer.progress_handle();
+        let drawing = ProgressThread::start(&watch, length, self.started_at);
+        copy_bytes(&mut file, &mut writer, length / 2)?;
+        let before = watch.progress().reconnect_count;
         let killing = Instant::now();
         let killed = self.kill_leader(|nodes, leader| nodes.kill(&[leader]))?;
         let over = Arc::new(AtomicBool::new(false));
         let failover = thread::spawn({
             let (watch, over) = (watch.clone(), Arc::clone(&over));
-            move || first_elsewhere(&watch, before, &over).map(|at| at - killing)
+            move || wait_for_other_node(&watch, before, &over).map(|at| at - killing)
         });
-        copy(&mut file, &mut writer, length / 4)?;
-        self.restart(killed)?;
-        copy(&mut file, &mut writer, u64::MAX)?;
+        copy_bytes(&mut file, &mut writer, length / 4)?;
+        self.restart_node(killed)?;
+        copy_bytes(&mut file, &mut writer, u64::MAX)?;
         let end = writer.finish().map_err(failed)?;
         over.store(true, Ordering::SeqCst);
         drop(drawing);
         let seconds = begun.elapsed().as_secs_f64();
         self.print_line(&format!("all {} are durable", size(end)));
         let failover = failover.join().ok();
-        let leader = self.caught_up()?;
+        let leader = self.wait_until_caught_up()?;
         let compared = self.compare_streams(&path)?;
         let (nodes, folder) = self.detach_nodes();
         Ok(Outcome {
@@ -132,7 +139,7 @@ impl Demo {
             failover_ms: failover
                 .flatten()
                 .map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
-            reconnects: watch.progress().reconnects,
+            reconnects: watch.progress().reconnect_count,
             leader,
             compared,
             nodes,
@@ -146,11 +153,11 @@ impl Demo {
     }
 
     /// Generates a file of random bytes and returns its path.
-    fn make_file(&self) -> Result<PathBuf, Problem> {
-        let path = self.nodes.folder().join("file");
+    fn generate_file(&self) -> Result<PathBuf, Problem> {
+        let path = self.nodes.data_folder().join("file");
         let made = || -> io::Result<()> {
             let mut file = File::create(&path)?;
-            let mut piece = vec![0; PIECE];
+            let mut piece = vec![0; READ_BYTES_MAX];
             let mut left = FILE_BYTES;
             while left > 0 {
                 let count = getrandom(&mut piece[..], GetRandomFlags::empty())?;
@@ -160,7 +167,7 @@ impl Demo {
             }
             Ok(())
         };
-        made().map_err(|error| Problem::io("make a file", &error))?;
+        made().map_err(|error| Problem::io_error("make a file", &error))?;
         Ok(path)
     }
 
@@ -170,10 +177,10 @@ impl Demo {
         for node in self.nodes.all() {
             let (mut file, length) = open(path)?;
             let addresses = std::slice::from_ref(&node.ready.stream);
-            let mut reader = StreamReader::new(addresses, NAME, Options::default());
-            let found = compare(&mut reader, &mut file);
+            let mut reader = StreamReader::new(addresses, STREAM_NAME, Options::default());
+            let found = compare_with_file(&mut reader, &mut file);
             let (equal, had) =
-                found.map_err(|error| Problem::io("compare a node with the file", &error))?;
+                found.map_err(|error| Problem::io_error("compare a node with the file", &error))?;
             let node = node.ready.node;
             self.print_line(&format!("node {node}: {} equal", size(equal)));
             compared.push(Compared { node, equal, lost: length.max(had) - equal });
@@ -185,22 +192,29 @@ impl Demo {
 fn open(path: &Path) -> Result<(BufReader<File>, u64), Problem> {
     let opened = File::open(path).and_then(|file| {
         let length = file.metadata()?.len();
-        Ok((BufReader::with_capacity(PIECE, file), length))
+        Ok((BufReader::with_capacity(READ_BYTES_MAX, file), length))
     });
-    opened.map_err(|error| Problem::io(format_args!("open {}", path.display()), &error))
+    opened.map_err(|error| Problem::io_error(format_args!("open {}", path.display()), &error))
 }
 
 /// Copies the next bytes of the file to the stream, at most `most`.
-fn copy(file: &mut BufReader<File>, writer: &mut StreamWriter, most: u64) -> Result<(), Problem> {
+fn copy_bytes(
+    file: &mut BufReader<File>,
+    writer: &mut StreamWriter,
+    most: u64,
+) -> Result<(), Problem> {
     let copied = io::copy(&mut file.take(most), writer);
-    copied.map(drop).map_err(|error| match Error::of(&error) {
-        Some(refused) => problem(refused, format_args!("stream {NAME}")),
-        None => Problem::io("read the file", &error),
+    copied.map(drop).map_err(|error| match Error::from_io_error(&error) {
+        Some(refused) => client_problem(refused, format_args!("stream {STREAM_NAME}")),
+        None => Problem::io_error("read the file", &error),
     })
 }
 
 /// Returns the length of the common prefix and the length of the stream, in bytes.
-fn compare(stream: &mut StreamReader, file: &mut BufReader<File>) -> io::Result<(u64, u64)> {
+fn compare_with_file(
+    stream: &mut StreamReader,
+    file: &mut BufReader<File>,
+) -> io::Result<(u64, u64)> {
     let (mut equal, mut same, mut had) = (0, true, 0);
     loop {
         let bytes = stream.fill_buf()?;
@@ -227,40 +241,44 @@ fn compare(stream: &mut StreamReader, file: &mut BufReader<File>) -> io::Result<
 /// Returns the time at which a byte first became durable on a connection opened after the first
 /// `connections`. Older connections do not count, because acknowledgements of the dead leader may
 /// still arrive on them.
-fn first_elsewhere(watch: &Watch, connections: u64, over: &AtomicBool) -> Option<Instant> {
+fn wait_for_other_node(
+    watch: &ProgressHandle,
+    connections: u64,
+    over: &AtomicBool,
+) -> Option<Instant> {
     let mut known = None;
     loop {
         let last = over.load(Ordering::SeqCst);
         let (progress, now) = (watch.progress(), Instant::now());
-        if progress.reconnects > connections {
-            let opened_at = *known.get_or_insert(progress.durable);
-            if progress.durable > opened_at {
+        if progress.reconnect_count > connections {
+            let opened_at = *known.get_or_insert(progress.durable_position);
+            if progress.durable_position > opened_at {
                 return Some(now);
             }
         }
         if last {
             return None;
         }
-        thread::sleep(PAUSE / 20);
+        thread::sleep(POLL_INTERVAL / 20);
     }
 }
 
 /// A thread that draws the progress until dropped.
-struct Drawing {
+struct ProgressThread {
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Drawing {
-    fn start(watch: &Watch, length: u64, started: Instant) -> Self {
+impl ProgressThread {
+    fn start(watch: &ProgressHandle, length: u64, started: Instant) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (watch, stopped) = (watch.clone(), Arc::clone(&stop));
         let thread = thread::spawn(move || {
             let mut told = Progress::start();
             while !stopped.load(Ordering::SeqCst) {
-                thread::sleep(PAUSE);
+                thread::sleep(POLL_INTERVAL);
                 told.report(|| {
-                    progress_report(started.elapsed(), watch.progress().durable, length)
+                    progress_report(started.elapsed(), watch.progress().durable_position, length)
                 });
             }
         });
@@ -268,7 +286,7 @@ impl Drawing {
     }
 }
 
-impl Drop for Drawing {
+impl Drop for ProgressThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
@@ -280,7 +298,7 @@ impl Drop for Drawing {
 fn progress_report(after: Duration, durable: u64, length: u64) -> ProgressReport {
     let seconds = after.as_secs_f64();
     let durable_bytes = format_args!("{} durable", size(durable));
-    ProgressReport::share(format_args!("{seconds:5.1} s  "), (durable, length), durable_bytes)
+    ProgressReport::with_share(format_args!("{seconds:5.1} s  "), (durable, length), durable_bytes)
 }
 
 #[cfg(test)]
@@ -290,7 +308,8 @@ mod tests {
     #[test]
     fn the_share_is_that_of_durable_bytes() {
         let shown = progress_report(Duration::from_millis(2500), 32 << 20, 64 << 20);
-        let expected = ProgressReport::share("  2.5 s  ", (32 << 20, 64 << 20), "32 MiB durable");
+        let expected =
+            ProgressReport::with_share("  2.5 s  ", (32 << 20, 64 << 20), "32 MiB durable");
         assert_eq!(shown, expected);
     }
 }

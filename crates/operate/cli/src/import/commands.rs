@@ -6,39 +6,39 @@ use crate::rdb::types::{Element, Pending, StreamState};
 pub(super) type Command = Vec<Vec<u8>>;
 
 /// Bytes that an argument needs next to its content.
-const ARGUMENT_BYTES: usize = 16;
+const ARGUMENT_OVERHEAD_BYTES: usize = 16;
 /// Bytes of the commands of an element next to its own words.
-const COMMAND_BYTES: usize = 256;
+const COMMAND_OVERHEAD_BYTES: usize = 256;
 
 /// Visits that the claims of one transaction take at most: half of what a transaction may take,
 /// since the cluster's bytes of a stream are estimated.
 const CLAIM_VISITS_MAX: u64 = 1 << 19;
 /// Visits of claiming one entry.
-const CLAIMED_VISITS: u64 = 34;
+const VISITS_PER_CLAIMED_ENTRY: u64 = 34;
 /// Bytes of a stream that count as read by one claim, and bytes read by one visit.
 const CLAIM_BYTES_MAX: u64 = 24 << 20;
-const VISIT_BYTES: u64 = 1024;
+const BYTES_PER_VISIT: u64 = 1024;
 /// Size of the entries of one claim, which ends early beyond 16 MiB.
-const CLAIMED_BYTES_MAX: u64 = 8 << 20;
+const CLAIMED_ENTRY_BYTES_MAX: u64 = 8 << 20;
 /// Bytes of the rows of a pending entry, and of an entry next to its words, at most.
-const ROW_BYTES: u64 = 128;
+const ROW_OVERHEAD_BYTES: u64 = 128;
 
 /// Commands that write the elements of one key, in order. Elements of one command are gathered.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
+pub(super) struct KeyCommands {
     commands: Vec<Command>,
     bytes: usize,
     /// Set if the last command takes further elements.
-    is_open: bool,
+    takes_more: bool,
     /// Group of a stream whose consumers follow.
     group: Vec<u8>,
     consumer: Vec<u8>,
     has_entries: bool,
     /// Bytes of the stream, and of its largest entry.
     stream_bytes: u64,
-    entry_bytes: u64,
+    largest_entry_bytes: u64,
     /// Visits of the claims.
-    visits: u64,
+    claim_visits: u64,
     claim: Option<OpenClaim>,
 }
 
@@ -46,30 +46,33 @@ pub(super) struct Gathered {
 #[derive(Clone, Copy, Debug)]
 struct OpenClaim {
     delivered_ms: u64,
-    deliveries: u64,
-    ids: u64,
+    delivery_count: u64,
+    id_count: u64,
 }
 
-fn digits(number: impl ToString) -> Vec<u8> {
+fn to_digits(number: impl ToString) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 
 /// Returns the size of the commands that write an element, not counting names given before it.
-pub(super) fn size(element: &Element<'_>) -> usize {
-    let words = |words: &[&[u8]]| words.iter().map(|word| word.len() + ARGUMENT_BYTES).sum();
+pub(super) fn command_size(element: &Element<'_>) -> usize {
+    let words =
+        |words: &[&[u8]]| words.iter().map(|word| word.len() + ARGUMENT_OVERHEAD_BYTES).sum();
     let own: usize = match element {
         Element::Value(word) | Element::Item(word) | Element::Member(word) => words(&[word]),
         Element::Scored(word, _) | Element::Group(word, ..) | Element::Consumer(word) => {
             words(&[word])
         }
         Element::Field(field, value, _) => words(&[field, field, value]),
-        Element::Entry(_, fields) => fields.iter().map(|part| part.len() + ARGUMENT_BYTES).sum(),
+        Element::Entry(_, fields) => {
+            fields.iter().map(|part| part.len() + ARGUMENT_OVERHEAD_BYTES).sum()
+        }
         Element::State(_) | Element::Pending(_) => 0,
     };
-    own + COMMAND_BYTES
+    own + COMMAND_OVERHEAD_BYTES
 }
 
-impl Gathered {
+impl KeyCommands {
     pub(super) fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
@@ -87,74 +90,78 @@ impl Gathered {
             _ => 0,
         };
         self.is_empty()
-            || (self.bytes + size(element) + names <= bytes_max
-                && self.visits + self.visits_of(element) <= CLAIM_VISITS_MAX)
+            || (self.bytes + command_size(element) + names <= bytes_max
+                && self.claim_visits + self.element_visits(element) <= CLAIM_VISITS_MAX)
     }
 
     /// Returns the visits of a transaction that are due to an element, if they matter.
-    fn visits_of(&self, element: &Element<'_>) -> u64 {
+    fn element_visits(&self, element: &Element<'_>) -> u64 {
         match element {
-            Element::Pending(pending) if self.continues(pending) => CLAIMED_VISITS,
+            Element::Pending(pending) if self.can_claim_too(pending) => VISITS_PER_CLAIMED_ENTRY,
             Element::Pending(_) => {
-                CLAIMED_VISITS + self.stream_bytes.min(CLAIM_BYTES_MAX) / VISIT_BYTES
+                VISITS_PER_CLAIMED_ENTRY + self.stream_bytes.min(CLAIM_BYTES_MAX) / BYTES_PER_VISIT
             }
             _ => 0,
         }
     }
 
     /// Returns whether the last command can claim an entry too.
-    fn continues(&self, pending: &Pending) -> bool {
+    fn can_claim_too(&self, pending: &Pending) -> bool {
         self.claim.is_some_and(|claim| {
-            (claim.delivered_ms, claim.deliveries) == (pending.delivered_ms, pending.deliveries)
-                && (claim.ids + 1) * self.entry_bytes <= CLAIMED_BYTES_MAX
+            (claim.delivered_ms, claim.delivery_count) == (pending.delivered_ms, pending.deliveries)
+                && (claim.id_count + 1) * self.largest_entry_bytes <= CLAIMED_ENTRY_BYTES_MAX
         })
     }
 
     /// Takes the commands out. Later elements begin new ones.
-    pub(super) fn take(&mut self) -> Vec<Command> {
-        (self.bytes, self.is_open, self.visits, self.claim) = (0, false, 0, None);
+    pub(super) fn take_commands(&mut self) -> Vec<Command> {
+        (self.bytes, self.takes_more, self.claim_visits, self.claim) = (0, false, 0, None);
         std::mem::take(&mut self.commands)
     }
 
     fn push<const N: usize>(&mut self, words: [&[u8]; N]) {
-        (self.is_open, self.claim) = (false, None);
-        self.bytes += words.iter().map(|word| word.len() + ARGUMENT_BYTES).sum::<usize>();
+        (self.takes_more, self.claim) = (false, None);
+        self.bytes += words.iter().map(|word| word.len() + ARGUMENT_OVERHEAD_BYTES).sum::<usize>();
         self.commands.push(words.iter().map(|word| word.to_vec()).collect());
     }
 
     /// Adds arguments to the last command, which is `name` of the key.
-    fn extend<const N: usize>(&mut self, name: &[u8], key: &[u8], arguments: [&[u8]; N]) {
-        if !self.is_open {
+    fn extend_or_begin<const N: usize>(&mut self, name: &[u8], key: &[u8], arguments: [&[u8]; N]) {
+        if !self.takes_more {
             self.push([name, key]);
-            self.is_open = true;
+            self.takes_more = true;
         }
-        self.bytes += arguments.iter().map(|word| word.len() + ARGUMENT_BYTES).sum::<usize>();
+        self.bytes +=
+            arguments.iter().map(|word| word.len() + ARGUMENT_OVERHEAD_BYTES).sum::<usize>();
         if let Some(last) = self.commands.last_mut() {
             last.extend(arguments.iter().map(|word| word.to_vec()));
         }
     }
 
     /// Adds an element of `key`. A string's value is not for here.
-    pub(super) fn add(&mut self, key: &[u8], element: &Element<'_>) {
+    pub(super) fn add_element(&mut self, key: &[u8], element: &Element<'_>) {
         match element {
             Element::Value(_) => {}
-            Element::Item(item) => self.extend(b"RPUSH", key, [item]),
-            Element::Member(member) => self.extend(b"SADD", key, [member]),
+            Element::Item(item) => self.extend_or_begin(b"RPUSH", key, [item]),
+            Element::Member(member) => self.extend_or_begin(b"SADD", key, [member]),
             Element::Scored(member, score) => {
-                self.extend(b"ZADD", key, [&score_text(*score), member]);
+                self.extend_or_begin(b"ZADD", key, [&score_text(*score), member]);
             }
-            Element::Field(field, value, None) => self.extend(b"HSET", key, [field, value]),
+            Element::Field(field, value, None) => {
+                self.extend_or_begin(b"HSET", key, [field, value])
+            }
             Element::Field(field, value, Some(ms)) => {
                 self.push([b"HSET", key, field, value]);
-                self.push([b"HPEXPIREAT", key, &digits(ms), b"FIELDS", b"1", field]);
+                self.push([b"HPEXPIREAT", key, &to_digits(ms), b"FIELDS", b"1", field]);
             }
             Element::Entry(id, fields) => {
-                self.push([b"XADD", key, &digits(id)]);
-                let bytes = fields.iter().map(|part| part.len() + ARGUMENT_BYTES).sum::<usize>();
+                self.push([b"XADD", key, &to_digits(id)]);
+                let bytes =
+                    fields.iter().map(|part| part.len() + ARGUMENT_OVERHEAD_BYTES).sum::<usize>();
                 self.bytes += bytes;
-                let row = bytes as u64 + ROW_BYTES;
+                let row = bytes as u64 + ROW_OVERHEAD_BYTES;
                 self.stream_bytes += row;
-                self.entry_bytes = self.entry_bytes.max(row);
+                self.largest_entry_bytes = self.largest_entry_bytes.max(row);
                 if let Some(last) = self.commands.last_mut() {
                     last.extend(fields.iter().cloned());
                 }
@@ -163,8 +170,8 @@ impl Gathered {
             Element::State(state) => self.add_state(key, *state),
             Element::Group(name, last, read) => {
                 self.group = name.to_vec();
-                let read = read.map_or_else(|| b"-1".to_vec(), digits);
-                let last = digits(last);
+                let read = read.map_or_else(|| b"-1".to_vec(), to_digits);
+                let last = to_digits(last);
                 self.push([b"XGROUP", b"CREATE", key, name, &last, b"ENTRIESREAD", &read]);
             }
             Element::Consumer(name) => {
@@ -183,11 +190,11 @@ impl Gathered {
             self.push([b"XGROUP", b"CREATE", key, GROUP, b"0", b"MKSTREAM"]);
             self.push([b"XGROUP", b"DESTROY", key, GROUP]);
         }
-        let last = digits(state.last);
+        let last = to_digits(state.last_id);
         match state.counters {
             None => self.push([b"XSETID", key, &last]),
             Some((deleted, added)) => {
-                let (deleted, added) = (digits(deleted), digits(added));
+                let (deleted, added) = (to_digits(deleted), to_digits(added));
                 self.push([
                     b"XSETID",
                     key,
@@ -203,27 +210,27 @@ impl Gathered {
 
     fn add_pending(&mut self, key: &[u8], pending: Pending) {
         const TAIL: usize = 6;
-        self.visits += self.visits_of(&Element::Pending(pending));
-        self.stream_bytes += ROW_BYTES;
+        self.claim_visits += self.element_visits(&Element::Pending(pending));
+        self.stream_bytes += ROW_OVERHEAD_BYTES;
         let Pending { id, delivered_ms, deliveries } = pending;
-        if self.continues(&pending)
+        if self.can_claim_too(&pending)
             && let (Some(claim), Some(last)) = (&mut self.claim, self.commands.last_mut())
         {
-            let id = digits(id);
-            claim.ids += 1;
-            self.bytes += id.len() + ARGUMENT_BYTES;
+            let id = to_digits(id);
+            claim.id_count += 1;
+            self.bytes += id.len() + ARGUMENT_OVERHEAD_BYTES;
             last.insert(last.len() - TAIL, id);
             return;
         }
         let (group, consumer) = (self.group.clone(), self.consumer.clone());
-        let (id, time, count) = (digits(id), digits(delivered_ms), digits(deliveries));
+        let (id, time, count) = (to_digits(id), to_digits(delivered_ms), to_digits(deliveries));
         let head: [&[u8]; 6] = [b"XCLAIM", key, &group, &consumer, b"0", &id];
         let tail: [&[u8]; TAIL] = [b"TIME", &time, b"RETRYCOUNT", &count, b"FORCE", b"JUSTID"];
         let mut words: [&[u8]; 12] = [b""; 12];
         words[..6].copy_from_slice(&head);
         words[6..].copy_from_slice(&tail);
         self.push(words);
-        self.claim = Some(OpenClaim { delivered_ms, deliveries, ids: 1 });
+        self.claim = Some(OpenClaim { delivered_ms, delivery_count: deliveries, id_count: 1 });
     }
 }
 
@@ -238,65 +245,66 @@ fn score_text(score: f64) -> Vec<u8> {
 
 /// Reply that says what became of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expect {
+pub(super) enum ExpectedReply {
     /// Anything but an error.
-    Success,
+    NoError,
     /// 0 if the key that an earlier transaction began is gone.
-    Kept,
+    KeyKept,
     /// Nil, 0 or "no such key" if the key was not written.
-    Verdict,
+    KeyWritten,
     /// The claimed ids of this number. Pending entries deleted from the stream are missing.
-    Claim(usize),
+    ClaimedIds(usize),
 }
 
 /// Returns the command that writes a string.
-pub(super) fn string(
+pub(super) fn string_command(
     name: &[u8],
     value: &[u8],
     expires_ms: Option<u64>,
     replaces: bool,
-) -> (Command, Expect) {
+) -> (Command, ExpectedReply) {
     let mut words = vec![b"SET".to_vec(), name.to_vec(), value.to_vec()];
     if !replaces {
         words.push(b"NX".to_vec());
     }
     if let Some(ms) = expires_ms {
-        words.extend([b"PXAT".to_vec(), digits(ms)]);
+        words.extend([b"PXAT".to_vec(), to_digits(ms)]);
     }
-    (words, Expect::Verdict)
+    (words, ExpectedReply::KeyWritten)
 }
 
-/// Returns what the reply to a command of [`Gathered`] is expected to be.
-pub(super) fn expected(command: &Command) -> Expect {
+/// Returns what the reply to a command of [`KeyCommands`] is expected to be.
+pub(super) fn expected_reply(command: &Command) -> ExpectedReply {
     match command.first().map(Vec::as_slice) {
         // The other words are the command's name, key, group, consumer, idle time, and six options.
-        Some(b"XCLAIM") => Expect::Claim(command.len().saturating_sub(11)),
-        _ => Expect::Success,
+        Some(b"XCLAIM") => ExpectedReply::ClaimedIds(command.len().saturating_sub(11)),
+        _ => ExpectedReply::NoError,
     }
 }
 
 /// Returns the commands that move a complete collection from `temporary` to its name. `is_expiring`
 /// is set if the temporary key expires.
-pub(super) fn publish(
+pub(super) fn publish_commands(
     temporary: &[u8],
     name: &[u8],
     expires_ms: Option<u64>,
     (replaces, is_expiring): (bool, bool),
-) -> Vec<(Command, Expect)> {
+) -> Vec<(Command, ExpectedReply)> {
     let words = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect::<Command>();
     let mut commands = Vec::new();
     match expires_ms {
-        Some(ms) => {
-            commands.push((words(&[b"PEXPIREAT", temporary, &digits(ms)]), Expect::Success))
+        Some(ms) => commands
+            .push((words(&[b"PEXPIREAT", temporary, &to_digits(ms)]), ExpectedReply::NoError)),
+        None if is_expiring => {
+            commands.push((words(&[b"PERSIST", temporary]), ExpectedReply::NoError))
         }
-        None if is_expiring => commands.push((words(&[b"PERSIST", temporary]), Expect::Success)),
         None => {}
     }
     if replaces {
-        commands.push((words(&[b"RENAME", temporary, name]), Expect::Verdict));
+        commands.push((words(&[b"RENAME", temporary, name]), ExpectedReply::KeyWritten));
     } else {
-        commands.push((words(&[b"RENAMENX", temporary, name]), Expect::Verdict));
-        commands.push((words(&[b"DEL", temporary]), Expect::Success));
+        commands.push((words(&[b"RENAMENX", temporary, name]), ExpectedReply::KeyWritten));
+        commands.push((words(&[b"DEL", temporary]), ExpectedReply::NoError));
     }
     commands
 }
@@ -313,38 +321,41 @@ mod tests {
 
     #[test]
     fn elements_share_a_command_up_to_a_chunk() {
-        let mut gathered = Gathered::default();
-        gathered.add(b"t", &Element::Item(b"a"));
-        gathered.add(b"t", &Element::Item(b"b"));
-        assert_eq!(text(&gathered.take()), ["RPUSH t a b"]);
-        gathered.add(b"t", &Element::Item(b"c"));
+        let mut gathered = KeyCommands::default();
+        gathered.add_element(b"t", &Element::Item(b"a"));
+        gathered.add_element(b"t", &Element::Item(b"b"));
+        assert_eq!(text(&gathered.take_commands()), ["RPUSH t a b"]);
+        gathered.add_element(b"t", &Element::Item(b"c"));
         assert!(gathered.bytes() > 0 && !gathered.is_empty());
-        assert_eq!(text(&gathered.take()), ["RPUSH t c"]);
-        gathered.add(b"t", &Element::Scored(b"m", 0.1 + 0.2));
-        gathered.add(b"t", &Element::Scored(b"n", f64::NEG_INFINITY));
-        assert_eq!(text(&gathered.take()), ["ZADD t 3.0000000000000004e-1 m -inf n"]);
+        assert_eq!(text(&gathered.take_commands()), ["RPUSH t c"]);
+        gathered.add_element(b"t", &Element::Scored(b"m", 0.1 + 0.2));
+        gathered.add_element(b"t", &Element::Scored(b"n", f64::NEG_INFINITY));
+        assert_eq!(text(&gathered.take_commands()), ["ZADD t 3.0000000000000004e-1 m -inf n"]);
     }
 
     #[test]
     fn a_field_that_expires_has_a_command_of_its_own() {
-        let mut gathered = Gathered::default();
+        let mut gathered = KeyCommands::default();
         for expires_ms in [None, Some(7), None] {
-            gathered.add(b"t", &Element::Field(b"f", b"v", expires_ms));
+            gathered.add_element(b"t", &Element::Field(b"f", b"v", expires_ms));
         }
         let expected = ["HSET t f v", "HSET t f v", "HPEXPIREAT t 7 FIELDS 1 f", "HSET t f v"];
-        assert_eq!(text(&gathered.take()), expected);
+        assert_eq!(text(&gathered.take_commands()), expected);
     }
 
     #[test]
     fn a_stream_without_entries_is_made_by_a_group() {
         let id = |ms| EntryId { ms, sequence: 0 };
-        let mut gathered = Gathered::default();
+        let mut gathered = KeyCommands::default();
         let counters = Some((id(3), 9));
-        gathered.add(b"t", &Element::State(StreamState { length: 0, last: id(4), counters }));
-        gathered.add(b"t", &Element::Group(b"g", id(2), None));
-        gathered.add(b"t", &Element::Consumer(b"c"));
+        gathered.add_element(
+            b"t",
+            &Element::State(StreamState { length: 0, last_id: id(4), counters }),
+        );
+        gathered.add_element(b"t", &Element::Group(b"g", id(2), None));
+        gathered.add_element(b"t", &Element::Consumer(b"c"));
         let pending = Pending { id: id(1), delivered_ms: 5, deliveries: 2 };
-        gathered.add(b"t", &Element::Pending(pending));
+        gathered.add_element(b"t", &Element::Pending(pending));
         let expected = [
             "XGROUP CREATE t quorate:import 0 MKSTREAM",
             "XGROUP DESTROY t quorate:import",
@@ -353,7 +364,7 @@ mod tests {
             "XGROUP CREATECONSUMER t g c",
             "XCLAIM t g c 0 1-0 TIME 5 RETRYCOUNT 2 FORCE JUSTID",
         ];
-        assert_eq!(text(&gathered.take()), expected);
+        assert_eq!(text(&gathered.take_commands()), expected);
     }
 
     #[test]
@@ -362,47 +373,47 @@ mod tests {
             let id = EntryId { ms, sequence: 0 };
             Element::Pending(Pending { id, delivered_ms: 5, deliveries })
         };
-        let mut gathered = Gathered::default();
-        gathered.add(b"t", &Element::Consumer(b"c"));
+        let mut gathered = KeyCommands::default();
+        gathered.add_element(b"t", &Element::Consumer(b"c"));
         for (ms, deliveries) in [(1, 2), (2, 2), (3, 9)] {
-            gathered.add(b"t", &pending(ms, deliveries));
+            gathered.add_element(b"t", &pending(ms, deliveries));
         }
         let expected = [
             "XGROUP CREATECONSUMER t  c",
             "XCLAIM t  c 0 1-0 2-0 TIME 5 RETRYCOUNT 2 FORCE JUSTID",
             "XCLAIM t  c 0 3-0 TIME 5 RETRYCOUNT 9 FORCE JUSTID",
         ];
-        let commands = gathered.take();
+        let commands = gathered.take_commands();
         assert_eq!(text(&commands), expected);
-        assert_eq!(super::expected(&commands[1]), Expect::Claim(2));
+        assert_eq!(expected_reply(&commands[1]), ExpectedReply::ClaimedIds(2));
         // A claim of a stream of 24 MiB takes 24 610 visits, and 21 of them half a transaction.
         let entry = vec![vec![0; 1 << 20]];
         for ms in 0..24 {
-            gathered.add(b"t", &Element::Entry(EntryId { ms, sequence: 0 }, &entry));
+            gathered.add_element(b"t", &Element::Entry(EntryId { ms, sequence: 0 }, &entry));
         }
-        gathered.take();
+        gathered.take_commands();
         let mut count = 0;
         while gathered.has_room(&pending(count, count), usize::MAX) {
-            gathered.add(b"t", &pending(count, count));
+            gathered.add_element(b"t", &pending(count, count));
             count += 1;
         }
         assert_eq!(count, 21);
         // Entries of 1 MiB are claimed seven at a time, since a claim ends early beyond 16 MiB.
-        gathered.take();
-        (0..8).for_each(|ms| gathered.add(b"t", &pending(ms, 1)));
-        let ids = gathered.take().iter().map(super::expected).collect::<Vec<_>>();
-        assert_eq!(ids, [Expect::Claim(7), Expect::Claim(1)]);
+        gathered.take_commands();
+        (0..8).for_each(|ms| gathered.add_element(b"t", &pending(ms, 1)));
+        let ids = gathered.take_commands().iter().map(expected_reply).collect::<Vec<_>>();
+        assert_eq!(ids, [ExpectedReply::ClaimedIds(7), ExpectedReply::ClaimedIds(1)]);
     }
 
     #[test]
     fn a_key_that_exists_is_kept_unless_it_is_replaced() {
         let commands = |replaces, is_expiring| {
-            let all = publish(b"t", b"k", None, (replaces, is_expiring));
+            let all = publish_commands(b"t", b"k", None, (replaces, is_expiring));
             text(&all.into_iter().map(|(command, _)| command).collect::<Vec<_>>())
         };
         assert_eq!(commands(false, true), ["PERSIST t", "RENAMENX t k", "DEL t"]);
         assert_eq!(commands(true, false), ["RENAME t k"]);
-        assert_eq!(text(&[string(b"k", b"v", Some(5), false).0]), ["SET k v NX PXAT 5"]);
-        assert_eq!(text(&[string(b"k", b"v", None, true).0]), ["SET k v"]);
+        assert_eq!(text(&[string_command(b"k", b"v", Some(5), false).0]), ["SET k v NX PXAT 5"]);
+        assert_eq!(text(&[string_command(b"k", b"v", None, true).0]), ["SET k v"]);
     }
 }

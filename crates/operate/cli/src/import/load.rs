@@ -15,7 +15,7 @@ use std::{
 
 use quorate_admin::{
     progress::{Progress, ProgressReport},
-    units::bytes as size,
+    units::format_bytes as size,
 };
 use quorate_client::{Client, Reply, Transaction};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -23,27 +23,29 @@ use serde::Serialize;
 
 use super::{
     args::{Existing, ImportArgs},
-    commands::{Command, Expect, Gathered, expected, publish, string},
-    survey::Unsupported,
+    commands::{
+        Command, ExpectedReply, KeyCommands, expected_reply, publish_commands, string_command,
+    },
+    survey::UnsupportedOrdinals,
 };
 use crate::{
     kv,
-    naming::shown,
+    naming::printable_key,
     output::{Exit, Problem},
-    rdb::types::{Element, Key, Kind, Visitor},
+    rdb::types::{Element, Key, Kind, RdbVisitor},
 };
 
 /// Maximum size of a transaction of several keys, if the cluster takes as much.
-const BATCH_BYTES: usize = 64 << 10;
+const BATCH_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of commands in a transaction.
-const BATCH_COMMANDS: usize = 1024;
+const BATCH_COMMANDS_MAX: usize = 1024;
 /// Size of the elements of a key beyond which it is written in chunks, if the cluster takes as
 /// much. Commands of this size stay far below the maximum number of arguments.
-const CHUNK_BYTES: usize = 128 << 10;
+const CHUNK_BYTES_MAX: usize = 128 << 10;
 /// Maximum number of transactions in flight. A node reads no more than 1 MiB from a connection.
 const IN_FLIGHT_MAX: usize = 16;
 /// Time in milliseconds after which the temporary key of a killed import is gone.
-const TEMPORARY_MS: &[u8] = b"3600000";
+const TEMPORARY_KEY_TTL_MS: &[u8] = b"3600000";
 
 /// Result of the second pass.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -75,215 +77,229 @@ impl Loaded {
 }
 
 /// Visitor of the second pass.
-pub(super) struct Load<'c> {
+pub(super) struct LoadVisitor<'c> {
     client: &'c mut Client,
     database: u64,
-    replaces: bool,
+    replaces_existing: bool,
     batch_bytes: usize,
     chunk_bytes: usize,
     now_ms: u64,
-    unsupported: Unsupported,
-    temporary: Vec<u8>,
+    unsupported_keys: UnsupportedOrdinals,
+    temporary_name: Vec<u8>,
     /// Number of keys before the current one.
-    ordinal: u64,
-    current: Option<Current>,
-    batch: Batch,
-    in_flight: VecDeque<Batch>,
-    loaded: Loaded,
-    done: Arc<AtomicU64>,
-    pace: Pace,
+    key_ordinal: u64,
+    current_key: Option<CurrentKey>,
+    batch: TransactionBatch,
+    in_flight: VecDeque<TransactionBatch>,
+    totals: Loaded,
+    written_keys: Arc<AtomicU64>,
+    progress_pace: ProgressPace,
     /// Advice after a failure.
-    again: &'static str,
+    retry_advice: &'static str,
 }
 
 /// Key whose elements arrive.
-struct Current {
+struct CurrentKey {
     key: Key,
-    gathered: Gathered,
+    gathered: KeyCommands,
     /// Set if the key must be complete before a transaction renames it.
-    is_apart: bool,
+    needs_temporary: bool,
     /// Set if a part is in the cluster, under the temporary name.
-    is_begun: bool,
+    has_written_part: bool,
 }
 
 /// Commands of one transaction, and what is expected of them.
 #[derive(Default)]
-struct Batch {
+struct TransactionBatch {
     commands: Transaction,
-    names: Vec<Vec<u8>>,
+    key_names: Vec<Vec<u8>>,
     /// Expected reply to each command, and the index of its key.
-    expected: Vec<(Expect, usize)>,
+    expected_replies: Vec<(ExpectedReply, usize)>,
 }
 
-impl Batch {
+impl TransactionBatch {
     fn begin_key(&mut self, name: &[u8]) {
-        self.names.push(name.to_vec());
+        self.key_names.push(name.to_vec());
     }
 
-    fn push(&mut self, command: &Command, expect: Expect) {
+    fn push(&mut self, command: &Command, expect: ExpectedReply) {
         let words: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
         self.commands.push(&words);
-        self.expected.push((expect, self.names.len() - 1));
+        self.expected_replies.push((expect, self.key_names.len() - 1));
     }
 }
 
-impl<'c> Load<'c> {
+impl<'c> LoadVisitor<'c> {
     pub(super) fn new(
         client: &'c mut Client,
         args: &ImportArgs,
         (now_ms, command_max): (u64, usize),
-        unsupported: Unsupported,
+        unsupported: UnsupportedOrdinals,
         bytes: u64,
         (done, again): (Arc<AtomicU64>, &'static str),
     ) -> Result<Self, Problem> {
         let mut random = [0; 8];
         getrandom(&mut random, GetRandomFlags::empty())
-            .map_err(|error| Problem::io("random numbers", &error.into()))?;
+            .map_err(|error| Problem::io_error("random numbers", &error.into()))?;
         let temporary = format!("quorate:import:{:016x}", u64::from_ne_bytes(random));
         Ok(Self {
-            again,
+            retry_advice: again,
             client,
             database: args.database,
-            replaces: args.existing == Existing::Replace,
-            batch_bytes: BATCH_BYTES.min(command_max / 4),
-            chunk_bytes: CHUNK_BYTES.min(command_max / 4),
+            replaces_existing: args.existing == Existing::Replace,
+            batch_bytes: BATCH_BYTES_MAX.min(command_max / 4),
+            chunk_bytes: CHUNK_BYTES_MAX.min(command_max / 4),
             now_ms,
-            unsupported,
-            temporary: temporary.into_bytes(),
-            ordinal: 0,
-            current: None,
-            batch: Batch::default(),
+            unsupported_keys: unsupported,
+            temporary_name: temporary.into_bytes(),
+            key_ordinal: 0,
+            current_key: None,
+            batch: TransactionBatch::default(),
             in_flight: VecDeque::new(),
-            loaded: Loaded::default(),
-            done,
-            pace: Pace { began: Instant::now(), at: 0, bytes, progress: Progress::start() },
+            totals: Loaded::default(),
+            written_keys: done,
+            progress_pace: ProgressPace {
+                began_at: Instant::now(),
+                file_position: 0,
+                bytes,
+                progress: Progress::start(),
+            },
         })
     }
 
     /// Waits until everything is written.
     pub(super) fn finish(mut self) -> Result<Loaded, Problem> {
-        self.drain()?;
-        Ok(self.loaded)
+        self.drain_in_flight()?;
+        Ok(self.totals)
     }
 
-    fn drain(&mut self) -> Result<(), Problem> {
-        self.send()?;
+    fn drain_in_flight(&mut self) -> Result<(), Problem> {
+        self.send_batch()?;
         while !self.in_flight.is_empty() {
-            self.receive()?;
+            self.receive_reply()?;
         }
         Ok(())
     }
 
-    fn send(&mut self) -> Result<(), Problem> {
+    fn send_batch(&mut self) -> Result<(), Problem> {
         let mut batch = std::mem::take(&mut self.batch);
         if batch.commands.is_empty() {
             return Ok(());
         }
         if self.in_flight.len() == IN_FLIGHT_MAX {
-            self.receive()?;
+            self.receive_reply()?;
         }
         let commands = std::mem::take(&mut batch.commands);
-        self.client.send_transaction(commands).map_err(|error| self.failed(&error))?;
+        self.client.send_transaction(commands).map_err(|error| self.client_problem(&error))?;
         self.in_flight.push_back(batch);
         Ok(())
     }
 
-    fn receive(&mut self) -> Result<(), Problem> {
-        let reply = self.client.receive().map_err(|error| self.failed(&error))?;
+    fn receive_reply(&mut self) -> Result<(), Problem> {
+        let reply = self.client.receive().map_err(|error| self.client_problem(&error))?;
         let batch = self.in_flight.pop_front().unwrap_or_default();
-        self.check(&batch, &reply)?;
-        self.done.store(self.loaded.keys, Ordering::SeqCst);
-        self.pace.report(self.loaded.keys);
+        self.check_reply(&batch, &reply)?;
+        self.written_keys.store(self.totals.keys, Ordering::SeqCst);
+        self.progress_pace.report(self.totals.keys);
         Ok(())
     }
 
-    fn failed(&self, error: &quorate_client::Error) -> Problem {
+    fn client_problem(&self, error: &quorate_client::Error) -> Problem {
         let problem = kv::client_problem(error);
         let Problem { exit, code, message, hint } = problem;
-        let keys = self.loaded.keys;
+        let keys = self.totals.keys;
         let what = format_args!("{message}; at least {keys} keys are imported, each of them whole");
         let hint = match &*hint {
-            "" => self.again.to_owned(),
-            hint => format!("{hint}; then {}", self.again),
+            "" => self.retry_advice.to_owned(),
+            hint => format!("{hint}; then {}", self.retry_advice),
         };
-        Problem::new(exit, code, what).hint(hint)
+        Problem::new(exit, code, what).with_hint(hint)
     }
 
-    fn check(&mut self, batch: &Batch, reply: &Reply) -> Result<(), Problem> {
+    fn check_reply(&mut self, batch: &TransactionBatch, reply: &Reply) -> Result<(), Problem> {
         let replies = match reply {
-            Reply::Array(replies) if replies.len() == batch.expected.len() => replies,
+            Reply::Array(replies) if replies.len() == batch.expected_replies.len() => replies,
             other => {
                 let what = format_args!("unexpected reply of the cluster: {other}");
                 return Err(Problem::new(Exit::Failed, "bad_answer", what)
-                    .hint("check that the nodes run this version"));
+                    .with_hint("check that the nodes run this version"));
             }
         };
-        for ((expect, name), reply) in batch.expected.iter().zip(replies) {
+        for ((expect, name), reply) in batch.expected_replies.iter().zip(replies) {
             match (expect, reply) {
-                (Expect::Verdict, Reply::Error(text)) if text.contains("no such key") => {
-                    self.loaded.expired += 1;
+                (ExpectedReply::KeyWritten, Reply::Error(text)) if text.contains("no such key") => {
+                    self.totals.expired += 1;
                 }
-                (_, Reply::Error(text)) => return Err(self.refused(&batch.names[*name], text)),
-                (Expect::Kept, Reply::Integer(0)) => {
+                (_, Reply::Error(text)) => {
+                    return Err(self.refused_problem(&batch.key_names[*name], text));
+                }
+                (ExpectedReply::KeyKept, Reply::Integer(0)) => {
                     let text = "its temporary key expired while it was built";
-                    return Err(self.refused(&batch.names[*name], text));
+                    return Err(self.refused_problem(&batch.key_names[*name], text));
                 }
-                (Expect::Verdict, Reply::Nil | Reply::Integer(0)) => self.loaded.existed += 1,
-                (Expect::Verdict, _) => self.loaded.keys += 1,
-                (Expect::Claim(count), Reply::Array(claimed)) => {
-                    self.loaded.deliveries_dropped += count.saturating_sub(claimed.len()) as u64;
+                (ExpectedReply::KeyWritten, Reply::Nil | Reply::Integer(0)) => {
+                    self.totals.existed += 1
                 }
-                (Expect::Success | Expect::Kept | Expect::Claim(_), _) => {}
+                (ExpectedReply::KeyWritten, _) => self.totals.keys += 1,
+                (ExpectedReply::ClaimedIds(count), Reply::Array(claimed)) => {
+                    self.totals.deliveries_dropped += count.saturating_sub(claimed.len()) as u64;
+                }
+                (
+                    ExpectedReply::NoError | ExpectedReply::KeyKept | ExpectedReply::ClaimedIds(_),
+                    _,
+                ) => {}
             }
         }
         Ok(())
     }
 
-    fn refused(&self, name: &[u8], text: &str) -> Problem {
-        let (name, keys) = (shown(name), self.loaded.keys);
+    fn refused_problem(&self, name: &[u8], text: &str) -> Problem {
+        let (name, keys) = (printable_key(name), self.totals.keys);
         let what =
             format_args!("key {name} was refused: {text}; at least {keys} keys are imported");
         Problem::new(Exit::Failed, "refused", what)
-            .hint(format!("remove the cause, then {}", self.again))
+            .with_hint(format!("remove the cause, then {}", self.retry_advice))
     }
 
     /// Sends the batch if `bytes` more bytes would make it too large.
     fn make_room(&mut self, bytes: usize) -> Result<(), Problem> {
         let is_full = self.batch.commands.bytes() + bytes > self.batch_bytes
-            || self.batch.commands.len() >= BATCH_COMMANDS;
-        if is_full { self.send() } else { Ok(()) }
+            || self.batch.commands.len() >= BATCH_COMMANDS_MAX;
+        if is_full { self.send_batch() } else { Ok(()) }
     }
 
     /// Writes the gathered elements under the temporary name, after all that was sent before, and
     /// waits until they are there without an error.
-    fn write_chunk(&mut self, current: &mut Current) -> Result<(), Problem> {
-        self.drain()?;
+    fn write_chunk(&mut self, current: &mut CurrentKey) -> Result<(), Problem> {
+        self.drain_in_flight()?;
         self.batch.begin_key(&current.key.name);
-        let expiry = [&b"PEXPIRE"[..], &self.temporary, TEMPORARY_MS].map(<[u8]>::to_vec).to_vec();
-        if current.is_begun {
-            self.batch.push(&expiry, Expect::Kept);
+        let expiry = [&b"PEXPIRE"[..], &self.temporary_name, TEMPORARY_KEY_TTL_MS]
+            .map(<[u8]>::to_vec)
+            .to_vec();
+        if current.has_written_part {
+            self.batch.push(&expiry, ExpectedReply::KeyKept);
         }
-        for command in current.gathered.take() {
-            self.batch.push(&command, expected(&command));
+        for command in current.gathered.take_commands() {
+            self.batch.push(&command, expected_reply(&command));
         }
-        if !current.is_begun {
-            self.batch.push(&expiry, Expect::Success);
+        if !current.has_written_part {
+            self.batch.push(&expiry, ExpectedReply::NoError);
         }
-        (current.is_apart, current.is_begun) = (true, true);
-        self.drain()
+        (current.needs_temporary, current.has_written_part) = (true, true);
+        self.drain_in_flight()
     }
 
-    fn write_end(&mut self, mut current: Current) -> Result<(), Problem> {
-        if current.is_apart && !current.gathered.is_empty() {
+    fn finish_key(&mut self, mut current: CurrentKey) -> Result<(), Problem> {
+        if current.needs_temporary && !current.gathered.is_empty() {
             self.write_chunk(&mut current)?;
         }
-        let Current { key, is_apart, .. } = &current;
-        let how = (self.replaces, *is_apart);
-        let publish = publish(&self.temporary, &key.name, key.expires_ms, how);
+        let CurrentKey { key, needs_temporary: is_apart, .. } = &current;
+        let how = (self.replaces_existing, *is_apart);
+        let publish = publish_commands(&self.temporary_name, &key.name, key.expires_ms, how);
         self.make_room(current.gathered.bytes() + key.name.len())?;
         self.batch.begin_key(&key.name);
-        for command in current.gathered.take() {
-            self.batch.push(&command, expected(&command));
+        for command in current.gathered.take_commands() {
+            self.batch.push(&command, expected_reply(&command));
         }
         for (command, expect) in publish {
             self.batch.push(&command, expect);
@@ -292,31 +308,32 @@ impl<'c> Load<'c> {
     }
 }
 
-impl Visitor for Load<'_> {
+impl RdbVisitor for LoadVisitor<'_> {
     fn key(&mut self, key: &Key, at: u64) -> Result<(), Problem> {
-        self.pace.at = at;
+        self.progress_pace.file_position = at;
         let is_left_out = key.database != self.database
             || matches!(key.kind, Kind::Module(_))
-            || self.unsupported.contains(&self.ordinal);
-        self.ordinal += 1;
+            || self.unsupported_keys.contains(&self.key_ordinal);
+        self.key_ordinal += 1;
         let is_expired = key.expires_ms.is_some_and(|ms| ms <= self.now_ms);
-        self.current = (!is_left_out && !is_expired).then(|| Current {
+        self.current_key = (!is_left_out && !is_expired).then(|| CurrentKey {
             key: key.clone(),
-            gathered: Gathered::default(),
-            is_apart: key.kind == Kind::Stream,
-            is_begun: false,
+            gathered: KeyCommands::default(),
+            needs_temporary: key.kind == Kind::Stream,
+            has_written_part: false,
         });
         Ok(())
     }
 
-    fn element(&mut self, element: Element<'_>) -> Result<(), Problem> {
-        let Some(mut current) = self.current.take() else {
+    fn visit_element(&mut self, element: Element<'_>) -> Result<(), Problem> {
+        let Some(mut current) = self.current_key.take() else {
             return Ok(());
         };
         match element {
             Element::Value(value) => {
                 let Key { name, expires_ms, .. } = &current.key;
-                let (command, expect) = string(name, value, *expires_ms, self.replaces);
+                let (command, expect) =
+                    string_command(name, value, *expires_ms, self.replaces_existing);
                 self.make_room(name.len() + value.len())?;
                 self.batch.begin_key(name);
                 self.batch.push(&command, expect);
@@ -327,22 +344,22 @@ impl Visitor for Load<'_> {
                 if !current.gathered.has_room(&element, self.chunk_bytes) {
                     self.write_chunk(&mut current)?;
                 }
-                current.is_apart |= matches!(element, Element::Field(_, _, Some(_)));
-                current.gathered.add(&self.temporary, &element);
+                current.needs_temporary |= matches!(element, Element::Field(_, _, Some(_)));
+                current.gathered.add_element(&self.temporary_name, &element);
             }
         }
-        self.current = Some(current);
+        self.current_key = Some(current);
         Ok(())
     }
 
-    fn key_end(&mut self) -> Result<(), Problem> {
-        match self.current.take() {
-            Some(current) if current.is_begun || !current.gathered.is_empty() => {
-                self.write_end(current)
+    fn end_key(&mut self) -> Result<(), Problem> {
+        match self.current_key.take() {
+            Some(current) if current.has_written_part || !current.gathered.is_empty() => {
+                self.finish_key(current)
             }
             // Every field of the hash has expired.
             Some(_) => {
-                self.loaded.expired += 1;
+                self.totals.expired += 1;
                 Ok(())
             }
             None => Ok(()),
@@ -351,16 +368,16 @@ impl Visitor for Load<'_> {
 }
 
 /// Progress of the second pass.
-struct Pace {
-    began: Instant,
-    at: u64,
+struct ProgressPace {
+    began_at: Instant,
+    file_position: u64,
     bytes: u64,
     progress: Progress,
 }
 
-impl Pace {
+impl ProgressPace {
     fn report(&mut self, keys: u64) {
-        let Self { began, at, bytes, progress } = self;
+        let Self { began_at: began, file_position: at, bytes, progress } = self;
         progress.report(|| {
             let seconds = began.elapsed().as_secs_f64().max(0.001);
             let per_second = |count: u64| (count as f64 / seconds) as u64;
@@ -373,7 +390,7 @@ impl Pace {
                 per_second(keys),
                 bytes.saturating_sub(*at) / rate
             );
-            ProgressReport::share("import: ", (*at, *bytes), rest)
+            ProgressReport::with_share("import: ", (*at, *bytes), rest)
         });
     }
 }

@@ -11,9 +11,9 @@ use serde::Serialize;
 use super::{args::ImportArgs, commands};
 use crate::{
     kv,
-    naming::{Named, counts},
+    naming::{NameExamples, format_counts},
     output::Problem,
-    rdb::types::{Element, Key, Kind, Visitor},
+    rdb::types::{Element, Key, Kind, RdbVisitor},
 };
 
 /// Maximum length of a key.
@@ -21,11 +21,11 @@ const KEY_BYTES_MAX: usize = 65_520;
 /// Maximum length of a field of a hash, a member of a set or sorted set, a group and a consumer.
 const NAME_BYTES_MAX: usize = 65_472;
 /// Bytes of a transaction next to an element and the names of its key.
-const AROUND_BYTES: usize = 768;
+const TRANSACTION_OVERHEAD_BYTES: usize = 768;
 /// Number of names of a key in the commands that write it.
-const NAMES: usize = 4;
+const NAMES_PER_KEY: usize = 4;
 /// Number of keys in one question to the cluster.
-const ASKED: usize = 256;
+const KEYS_PER_QUESTION: usize = 256;
 /// Maximum number of words of a stream's entry: a command has 262 144 arguments.
 const ENTRY_WORDS_MAX: usize = 262_144 - 3;
 
@@ -39,9 +39,9 @@ pub(crate) struct Surveyed {
     pub(crate) expiring: u64,
     /// Number of keys whose expiry has passed. They are not written.
     pub(crate) expired: u64,
-    pub(crate) unsupported: BTreeMap<String, Named>,
+    pub(crate) unsupported: BTreeMap<String, NameExamples>,
     /// Keys that the cluster already has; null if it was not asked.
-    pub(crate) existing: Option<Named>,
+    pub(crate) existing: Option<NameExamples>,
     /// Reason why the cluster could not be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cluster: Option<String>,
@@ -61,7 +61,7 @@ impl Surveyed {
         let mut text = format!("to write: {keys} keys with {} elements", self.elements);
         let _ = match keys {
             0 => writeln!(text),
-            _ => writeln!(text, " ({}); {} expire", counts(&self.keys), self.expiring),
+            _ => writeln!(text, " ({}); {} expire", format_counts(&self.keys), self.expiring),
         };
         if self.expired > 0 {
             let _ = writeln!(text, "expired already: {} keys", self.expired);
@@ -81,36 +81,36 @@ impl Surveyed {
 }
 
 /// Keys that cannot be taken over, by their number in the file.
-pub(super) type Unsupported = BTreeSet<u64>;
+pub(super) type UnsupportedOrdinals = BTreeSet<u64>;
 
 /// Visitor of the first pass.
-pub(super) struct Survey<'c> {
+pub(super) struct SurveyVisitor<'c> {
     database: u64,
-    command_max: usize,
+    command_bytes_max: usize,
     now_ms: u64,
     /// Set if an unreachable cluster is no error.
-    is_tolerant: bool,
+    allows_unreachable: bool,
     client: Option<&'c mut Client>,
-    found: Surveyed,
-    unsupported: Unsupported,
+    contents: Surveyed,
+    unsupported: UnsupportedOrdinals,
     /// Number of keys before the current one.
-    ordinal: u64,
-    current: Option<Current>,
-    asked: Vec<Vec<u8>>,
-    asked_bytes: usize,
+    key_ordinal: u64,
+    current_key: Option<CurrentKey>,
+    unasked_keys: Vec<Vec<u8>>,
+    unasked_bytes: usize,
 }
 
 /// Key whose elements arrive.
-struct Current {
+struct CurrentKey {
     key: Key,
-    elements: u64,
+    element_count: u64,
     /// Length of the last group's name, which other elements repeat.
-    group: usize,
+    group_name_bytes: usize,
     /// Reason why the key cannot be taken over.
     obstacle: Option<String>,
 }
 
-impl<'c> Survey<'c> {
+impl<'c> SurveyVisitor<'c> {
     /// Creates a survey that asks the cluster which keys it has, if there is a client.
     pub(super) fn new(
         args: &ImportArgs,
@@ -119,46 +119,46 @@ impl<'c> Survey<'c> {
     ) -> Result<Self, Problem> {
         let mut survey = Self {
             database: args.database,
-            command_max,
+            command_bytes_max: command_max,
             now_ms,
-            is_tolerant: args.dry_run,
+            allows_unreachable: args.dry_run,
             client,
-            found: Surveyed::default(),
-            unsupported: Unsupported::new(),
-            ordinal: 0,
-            current: None,
-            asked: Vec::new(),
-            asked_bytes: 0,
+            contents: Surveyed::default(),
+            unsupported: UnsupportedOrdinals::new(),
+            key_ordinal: 0,
+            current_key: None,
+            unasked_keys: Vec::new(),
+            unasked_bytes: 0,
         };
         if survey.client.is_some() {
-            survey.found.existing = Some(Named::default());
+            survey.contents.existing = Some(NameExamples::default());
             // An empty cluster needs no further questions.
-            if survey.ask(&[b"DBSIZE"])? == Some(Reply::Integer(0)) {
+            if survey.query_cluster(&[b"DBSIZE"])? == Some(Reply::Integer(0)) {
                 survey.client = None;
             }
         }
         Ok(survey)
     }
 
-    fn ask(&mut self, words: &[&[u8]]) -> Result<Option<Reply>, Problem> {
+    fn query_cluster(&mut self, words: &[&[u8]]) -> Result<Option<Reply>, Problem> {
         let Some(client) = &mut self.client else { return Ok(None) };
-        match client.ask(words) {
+        match client.read(words) {
             Ok(reply) => Ok(Some(reply)),
-            Err(error @ Error::NotExecuted(_)) if self.is_tolerant => {
-                (self.client, self.found.existing) = (None, None);
-                self.found.cluster = Some(error.to_string());
+            Err(error @ Error::NotExecuted(_)) if self.allows_unreachable => {
+                (self.client, self.contents.existing) = (None, None);
+                self.contents.cluster = Some(error.to_string());
                 Ok(None)
             }
             Err(error) => Err(kv::client_problem(&error)),
         }
     }
 
-    fn ask_existing(&mut self) -> Result<(), Problem> {
-        let asked = std::mem::take(&mut self.asked);
-        self.asked_bytes = 0;
+    fn query_existing(&mut self) -> Result<(), Problem> {
+        let asked = std::mem::take(&mut self.unasked_keys);
+        self.unasked_bytes = 0;
         let words: Vec<&[u8]> =
             std::iter::once(&b"EXISTS"[..]).chain(asked.iter().map(Vec::as_slice)).collect();
-        let Some(Reply::Integer(mut left @ 1..)) = self.ask(&words)? else {
+        let Some(Reply::Integer(mut left @ 1..)) = self.query_cluster(&words)? else {
             return Ok(());
         };
         for name in &asked {
@@ -166,44 +166,50 @@ impl<'c> Survey<'c> {
                 found.existing.as_ref().is_none_or(|existing| existing.examples.len() >= 5)
             };
             if left > 0
-                && !is_enough(&self.found)
-                && self.ask(&[b"EXISTS", name])? == Some(Reply::Integer(1))
+                && !is_enough(&self.contents)
+                && self.query_cluster(&[b"EXISTS", name])? == Some(Reply::Integer(1))
             {
                 left -= 1;
-                self.found.existing.get_or_insert_default().add(name);
+                self.contents.existing.get_or_insert_default().add_name(name);
             }
         }
-        let existing = self.found.existing.get_or_insert_default();
+        let existing = self.contents.existing.get_or_insert_default();
         existing.count += u64::try_from(left).unwrap_or_default();
         Ok(())
     }
 
     /// Returns the contents, and the numbers of the keys that cannot be taken over.
-    pub(super) fn finish(mut self) -> Result<(Surveyed, Unsupported), Problem> {
-        if !self.asked.is_empty() {
-            self.ask_existing()?;
+    pub(super) fn finish(mut self) -> Result<(Surveyed, UnsupportedOrdinals), Problem> {
+        if !self.unasked_keys.is_empty() {
+            self.query_existing()?;
         }
-        Ok((self.found, self.unsupported))
+        Ok((self.contents, self.unsupported))
     }
 
-    fn refuse(&mut self, what: &str) {
-        self.found.unsupported.entry(what.to_owned()).or_default().count += 1;
+    fn mark_unsupported(&mut self, what: &str) {
+        self.contents.unsupported.entry(what.to_owned()).or_default().count += 1;
     }
 }
 
 /// Returns why an element cannot be taken over, if so.
-fn too_large(element: &Element<'_>, current: &Current, command_max: usize) -> Option<String> {
+fn too_large_reason(
+    element: &Element<'_>,
+    current: &CurrentKey,
+    command_max: usize,
+) -> Option<String> {
     let name = match element {
         Element::Member(name) | Element::Scored(name, _) | Element::Field(name, ..) => name.len(),
         Element::Group(name, ..) | Element::Consumer(name) => name.len(),
         _ => 0,
     };
-    let bytes = commands::size(element) + current.group;
+    let bytes = commands::command_size(element) + current.group_name_bytes;
     match element {
         _ if name > NAME_BYTES_MAX => {
             Some(format!("field, member, group or consumer longer than {NAME_BYTES_MAX} bytes"))
         }
-        _ if bytes + NAMES * current.key.name.len() + AROUND_BYTES > command_max => {
+        _ if bytes + NAMES_PER_KEY * current.key.name.len() + TRANSACTION_OVERHEAD_BYTES
+            > command_max =>
+        {
             Some(format!("value larger than a command (--command-max {command_max})"))
         }
         Element::Entry(_, words) if words.len() > ENTRY_WORDS_MAX => {
@@ -213,7 +219,7 @@ fn too_large(element: &Element<'_>, current: &Current, command_max: usize) -> Op
     }
 }
 
-impl Visitor for Survey<'_> {
+impl RdbVisitor for SurveyVisitor<'_> {
     fn key(&mut self, key: &Key, _at: u64) -> Result<(), Problem> {
         let obstacle = match &key.kind {
             _ if key.database != self.database => Some(format!("database {}", key.database)),
@@ -223,55 +229,60 @@ impl Visitor for Survey<'_> {
             }
             _ => None,
         };
-        self.current = Some(Current { key: key.clone(), elements: 0, group: 0, obstacle });
+        self.current_key =
+            Some(CurrentKey { key: key.clone(), element_count: 0, group_name_bytes: 0, obstacle });
         Ok(())
     }
 
-    fn element(&mut self, element: Element<'_>) -> Result<(), Problem> {
-        if let Some(current) = &mut self.current {
-            current.elements += 1;
+    fn visit_element(&mut self, element: Element<'_>) -> Result<(), Problem> {
+        if let Some(current) = &mut self.current_key {
+            current.element_count += 1;
             if current.obstacle.is_none() {
-                current.obstacle = too_large(&element, current, self.command_max);
+                current.obstacle = too_large_reason(&element, current, self.command_bytes_max);
             }
             if let Element::Group(name, ..) = element {
-                current.group = name.len();
+                current.group_name_bytes = name.len();
             }
         }
         Ok(())
     }
 
-    fn key_end(&mut self) -> Result<(), Problem> {
-        let ordinal = self.ordinal;
-        self.ordinal += 1;
-        let Some(Current { key, elements, obstacle, .. }) = self.current.take() else {
+    fn end_key(&mut self) -> Result<(), Problem> {
+        let ordinal = self.key_ordinal;
+        self.key_ordinal += 1;
+        let Some(CurrentKey { key, element_count: elements, obstacle, .. }) =
+            self.current_key.take()
+        else {
             return Ok(());
         };
         if key.database == self.database && key.expires_ms.is_some_and(|ms| ms <= self.now_ms) {
-            self.found.expired += 1;
+            self.contents.expired += 1;
         } else if let Some(obstacle) = obstacle {
-            self.found.unsupported.entry(obstacle).or_default().add(&key.name);
+            self.contents.unsupported.entry(obstacle).or_default().add_name(&key.name);
             self.unsupported.insert(ordinal);
         } else {
-            *self.found.keys.entry(key.kind.to_string()).or_default() += 1;
-            self.found.elements += elements;
-            self.found.expiring += u64::from(key.expires_ms.is_some());
+            *self.contents.keys.entry(key.kind.to_string()).or_default() += 1;
+            self.contents.elements += elements;
+            self.contents.expiring += u64::from(key.expires_ms.is_some());
             if self.client.is_some() {
-                self.asked_bytes += key.name.len();
-                self.asked.push(key.name);
-                // A name takes at most a quarter, too, of what the nodes take ([`NAMES`]).
-                if self.asked.len() == ASKED || self.asked_bytes > self.command_max / 4 {
-                    self.ask_existing()?;
+                self.unasked_bytes += key.name.len();
+                self.unasked_keys.push(key.name);
+                // A name takes at most a quarter, too, of what the nodes take ([`NAMES_PER_KEY`]).
+                if self.unasked_keys.len() == KEYS_PER_QUESTION
+                    || self.unasked_bytes > self.command_bytes_max / 4
+                {
+                    self.query_existing()?;
                 }
             }
         }
         Ok(())
     }
 
-    fn function(&mut self, _text: &[u8]) {
-        self.refuse("libraries of functions (use EVAL)");
+    fn visit_function(&mut self, _text: &[u8]) {
+        self.mark_unsupported("libraries of functions (use EVAL)");
     }
 
-    fn module_data(&mut self, module: &str) {
-        self.refuse(&format!("data of module {module} apart from keys"));
+    fn visit_module_data(&mut self, module: &str) {
+        self.mark_unsupported(&format!("data of module {module} apart from keys"));
     }
 }

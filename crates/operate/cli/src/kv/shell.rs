@@ -13,11 +13,11 @@ use rustyline::{DefaultEditor, error::ReadlineError};
 use crate::output::{self, Exit, Output, Problem};
 
 /// File in the home folder that stores the typed lines.
-const HISTORY: &str = ".quorate_history";
+const HISTORY_FILE: &str = ".quorate_history";
 /// Commands that depend on the state of a connection, which a new connection would lose.
-const STATEFUL: [&str; 5] = ["MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH"];
+const STATEFUL_COMMANDS: [&str; 5] = ["MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH"];
 
-const HELP: &str = "\
+const HELP_TEXT: &str = "\
 Type a command of Redis, such as SET hello world, GET hello or SCAN 0; quote words with blanks.
 SUBSCRIBE prints messages until Ctrl-C. The arrow keys recall lines; quit or Ctrl-D ends.
 docs/commands.md lists all commands.";
@@ -30,30 +30,30 @@ pub(super) fn run(
     mut execute: impl FnMut(&[&[u8]]) -> Result<(), Problem>,
 ) -> Result<Exit, Problem> {
     let mut execute_line = |line: &[u8]| {
-        let words = split(line)?;
+        let words = split_words(line)?;
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let Some(first) = words.first() else {
             return Ok(());
         };
-        match STATEFUL.iter().find(|name| first.eq_ignore_ascii_case(name.as_bytes())) {
+        match STATEFUL_COMMANDS.iter().find(|name| first.eq_ignore_ascii_case(name.as_bytes())) {
             None => execute(&words),
-            Some(name) => Err(Problem::usage(format_args!("{name} needs a Redis client"))
-                .hint("here a command may be repeated on another connection")),
+            Some(name) => Err(Problem::usage_error(format_args!("{name} needs a Redis client"))
+                .with_hint("here a command may be repeated on another connection")),
         }
     };
     if is_typed {
-        return type_lines(prompt, |line| {
+        return run_typed_lines(prompt, |line| {
             if let Err(problem) = execute_line(line.as_bytes()) {
-                output.problem(&problem);
+                output.print_problem(&problem);
             }
         });
     }
     run_lines(io::stdin().lock(), execute_line, |problem| {
-        output.problem(problem);
+        output.print_problem(problem);
     })
 }
 
-fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, Problem> {
+fn split_words(line: &[u8]) -> Result<Vec<Vec<u8>>, Problem> {
     let failed = || Problem::new(Exit::Failed, "malformed", "unbalanced quotes");
     request::words(line).ok_or_else(failed)
 }
@@ -67,7 +67,7 @@ fn run_lines(
 ) -> Result<Exit, Problem> {
     let mut exit = Exit::Done;
     for (number, line) in (1..).zip(input.split(b'\n')) {
-        let line = line.map_err(|error| Problem::io("read standard input", &error))?;
+        let line = line.map_err(|error| Problem::io_error("read standard input", &error))?;
         let Err(mut problem) = execute(&line) else {
             continue;
         };
@@ -82,10 +82,10 @@ fn run_lines(
 }
 
 /// Passes typed lines to `execute` until `quit`, `exit` or the end of the input.
-fn type_lines(prompt: &str, mut execute: impl FnMut(&str)) -> Result<Exit, Problem> {
-    let failed = |error| Problem::io("read the terminal", &io::Error::other(error));
+fn run_typed_lines(prompt: &str, mut execute: impl FnMut(&str)) -> Result<Exit, Problem> {
+    let failed = |error| Problem::io_error("read the terminal", &io::Error::other(error));
     let mut editor = DefaultEditor::new().map_err(failed)?;
-    let history = env::var_os("HOME").map(|home| PathBuf::from(home).join(HISTORY));
+    let history = env::var_os("HOME").map(|home| PathBuf::from(home).join(HISTORY_FILE));
     let prompt = format!("{prompt}> ");
     if let Some(path) = &history {
         // The file does not exist before the first use.
@@ -95,7 +95,7 @@ fn type_lines(prompt: &str, mut execute: impl FnMut(&str)) -> Result<Exit, Probl
         match editor.readline(&prompt) {
             Ok(line) if ["quit", "exit"].contains(&&*line.trim().to_lowercase()) => break,
             Ok(line) if ["help", "?"].contains(&&*line.trim().to_lowercase()) => {
-                output::print(HELP)
+                output::print_line(HELP_TEXT)
             }
             Ok(line) => {
                 let has_password = line.trim_start().to_lowercase().starts_with("auth");
@@ -111,7 +111,7 @@ fn type_lines(prompt: &str, mut execute: impl FnMut(&str)) -> Result<Exit, Probl
     }
     if let Some(path) = &history {
         let kept = editor.save_history(path);
-        kept.map_err(|error| Problem::io(path.display(), &io::Error::other(error)))?;
+        kept.map_err(|error| Problem::io_error(path.display(), &io::Error::other(error)))?;
     }
     Ok(Exit::Done)
 }
@@ -125,7 +125,7 @@ mod tests {
         let (mut ran, mut told) = (Vec::new(), Vec::new());
         let mut run = |input: &str| {
             let execute = |line: &[u8]| {
-                let words = split(line)?;
+                let words = split_words(line)?;
                 ran.push(words.join(&b' '));
                 match &*words[0] {
                     b"refused" => Err(Problem::new(Exit::Failed, "refused", "no")),

@@ -12,15 +12,15 @@ use quorate_admin::{
 };
 use serde::Serialize;
 
-use super::group::{Group, Responses, refusal_problem};
+use super::group::{GroupClient, Responses, refusal_problem};
 use crate::output::{self, Exit, Problem};
 
 /// Timeout for a transfer request, longer than the node's own, so that the node reports the error.
-const TRANSFER_WAIT: Duration = Duration::from_secs(15);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time within which another node must become the leader.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LEADER_CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval between polls of the cluster.
-const PAUSE: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Result of `quorate member drain`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -53,9 +53,13 @@ impl fmt::Display for Drained {
 }
 
 /// Moves leadership away from `node` and keeps it away. With `dry_run`, changes nothing.
-pub(super) fn drain(group: &mut Group, node: u32, dry_run: bool) -> Result<Drained, Problem> {
+pub(super) fn drain_node(
+    group: &mut GroupClient,
+    node: u32,
+    dry_run: bool,
+) -> Result<Drained, Problem> {
     let seen = group.poll_all()?;
-    let priority_was = too_high(seen.newest(), node)?;
+    let priority_was = priority_to_lower(seen.newest_view(), node)?;
     if let Some(was) = priority_was {
         let verb = if dry_run { "would be set" } else { "is set" };
         output::progress(&format!(
@@ -64,7 +68,7 @@ pub(super) fn drain(group: &mut Group, node: u32, dry_run: bool) -> Result<Drain
         ));
     }
     if dry_run {
-        return Ok(Drained { node, leader: seen.leader(), priority_was, dry_run });
+        return Ok(Drained { node, leader: seen.reported_leader(), priority_was, dry_run });
     }
     if priority_was.is_some() {
         group.send_request(&MembersRequest {
@@ -72,16 +76,16 @@ pub(super) fn drain(group: &mut Group, node: u32, dry_run: bool) -> Result<Drain
             ..MembersRequest::default()
         })?;
     }
-    let leader = move_away(group, node)?;
+    let leader = move_leadership(group, node)?;
     Ok(Drained { node, leader: Some(leader), priority_was, dry_run })
 }
 
 /// Returns the node's priority if leadership would return to the node because of it.
-fn too_high(view: &MembersView, node: u32) -> Result<Option<u32>, Problem> {
-    let listed = view.listed(node).ok_or_else(|| {
+fn priority_to_lower(view: &MembersView, node: u32) -> Result<Option<u32>, Problem> {
+    let listed = view.find_node(node).ok_or_else(|| {
         let what = format!("there is no node {node}");
         Problem::new(Exit::Failed, "unknown_node", what)
-            .hint("'quorate member list' lists the nodes")
+            .with_hint("'quorate member list' lists the nodes")
     })?;
     let mut others = view.nodes.iter().filter(|other| other.node != node);
     let above = others.any(|other| other.role == "voter" && other.priority < listed.priority);
@@ -89,16 +93,16 @@ fn too_high(view: &MembersView, node: u32) -> Result<Option<u32>, Problem> {
 }
 
 /// Moves leadership away from `node`, and returns the new leader.
-fn move_away(group: &mut Group, node: u32) -> Result<u32, Problem> {
-    let until = Instant::now() + PATIENCE;
+fn move_leadership(group: &mut GroupClient, node: u32) -> Result<u32, Problem> {
+    let until = Instant::now() + LEADER_CHANGE_TIMEOUT;
     let mut problem =
         Problem::new(Exit::Unreachable, "no_leader", "no leader with a quorum is known")
-            .hint("'quorate status' shows which nodes are missing");
+            .with_hint("'quorate status' shows which nodes are missing");
     loop {
         if let Ok(seen) = group.poll_all() {
-            match seen.leader() {
+            match seen.reported_leader() {
                 Some(leader) if leader != node => return Ok(leader),
-                Some(_) => match transfer(&seen, node) {
+                Some(_) => match transfer_leadership(&seen, node) {
                     Ok(leader) if leader != node => return Ok(leader),
                     Ok(_) => {}
                     Err(why) if why.code == "no_target" || is_permission_error(&why) => {
@@ -112,7 +116,7 @@ fn move_away(group: &mut Group, node: u32) -> Result<u32, Problem> {
         if Instant::now() >= until {
             return Err(problem);
         }
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -121,15 +125,15 @@ fn is_permission_error(why: &Problem) -> bool {
     (why.exit, why.code) == (Exit::Failed, "refused")
 }
 
-fn transfer(seen: &Responses, node: u32) -> Result<u32, Problem> {
+fn transfer_leadership(seen: &Responses, node: u32) -> Result<u32, Problem> {
     let place = seen.admin_address_of(node).ok_or_else(|| {
         let what = format!("the admin address of node {node} is not known");
-        Problem::new(Exit::Unreachable, "unreachable", what).hint("give it with --admin")
+        Problem::new(Exit::Unreachable, "unreachable", what).with_hint("give it with --admin")
     })?;
     let body = serde_json::to_string(&TransferRequest { to: None }).expect("plain data");
-    let response = client::post(&place, "/transfer", &body, TRANSFER_WAIT)
-        .map_err(|error| Problem::unreachable(&place, error))?;
-    let transferred: Result<Transferred, _> = response.json();
+    let response = client::post(&place, "/transfer", &body, TRANSFER_TIMEOUT)
+        .map_err(|error| Problem::unreachable_node(&place, error))?;
+    let transferred: Result<Transferred, _> = response.parse_json();
     match transferred {
         Ok(transferred) => Ok(transferred.leader),
         Err(refusal) => Err(refusal_problem(response.status, &refusal)),
@@ -144,18 +148,18 @@ mod tests {
     #[test]
     fn a_priority_above_another_voters_brings_leadership_back() {
         let mut members = view(1, Some(1), 7, 90);
-        assert_eq!(too_high(&members, 1), Ok(None));
+        assert_eq!(priority_to_lower(&members, 1), Ok(None));
         members.nodes[0].priority = 5;
-        assert_eq!(too_high(&members, 1), Ok(Some(5)));
-        assert_eq!(too_high(&members, 2), Ok(None));
+        assert_eq!(priority_to_lower(&members, 1), Ok(Some(5)));
+        assert_eq!(priority_to_lower(&members, 2), Ok(None));
         for other in &mut members.nodes {
             other.priority = 5;
         }
-        assert_eq!(too_high(&members, 1), Ok(None), "no node is below");
+        assert_eq!(priority_to_lower(&members, 1), Ok(None), "no node is below");
         members.nodes[3].priority = 0;
         members.nodes[3].role = "learner".to_owned();
-        assert_eq!(too_high(&members, 1), Ok(None), "a learner cannot lead");
-        assert_eq!(too_high(&members, 9).unwrap_err().code, "unknown_node");
+        assert_eq!(priority_to_lower(&members, 1), Ok(None), "a learner cannot lead");
+        assert_eq!(priority_to_lower(&members, 9).unwrap_err().code, "unknown_node");
     }
 
     #[test]

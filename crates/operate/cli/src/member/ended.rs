@@ -6,12 +6,12 @@ use quorate_admin::{
 };
 use serde::Serialize;
 
-use super::group::Group;
+use super::group::GroupClient;
 
 /// Result of a membership plan, or its state if it has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct PlanOutcome {
-    /// Outcome: `reached`, `nothing_to_do` or `planned`.
+    /// Outcome: `reached`, `already_in_effect` or `planned`.
     pub(super) result: &'static str,
     /// Number of the plan, if there is one.
     pub(super) plan: Option<u64>,
@@ -36,8 +36,8 @@ pub(super) struct EraView {
 
 impl PlanOutcome {
     /// Creates the result of a request that requires no change.
-    pub(super) fn nothing_to_do(group: &mut Group) -> Result<Self, NoResponse> {
-        let era = group.poll_leader()?.newest().era;
+    pub(super) fn already_in_effect(group: &mut GroupClient) -> Result<Self, NoResponse> {
+        let era = group.poll_leader()?.newest_view().era;
         Ok(Self {
             result: "nothing_to_do",
             plan: None,
@@ -49,7 +49,7 @@ impl PlanOutcome {
     }
 
     /// Creates the result of a plan that has not ended, or of a dry run.
-    pub(super) fn underway(plan: Option<u64>, steps: Vec<StepView>, era: u64) -> Self {
+    pub(super) fn still_planned(plan: Option<u64>, steps: Vec<StepView>, era: u64) -> Self {
         Self { result: "planned", plan, steps, eras: Vec::new(), era, settled: None }
     }
 }

@@ -14,8 +14,8 @@ use quorate_admin::{
 };
 use serde::Serialize;
 
-use super::group::{Group, Where};
-use crate::output::{Exit, Output, Problem, progress, table};
+use super::group::{GroupClient, Where};
+use crate::output::{Exit, Output, Problem, format_table, progress};
 
 /// Arguments of `quorate member feature`.
 #[derive(Args, Clone, Debug)]
@@ -50,27 +50,29 @@ pub(super) fn run(args: &FeatureArgs, output: Output) -> Result<Exit, Problem> {
     let mut raised = false;
     if args.raise {
         if !args.dry_run && !args.yes {
-            confirm()?;
+            confirm_raise()?;
         }
         let request =
             MembersRequest { raise: true, dry_run: args.dry_run, ..MembersRequest::default() };
-        let asked = Group::new(&args.place.admin).send_request(&request)?;
+        let asked = GroupClient::new(&args.place.admin).send_request(&request)?;
         raised = asked == MembersOutcome::Done;
     }
     let cluster = query_cluster(&args.place.admin)?;
     let shown = Shown::from_cluster(&cluster, raised)?;
-    output.result(&shown, || shown.to_string());
+    output.print_result(&shown, || shown.to_string());
     Ok(Exit::Done)
 }
 
 /// Asks the operator to confirm the raise. Without a terminal, only `--yes` confirms it.
-fn confirm() -> Result<(), Problem> {
+fn confirm_raise() -> Result<(), Problem> {
     let mut said = String::new();
     if io::stdin().is_terminal() {
         progress(
             "a raise cannot be undone: the previous release cannot be installed again; type yes to raise the level:",
         );
-        io::stdin().read_line(&mut said).map_err(|error| Problem::io("read the answer", &error))?;
+        io::stdin()
+            .read_line(&mut said)
+            .map_err(|error| Problem::io_error("read the answer", &error))?;
     }
     match said.trim() {
         "yes" => Ok(()),
@@ -79,7 +81,7 @@ fn confirm() -> Result<(), Problem> {
             "not_confirmed",
             "a raise cannot be undone: the previous release cannot be installed again",
         )
-        .hint("confirm it with --yes; nothing was changed")),
+        .with_hint("confirm it with --yes; nothing was changed")),
     }
 }
 
@@ -87,7 +89,7 @@ impl Shown {
     /// Creates the output from the leader's view, which includes the reasons that block the next
     /// level. Without a leader, uses the view of the node that has applied most.
     fn from_cluster(cluster: &ClusterView, raised: bool) -> Result<Self, Problem> {
-        let views = || cluster.nodes.iter().filter_map(Answer::view);
+        let views = || cluster.nodes.iter().filter_map(Answer::node_view);
         let leader = views().find(|view| Some(view.node) == cluster.leader);
         let view = leader
             .filter(|view| view.level.level > 0)
@@ -98,9 +100,9 @@ impl Shown {
             .ok_or_else(|| {
                 let what = "the nodes that answer run a release without feature levels";
                 Problem::new(Exit::Failed, "no_levels", what)
-                    .hint("upgrade them: docs/operate/packages.md#upgrade")
+                    .with_hint("upgrade them: docs/operate/packages.md#upgrade")
             })?;
-        let downgrade = view.level.may_rise();
+        let downgrade = view.level.has_higher_level();
         Ok(Self { raised, node: view.node, level: view.level.clone(), downgrade })
     }
 }
@@ -115,8 +117,8 @@ impl fmt::Display for Shown {
         }));
         let now = if self.raised { " now" } else { "" };
         writeln!(f, "the cluster is at feature level {level}{now}\n")?;
-        writeln!(f, "{}\n", table(&rows))?;
-        writeln!(f, "{}", self.level.prospect())?;
+        writeln!(f, "{}\n", format_table(&rows))?;
+        writeln!(f, "{}", self.level.raise_outlook())?;
         f.write_str(match self.downgrade {
             true => "until it is raised, the previous release can be installed again",
             false => "a release that does not support this level cannot be installed any more",

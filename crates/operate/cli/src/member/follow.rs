@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     ended::{EraView, PlanOutcome},
-    group::{Group, Responses},
+    group::{GroupClient, Responses},
     show,
 };
 use crate::output::{self, Exit, Output, Problem};
@@ -19,58 +19,58 @@ use quorate_admin::{
 };
 
 /// Interval between polls of the cluster.
-const PAUSE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time without any response after which the command gives up, although the plan continues.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An observer of one membership plan.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(super) struct PlanFollower {
     plan: u64,
     steps: Vec<StepView>,
     /// Era in which the plan was created.
     from: u64,
-    eras: Vec<EraView>,
+    seen_eras: Vec<EraView>,
     /// Progress line about the condition that the plan is waiting for.
-    waits: Option<Progress>,
+    waiting_progress: Option<Progress>,
     output: Output,
 }
 
 /// State of the observed plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum PlanState {
     /// The plan has not been seen yet, or is in progress.
-    Open,
+    InProgress,
     Reached,
     Cancelled,
     /// A later plan has superseded this one.
-    Passed,
+    Superseded,
 }
 
-impl Follower {
+impl PlanFollower {
     pub(super) fn new(plan: u64, steps: Vec<StepView>, from: u64, output: Output) -> Self {
-        Self { plan, steps, from, eras: Vec::new(), waits: None, output }
+        Self { plan, steps, from, seen_eras: Vec::new(), waiting_progress: None, output }
     }
 
     /// Follows the plan until it ends. `request` is the request that created the plan.
     pub(super) fn follow_plan(
         &mut self,
-        group: &mut Group,
+        group: &mut GroupClient,
         request: &MembersRequest,
     ) -> Result<PlanOutcome, Problem> {
         let mut patience = ResponseTimeout::new();
         loop {
             if let Some(seen) = patience.handle_poll(group.poll_leader())? {
-                let view = seen.newest();
+                let view = seen.newest_view();
                 self.print_progress(view);
-                match state(view, self.plan) {
-                    State::Open => {}
-                    State::Reached => return Ok(self.plan_reached(view.era)),
-                    State::Cancelled => return Err(self.cancelled(view)),
-                    State::Passed => return self.judge_later_plan(group, request),
+                match plan_state(view, self.plan) {
+                    PlanState::InProgress => {}
+                    PlanState::Reached => return Ok(self.plan_reached(view.era)),
+                    PlanState::Cancelled => return Err(self.cancelled_problem(view)),
+                    PlanState::Superseded => return self.judge_later_plan(group, request),
                 }
             }
-            thread::sleep(PAUSE);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -78,16 +78,16 @@ impl Follower {
     fn print_progress(&mut self, view: &MembersView) {
         for era in self.new_eras(view) {
             if !self.output.json {
-                output::print(&show::era(&era));
+                output::print_line(&show::format_era(&era));
             }
-            self.eras.push(era);
+            self.seen_eras.push(era);
         }
         let plan = view.plan.as_ref().filter(|plan| plan.id == self.plan);
         let waits = plan.and_then(|plan| plan.waits.clone());
         match waits {
-            None => self.waits = None,
+            None => self.waiting_progress = None,
             Some(waits) => {
-                let told = self.waits.get_or_insert_with(Progress::start);
+                let told = self.waiting_progress.get_or_insert_with(Progress::start);
                 told.report(|| ProgressReport::text(format_args!("waiting: {waits}")));
             }
         }
@@ -96,12 +96,12 @@ impl Follower {
     /// Returns the eras since the last poll. Eras that were not observed are assumed to be as
     /// planned if the latest one is.
     fn new_eras(&self, view: &MembersView) -> Vec<EraView> {
-        let told = self.eras.last().map_or(self.from, |era| era.era);
+        let told = self.seen_eras.last().map_or(self.from, |era| era.era);
         let planned = |era: u64| {
             let at = usize::try_from(era.checked_sub(self.from + 1)?).ok()?;
             self.steps.get(at).map(|step| step.weights.clone())
         };
-        let now = view.weights();
+        let now = view.voter_weights();
         let as_planned = planned(view.era).is_some_and(|weights| weights == now);
         let weights = |era: u64| match era == view.era {
             true => Some(now.clone()),
@@ -115,55 +115,55 @@ impl Follower {
             result: "reached",
             plan: Some(self.plan),
             steps: std::mem::take(&mut self.steps),
-            eras: std::mem::take(&mut self.eras),
+            eras: std::mem::take(&mut self.seen_eras),
             era,
             settled: None,
         }
     }
 
-    fn cancelled(&self, view: &MembersView) -> Problem {
+    fn cancelled_problem(&self, view: &MembersView) -> Problem {
         let what = format!(
             "the plan was cancelled in era {}: {}",
             view.era,
-            show::weights(&view.weights())
+            show::format_weights(&view.voter_weights())
         );
         Problem::new(Exit::Failed, "cancelled", what)
-            .hint("'quorate member list' shows the current members")
+            .with_hint("'quorate member list' shows the current members")
     }
 
     /// Determines the result after a later plan has superseded this one. A dry run of `request`
     /// shows whether the plan's goal was reached.
     fn judge_later_plan(
         &mut self,
-        group: &mut Group,
+        group: &mut GroupClient,
         request: &MembersRequest,
     ) -> Result<PlanOutcome, Problem> {
         let again = MembersRequest { dry_run: true, ..request.clone() };
         if matches!(group.send_request(&again), Ok(MembersOutcome::NothingToDo)) {
-            let era = group.poll_leader()?.newest().era;
+            let era = group.poll_leader()?.newest_view().era;
             return Ok(self.plan_reached(era));
         }
         let what = "the change ended and another one followed; its outcome is unknown";
         Err(Problem::new(Exit::Failed, "unknown_outcome", what)
-            .hint("'quorate member list' shows the current members"))
+            .with_hint("'quorate member list' shows the current members"))
     }
 }
 
-fn state(view: &MembersView, plan: u64) -> State {
+fn plan_state(view: &MembersView, plan: u64) -> PlanState {
     let underway = view.plan.as_ref().map(|plan| plan.id);
     match view.last {
-        Some(last) if last.id == plan && last.reached => State::Reached,
-        Some(last) if last.id == plan => State::Cancelled,
-        Some(last) if last.id > plan => State::Passed,
-        _ if underway.is_some_and(|id| id > plan) => State::Passed,
-        _ => State::Open,
+        Some(last) if last.id == plan && last.reached => PlanState::Reached,
+        Some(last) if last.id == plan => PlanState::Cancelled,
+        Some(last) if last.id > plan => PlanState::Superseded,
+        _ if underway.is_some_and(|id| id > plan) => PlanState::Superseded,
+        _ => PlanState::InProgress,
     }
 }
 
 /// [era-9] Waits until the removed node may be switched off. A later plan also settles the changes
 /// of earlier ones.
 pub(super) fn wait_until_removable(
-    group: &mut Group,
+    group: &mut GroupClient,
     plan: Option<u64>,
     node: u32,
     output: Output,
@@ -172,7 +172,7 @@ pub(super) fn wait_until_removable(
     let mut told = false;
     loop {
         if let Some(seen) = patience.handle_poll(group.poll_leader())? {
-            let last = seen.newest().last;
+            let last = seen.newest_view().last;
             let ours = last.filter(|last| plan.is_none_or(|plan| last.id >= plan));
             match ours {
                 Some(last) if last.settled => return Ok(true),
@@ -186,7 +186,7 @@ pub(super) fn wait_until_removable(
                 told = true;
             }
         }
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -212,9 +212,9 @@ impl ResponseTimeout {
                 self.last_response = Instant::now();
                 Ok(Some(seen))
             }
-            Err(silent) if self.last_response.elapsed() > SILENCE => {
+            Err(silent) if self.last_response.elapsed() > SILENCE_TIMEOUT => {
                 let problem = Problem::from(silent);
-                Err(problem.hint("the change continues without this command; run it again later to see the result"))
+                Err(problem.with_hint("the change continues without this command; run it again later to see the result"))
             }
             Err(_) => Ok(None),
         }
@@ -255,18 +255,18 @@ mod tests {
     }
 
     fn step(weights: &[u32]) -> StepView {
-        StepView { change: String::new(), weights: view(0, weights, None, None).weights() }
+        StepView { change: String::new(), weights: view(0, weights, None, None).voter_weights() }
     }
 
     #[test]
     fn plan_state_follows_from_its_number() {
-        let state = |plan, last| state(&view(0, &[1], plan, last), 50);
-        assert_eq!(state(None, None), State::Open, "not seen yet");
-        assert_eq!(state(Some(50), Some((40, true))), State::Open);
-        assert_eq!(state(None, Some((50, true))), State::Reached);
-        assert_eq!(state(Some(60), Some((50, false))), State::Cancelled);
-        assert_eq!(state(None, Some((60, true))), State::Passed);
-        assert_eq!(state(Some(60), Some((40, true))), State::Passed);
+        let state = |plan, last| plan_state(&view(0, &[1], plan, last), 50);
+        assert_eq!(state(None, None), PlanState::InProgress, "not seen yet");
+        assert_eq!(state(Some(50), Some((40, true))), PlanState::InProgress);
+        assert_eq!(state(None, Some((50, true))), PlanState::Reached);
+        assert_eq!(state(Some(60), Some((50, false))), PlanState::Cancelled);
+        assert_eq!(state(None, Some((60, true))), PlanState::Superseded);
+        assert_eq!(state(Some(60), Some((40, true))), PlanState::Superseded);
     }
 
     /// Every era is reported once. Eras between two polls are reported as planned if the latest one
@@ -275,20 +275,20 @@ mod tests {
     fn eras_between_two_polls_are_reported() {
         let steps = vec![step(&[2, 1]), step(&[2, 2]), step(&[1, 1])];
         let output = Output { json: true };
-        let mut follower = Follower::new(50, steps.clone(), 4, output);
+        let mut follower = PlanFollower::new(50, steps.clone(), 4, output);
         follower.print_progress(&view(4, &[1, 1], Some(50), None));
-        assert_eq!(follower.eras, []);
+        assert_eq!(follower.seen_eras, []);
         follower.print_progress(&view(5, &[2, 1], Some(50), None));
         follower.print_progress(&view(7, &[1, 1], None, Some((50, true))));
         follower.print_progress(&view(7, &[1, 1], None, Some((50, true))));
-        let numbers: Vec<u64> = follower.eras.iter().map(|era| era.era).collect();
+        let numbers: Vec<u64> = follower.seen_eras.iter().map(|era| era.era).collect();
         assert_eq!(numbers, [5, 6, 7]);
-        let weights = |at: usize| follower.eras[at].weights.clone();
+        let weights = |at: usize| follower.seen_eras[at].weights.clone();
         assert_eq!(weights(1), Some(steps[1].weights.clone()));
         // A new leader took different steps.
-        let mut follower = Follower::new(50, steps, 4, output);
+        let mut follower = PlanFollower::new(50, steps, 4, output);
         follower.print_progress(&view(6, &[3, 1], Some(50), None));
-        assert_eq!(follower.eras[0].weights, None);
-        assert!(follower.eras[1].weights.is_some());
+        assert_eq!(follower.seen_eras[0].weights, None);
+        assert!(follower.seen_eras[1].weights.is_some());
     }
 }

@@ -21,18 +21,18 @@ use crate::{
 };
 
 /// Timeout for a request for the member list.
-const LOOK_WAIT: Duration = Duration::from_secs(3);
+const MEMBERS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout for a change request, longer than the node's own, so that the node reports the error.
-const ASK_WAIT: Duration = Duration::from_secs(15);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time for which a request is retried while leaders change or nodes restart.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between two attempts.
-const PAUSE: Duration = Duration::from_millis(200);
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// Lag in slots above which a leader's view of the members counts as outdated.
-const FAR_SLOTS: u64 = 4096;
+const OUTDATED_LAG_SLOTS: u64 = 4096;
 /// Maximum number of nodes to query, which limits the requests that a malicious member list can
 /// cause.
-const PLACES_MAX: usize = 64;
+const QUERIED_NODES_MAX: usize = 64;
 
 /// Nodes to send requests to.
 #[derive(Args, Clone, Debug)]
@@ -44,11 +44,11 @@ pub(crate) struct Where {
 
 /// Addresses of a cluster's nodes.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct GroupClient {
     /// Admin addresses, beginning with those given by the user.
     addresses: Vec<String>,
     /// Id of the cluster that responded first. Responses from other clusters are ignored.
-    cluster: Option<String>,
+    cluster_id: Option<String>,
     /// Admin address of the leader at the last poll.
     leader_address: Option<String>,
 }
@@ -59,20 +59,20 @@ pub(super) struct Responses(Vec<(String, MembersView)>);
 
 impl Responses {
     /// Returns the leader in the highest ballot that any node reports.
-    pub(super) fn leader(&self) -> Option<u32> {
+    pub(super) fn reported_leader(&self) -> Option<u32> {
         let claims = self.0.iter().filter_map(|(_, view)| Some((view.ballot, view.leader?)));
         claims.max().map(|(_, leader)| leader)
     }
 
     /// Returns the leader's view. If the leader did not respond or lags far behind, returns the
     /// view of the node that has applied most.
-    pub(super) fn newest(&self) -> &MembersView {
-        let leader = self.leader();
+    pub(super) fn newest_view(&self) -> &MembersView {
+        let leader = self.reported_leader();
         let views = || self.0.iter().map(|(_, view)| view);
         let most = views().max_by_key(|view| view.applied).expect("a node answered");
         views()
             .find(|view| Some(view.node) == leader && view.leader == leader)
-            .filter(|view| view.applied.saturating_add(FAR_SLOTS) >= most.applied)
+            .filter(|view| view.applied.saturating_add(OUTDATED_LAG_SLOTS) >= most.applied)
             .unwrap_or(most)
     }
 
@@ -81,32 +81,32 @@ impl Responses {
         let own = self.0.iter().find(|(_, view)| view.node == node);
         let told = || {
             let mut views = self.0.iter();
-            views.find_map(|(_, view)| view.listed(node)?.admin.clone())
+            views.find_map(|(_, view)| view.find_node(node)?.admin.clone())
         };
         own.map(|(place, _)| place.clone()).or_else(told)
     }
 
     /// Returns the admin addresses that the responses list.
-    fn admins(&self) -> impl Iterator<Item = &String> {
+    fn admin_addresses(&self) -> impl Iterator<Item = &String> {
         let listed = self.0.iter().flat_map(|(_, view)| &view.nodes);
         listed.filter_map(|listed| listed.admin.as_ref())
     }
 }
 
-impl Group {
+impl GroupClient {
     /// Creates a group from the admin addresses given by the user.
     pub(super) fn new(given: &[String]) -> Self {
         let mut seen = BTreeSet::new();
         let places = given.iter().filter(|place| seen.insert(*place));
         Self {
-            addresses: places.take(PLACES_MAX).cloned().collect(),
-            cluster: None,
+            addresses: places.take(QUERIED_NODES_MAX).cloned().collect(),
+            cluster_id: None,
             leader_address: None,
         }
     }
 
     /// Returns all admin addresses.
-    pub(super) fn admins(&self) -> Vec<String> {
+    pub(super) fn admin_addresses(&self) -> Vec<String> {
         self.addresses.clone()
     }
 
@@ -124,7 +124,8 @@ impl Group {
             return Err(silent);
         }
         let seen = Responses(seen);
-        self.leader_address = seen.leader().and_then(|leader| seen.admin_address_of(leader));
+        self.leader_address =
+            seen.reported_leader().and_then(|leader| seen.admin_address_of(leader));
         Ok(seen)
     }
 
@@ -132,7 +133,7 @@ impl Group {
     /// calls.
     pub(super) fn poll_leader(&mut self) -> Result<Responses, NoResponse> {
         let leader = self.leader_address.clone();
-        let view = leader.and_then(|place| Some((place.clone(), view(&place).ok()?)));
+        let view = leader.and_then(|place| Some((place.clone(), request_view(&place).ok()?)));
         match view {
             Some((place, view))
                 if self.is_same_cluster(&view) && view.leader == Some(view.node) =>
@@ -148,7 +149,7 @@ impl Group {
     fn query_from(&mut self, from: usize) -> (Vec<(String, MembersView)>, NoResponse) {
         let answers: Vec<Result<MembersView, (String, Option<Refusal>)>> = thread::scope(|scope| {
             let places = self.addresses[from..].iter();
-            let threads: Vec<_> = places.map(|place| scope.spawn(|| view(place))).collect();
+            let threads: Vec<_> = places.map(|place| scope.spawn(|| request_view(place))).collect();
             let answers = threads.into_iter().map(|thread| thread.join());
             answers.map(|answer| answer.expect("asking does not panic")).collect()
         });
@@ -158,14 +159,14 @@ impl Group {
             match answer {
                 Ok(view) if self.is_same_cluster(&view) => seen.push((place, view)),
                 Ok(view) => {
-                    silent.add(format!("{place} belongs to cluster {}", view.cluster), None)
+                    silent.add_reason(format!("{place} belongs to cluster {}", view.cluster), None)
                 }
-                Err((reason, refusal)) => silent.add(reason, refusal),
+                Err((reason, refusal)) => silent.add_reason(reason, refusal),
             }
         }
         let seen = Responses(seen);
-        for place in seen.admins() {
-            if self.addresses.len() < PLACES_MAX && !self.addresses.contains(place) {
+        for place in seen.admin_addresses() {
+            if self.addresses.len() < QUERIED_NODES_MAX && !self.addresses.contains(place) {
                 self.addresses.push(place.clone());
             }
         }
@@ -173,7 +174,7 @@ impl Group {
     }
 
     fn is_same_cluster(&mut self, view: &MembersView) -> bool {
-        *self.cluster.get_or_insert_with(|| view.cluster.clone()) == view.cluster
+        *self.cluster_id.get_or_insert_with(|| view.cluster.clone()) == view.cluster
     }
 
     /// Sends a request to the leader, or to any node if every node can handle it. Retries when the
@@ -183,24 +184,24 @@ impl Group {
         request: &MembersRequest,
     ) -> Result<MembersOutcome, Problem> {
         let body = serde_json::to_string(request).expect("plain data");
-        let until = Instant::now() + PATIENCE;
-        let _waiting = report_waiting(PATIENCE);
+        let until = Instant::now() + RETRY_TIMEOUT;
+        let _waiting = report_waiting(RETRY_TIMEOUT);
         let mut seen = self.poll_all()?;
         loop {
-            let mut problem = no_leader();
-            for place in candidates(&seen, request) {
-                let response = match client::post(&place, "/members", &body, ASK_WAIT) {
+            let mut problem = no_leader_problem();
+            for place in candidate_addresses(&seen, request) {
+                let response = match client::post(&place, "/members", &body, CHANGE_TIMEOUT) {
                     Ok(response) => response,
                     Err(error) => {
-                        problem = Problem::unreachable(&place, error);
+                        problem = Problem::unreachable_node(&place, error);
                         continue;
                     }
                 };
-                match response.json() {
+                match response.parse_json() {
                     Ok(asked) => return Ok(asked),
                     Err(refusal) => {
                         problem = refusal_problem(response.status, &refusal);
-                        if !is_passing(&refusal.code) {
+                        if !is_temporary(&refusal.code) {
                             return Err(problem);
                         }
                     }
@@ -209,7 +210,7 @@ impl Group {
             if Instant::now() >= until {
                 return Err(problem);
             }
-            thread::sleep(PAUSE);
+            thread::sleep(RETRY_PAUSE);
             // If no node responds now, the addresses of the last poll are reused.
             if let Ok(now) = self.poll_all() {
                 seen = now;
@@ -220,8 +221,8 @@ impl Group {
 
 /// Returns the admin addresses to try, beginning with the leader's. Those of the other nodes follow
 /// if the request needs no plan.
-fn candidates(seen: &Responses, request: &MembersRequest) -> Vec<String> {
-    let leader = seen.leader();
+fn candidate_addresses(seen: &Responses, request: &MembersRequest) -> Vec<String> {
+    let leader = seen.reported_leader();
     let first = leader.and_then(|leader| seen.admin_address_of(leader));
     let any = request.add.is_some()
         || request.priority.is_some()
@@ -232,21 +233,23 @@ fn candidates(seen: &Responses, request: &MembersRequest) -> Vec<String> {
     first.iter().cloned().chain(others).collect()
 }
 
-fn view(place: &str) -> Result<MembersView, (String, Option<Refusal>)> {
-    let response = client::get(place, "/members", LOOK_WAIT)
+fn request_view(place: &str) -> Result<MembersView, (String, Option<Refusal>)> {
+    let response = client::get(place, "/members", MEMBERS_TIMEOUT)
         .map_err(|error| (format!("no node answers at {place}: {error}"), None))?;
-    response.json().map_err(|refusal| (format!("{place}: {}", refusal.message), Some(refusal)))
+    response
+        .parse_json()
+        .map_err(|refusal| (format!("{place}: {}", refusal.message), Some(refusal)))
 }
 
-fn no_leader() -> Problem {
+fn no_leader_problem() -> Problem {
     let what = "no leader with a quorum is known";
     Problem::new(Exit::Unreachable, "no_leader", what)
-        .hint("'quorate status' shows which nodes are missing")
+        .with_hint("'quorate status' shows which nodes are missing")
 }
 
 /// Returns whether the error is temporary, so that the same request may succeed later or on another
 /// node.
-fn is_passing(code: &str) -> bool {
+fn is_temporary(code: &str) -> bool {
     const PASSING: [&str; 11] = [
         "not_leader",
         "no_quorum",
@@ -300,10 +303,10 @@ pub(super) fn refusal_problem(status: u16, refusal: &Refusal) -> Problem {
     let code = CODES.into_iter().find(|code| *code == refusal.code);
     let exit = match status {
         422 => Exit::Usage,
-        _ if status >= 500 || is_passing(&refusal.code) => Exit::Unreachable,
+        _ if status >= 500 || is_temporary(&refusal.code) => Exit::Unreachable,
         _ => Exit::Failed,
     };
-    Problem::new(exit, code.unwrap_or("refused"), &refusal.message).hint(&*refusal.hint)
+    Problem::new(exit, code.unwrap_or("refused"), &refusal.message).with_hint(&*refusal.hint)
 }
 
 #[cfg(test)]
@@ -356,12 +359,12 @@ pub(super) mod tests {
     fn leader_is_preferred_if_it_answers() {
         let views = [view(1, Some(1), 7, 90), view(2, Some(2), 8, 80)];
         let both = seen(&views);
-        assert_eq!((both.leader(), both.newest().node), (Some(2), 2));
+        assert_eq!((both.reported_leader(), both.newest_view().node), (Some(2), 2));
         let old = view(3, Some(2), 8, 85);
         let without = seen(&[views[0].clone(), old]);
-        assert_eq!((without.leader(), without.newest().node), (Some(2), 1));
+        assert_eq!((without.reported_leader(), without.newest_view().node), (Some(2), 1));
         let applying = seen(&[view(1, Some(2), 8, 9_000), view(2, Some(2), 8, 80)]);
-        assert_eq!(applying.newest().node, 1, "its table is old");
+        assert_eq!(applying.newest_view().node, 1, "its table is old");
         assert_eq!(without.admin_address_of(2).as_deref(), Some("h:2"));
         assert_eq!(without.admin_address_of(1).as_deref(), Some("at:1"));
         assert_eq!(without.admin_address_of(4), None);
@@ -372,9 +375,9 @@ pub(super) mod tests {
     fn only_requests_without_a_plan_go_to_other_nodes() {
         let seen = seen(&[view(1, Some(2), 7, 90), view(3, Some(2), 7, 90)]);
         let plan = MembersRequest { promote: Some(4), ..MembersRequest::default() };
-        assert_eq!(candidates(&seen, &plan), ["h:2"]);
+        assert_eq!(candidate_addresses(&seen, &plan), ["h:2"]);
         let cancel = MembersRequest { cancel: true, ..MembersRequest::default() };
-        assert_eq!(candidates(&seen, &cancel), ["h:2", "at:1", "at:3"]);
+        assert_eq!(candidate_addresses(&seen, &cancel), ["h:2", "at:1", "at:3"]);
     }
 
     #[test]
@@ -401,7 +404,7 @@ pub(super) mod tests {
     fn unreachable_group_is_an_error_at_once() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let closed = listener.local_addr().unwrap().to_string();
-        let mut group = Group::new(&[closed.clone(), closed.clone()]);
+        let mut group = GroupClient::new(&[closed.clone(), closed.clone()]);
         let problem = group.send_request(&MembersRequest::default()).unwrap_err();
         assert_eq!((problem.exit, problem.code), (Exit::Unreachable, "unreachable"));
         assert_eq!(problem.message.matches(&closed).count(), 1);

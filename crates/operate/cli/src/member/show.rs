@@ -6,25 +6,25 @@ use quorate_admin::{
 };
 
 use super::ended::{EraView, PlanOutcome};
-use crate::output::table;
+use crate::output::format_table;
 
 /// Message for a request whose target state is already in effect.
 pub(super) const NOTHING_TO_DO: &str = "nothing to do";
 
 /// Formats all members as a table, with the changes in progress below it.
-pub(super) fn list(view: &MembersView, leader: Option<u32>) -> String {
+pub(super) fn format_members(view: &MembersView, leader: Option<u32>) -> String {
     let head = ["node", "role", "weight", "priority", "lag", "state", "peer"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(view.nodes.iter().map(|listed| row(listed, leader)));
+    rows.extend(view.nodes.iter().map(|listed| member_row(listed, leader)));
     let leads = leader.map_or_else(|| "no leader".to_owned(), |node| format!("node {node} leads"));
-    let (cluster, era) = (&view.cluster, units::era(view.era));
-    let mut text = format!("cluster {cluster}, era {era}: {leads}\n\n{}", table(&rows));
+    let (cluster, era) = (&view.cluster, units::format_era(view.era));
+    let mut text = format!("cluster {cluster}, era {era}: {leads}\n\n{}", format_table(&rows));
     let mut notes = Vec::new();
     if let Some(plan) = &view.plan {
         let waits = plan.waits.as_ref();
         let waits = waits.map_or_else(String::new, |waits| format!("; waits: {waits}"));
         notes.push(format!("plan {}: {}{waits}", plan.id, plan.what));
-        notes.push(steps(&plan.steps));
+        notes.push(format_steps(&plan.steps));
     }
     if let Some(last) = view.last {
         let how = match (last.reached, last.settled) {
@@ -44,7 +44,7 @@ pub(super) fn list(view: &MembersView, leader: Option<u32>) -> String {
     text
 }
 
-fn row(listed: &ListedView, leader: Option<u32>) -> Vec<String> {
+fn member_row(listed: &ListedView, leader: Option<u32>) -> Vec<String> {
     let role = match () {
         () if leader == Some(listed.node) => "leader".to_owned(),
         () if !listed.joined => format!("to be {}", listed.asked),
@@ -67,17 +67,17 @@ fn row(listed: &ListedView, leader: Option<u32>) -> Vec<String> {
 }
 
 /// Formats the steps of a plan, each with the resulting weights.
-pub(super) fn steps(steps: &[StepView]) -> String {
+pub(super) fn format_steps(steps: &[StepView]) -> String {
     let head = ["step", "change", "weights"].map(str::to_owned).to_vec();
     let row = |(at, step): (usize, &StepView)| {
-        vec![at.to_string(), step.change.clone(), weights(&step.weights)]
+        vec![at.to_string(), step.change.clone(), format_weights(&step.weights)]
     };
     let rows: Vec<_> = [head].into_iter().chain((1..).zip(steps).map(row)).collect();
-    table(&rows)
+    format_table(&rows)
 }
 
 /// Formats vote weights, such as `1:1 2:1 3'1:2`, where node 3 is in its second incarnation.
-pub(super) fn weights(weights: &[WeightView]) -> String {
+pub(super) fn format_weights(weights: &[WeightView]) -> String {
     let one = |view: &WeightView| {
         let incarnation = match view.incarnation {
             0 => String::new(),
@@ -89,15 +89,15 @@ pub(super) fn weights(weights: &[WeightView]) -> String {
 }
 
 /// Formats an era that took effect.
-pub(super) fn era(view: &EraView) -> String {
+pub(super) fn format_era(view: &EraView) -> String {
     match &view.weights {
-        Some(of) => format!("era {}: {}", units::era(view.era), weights(of)),
-        None => format!("era {}", units::era(view.era)),
+        Some(of) => format!("era {}: {}", units::format_era(view.era), format_weights(of)),
+        None => format!("era {}", units::format_era(view.era)),
     }
 }
 
 /// Formats the message about a plan that the command does not wait for.
-pub(super) fn underway(plan: Option<u64>) -> String {
+pub(super) fn format_underway(plan: Option<u64>) -> String {
     match plan {
         Some(plan) => {
             format!("plan {plan} is in progress; 'quorate member list' shows how far it is")
@@ -107,10 +107,10 @@ pub(super) fn underway(plan: Option<u64>) -> String {
 }
 
 /// Formats how many failures the voters survive.
-fn survives(view: &MembersView) -> String {
-    let votes: Vec<u32> = view.weights().iter().map(|view| view.weight).collect();
+fn format_tolerance(view: &MembersView) -> String {
+    let votes: Vec<u32> = view.voter_weights().iter().map(|view| view.weight).collect();
     let plural = if votes.len() == 1 { "" } else { "s" };
-    let survived = match quorum::survives(&view.quorum, &votes) {
+    let survived = match quorum::tolerated_failures(&view.quorum, &votes) {
         0 => "no failure is survived".to_owned(),
         1 => "the failure of any one is survived".to_owned(),
         count => format!("the failure of any {count} is survived"),
@@ -125,9 +125,9 @@ pub(super) fn format_outcome(
     leaves: Option<u32>,
     left: Option<&MembersView>,
 ) -> String {
-    let mut text = format!("era {}", units::era(ended.era));
+    let mut text = format!("era {}", units::format_era(ended.era));
     if let Some(view) = left {
-        text.push_str(&format!("\n{}", survives(view)));
+        text.push_str(&format!("\n{}", format_tolerance(view)));
     }
     if let (Some(true), Some(node)) = (ended.settled, leaves) {
         text.push_str(&format!("\nnode {node} may be switched off, and its data deleted"));
@@ -195,12 +195,12 @@ step  change       weights
 1     node 4: + 1  1:1 2'1:1 4:1
 last plan 70: reached; do not switch off the removed node yet
 removed: 3";
-        assert_eq!(list(&view, Some(1)), expected);
+        assert_eq!(format_members(&view, Some(1)), expected);
     }
 
     #[test]
     fn last_line_names_the_node_that_may_be_switched_off() {
-        let mut end = PlanOutcome::underway(Some(5), Vec::new(), 9);
+        let mut end = PlanOutcome::still_planned(Some(5), Vec::new(), 9);
         assert_eq!(format_outcome(&end, Some(2), None), "era 9");
         end.settled = Some(true);
         let expected = "era 9\nnode 2 may be switched off, and its data deleted";

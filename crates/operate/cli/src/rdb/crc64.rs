@@ -2,9 +2,9 @@
 
 const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
 
-static TABLES: [[u64; 256]; 8] = tables();
+static CRC_TABLES: [[u64; 256]; 8] = compute_tables();
 
-const fn tables() -> [[u64; 256]; 8] {
+const fn compute_tables() -> [[u64; 256]; 8] {
     let mut tables = [[0; 256]; 8];
     let mut byte = 0;
     while byte < 256 {
@@ -31,18 +31,18 @@ const fn tables() -> [[u64; 256]; 8] {
 }
 
 /// Continues the checksum `crc` with `bytes`.
-pub(super) fn update(mut crc: u64, bytes: &[u8]) -> u64 {
+pub(super) fn update_crc(mut crc: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     for word in words {
         crc ^= u64::from_le_bytes(*word);
         let parts = crc.to_le_bytes();
         crc = parts
             .iter()
-            .zip(TABLES.iter().rev())
+            .zip(CRC_TABLES.iter().rev())
             .fold(0, |all, (part, table)| all ^ table[usize::from(*part)]);
     }
     rest.iter()
-        .fold(crc, |crc, byte| (crc >> 8) ^ TABLES[0][usize::from(crc.to_le_bytes()[0] ^ byte)])
+        .fold(crc, |crc, byte| (crc >> 8) ^ CRC_TABLES[0][usize::from(crc.to_le_bytes()[0] ^ byte)])
 }
 
 #[cfg(test)]
@@ -52,9 +52,9 @@ mod tests {
     /// The value is that of Redis' own test of `crc64.c`.
     #[test]
     fn the_checksum_is_that_of_redis() {
-        assert_eq!(update(0, b"123456789"), 0xe9c6_d914_c4b8_d9ca);
+        assert_eq!(update_crc(0, b"123456789"), 0xe9c6_d914_c4b8_d9ca);
         let long: Vec<u8> = (0..=255).collect();
-        let bytewise = long.iter().fold(0, |crc, byte| update(crc, &[*byte]));
-        assert_eq!(update(update(0, &long[..13]), &long[13..]), bytewise);
+        let bytewise = long.iter().fold(0, |crc, byte| update_crc(crc, &[*byte]));
+        assert_eq!(update_crc(update_crc(0, &long[..13]), &long[13..]), bytewise);
     }
 }

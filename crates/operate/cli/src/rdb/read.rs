@@ -4,90 +4,95 @@ use std::io::Read;
 
 use super::{
     input::Input,
-    types::{Key, Kind, ReadError, Visitor},
-    values::{self, encoding},
+    types::{Key, Kind, RdbVisitor, ReadError},
+    values::{self, parse_encoding},
 };
 
 /// Newest version of the format that is read.
 pub(crate) const VERSION_MAX: u32 = 12;
 /// First version with a checksum.
-const VERSION_SUMMED: u32 = 5;
+const CHECKSUM_VERSION_MIN: u32 = 5;
 
 /// Codes of sections. All others are types of keys.
 mod section {
-    pub(super) const SLOT_INFO: u8 = 244;
-    pub(super) const FUNCTION: u8 = 245;
-    pub(super) const MODULE_AUX: u8 = 247;
-    pub(super) const IDLE: u8 = 248;
-    pub(super) const FREQUENCY: u8 = 249;
-    pub(super) const AUX: u8 = 250;
-    pub(super) const SIZES: u8 = 251;
-    pub(super) const EXPIRES_MS: u8 = 252;
-    pub(super) const EXPIRES_S: u8 = 253;
-    pub(super) const DATABASE: u8 = 254;
-    pub(super) const END: u8 = 255;
+    pub(super) const SLOT_INFO_CODE: u8 = 244;
+    pub(super) const FUNCTION_CODE: u8 = 245;
+    pub(super) const MODULE_AUX_CODE: u8 = 247;
+    pub(super) const IDLE_CODE: u8 = 248;
+    pub(super) const FREQUENCY_CODE: u8 = 249;
+    pub(super) const AUX_CODE: u8 = 250;
+    pub(super) const SIZES_CODE: u8 = 251;
+    pub(super) const EXPIRES_MS_CODE: u8 = 252;
+    pub(super) const EXPIRES_S_CODE: u8 = 253;
+    pub(super) const DATABASE_CODE: u8 = 254;
+    pub(super) const END_CODE: u8 = 255;
 }
 
 /// Type of a module's value that can be skipped.
-const MODULE: u8 = 7;
+const MODULE_TYPE: u8 = 7;
 
 /// Properties of a file that was read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Summary {
+pub(crate) struct FileSummary {
     pub(crate) version: u32,
     pub(crate) bytes: u64,
     /// Set if the file has a checksum, which is right.
-    pub(crate) is_checked: bool,
+    pub(crate) has_checksum: bool,
 }
 
 /// Reads a file to its end, and passes its contents to `visitor`.
-pub(crate) fn read(from: impl Read, visitor: &mut dyn Visitor) -> Result<Summary, ReadError> {
+pub(crate) fn read_file(
+    from: impl Read,
+    visitor: &mut dyn RdbVisitor,
+) -> Result<FileSummary, ReadError> {
     let mut input = Input::new(from);
     let version = read_version(&mut input)?;
     let mut database = 0;
     let mut expires_ms = None;
     loop {
-        match input.byte()? {
-            section::END => break,
-            section::DATABASE => database = input.length()?,
-            section::SIZES => _ = (input.length()?, input.length()?),
-            section::SLOT_INFO => _ = (input.length()?, input.length()?, input.length()?),
-            section::AUX => {
-                let (name, value) = (input.string()?, input.string()?);
-                visitor.aux(&name, &value);
+        match input.read_byte()? {
+            section::END_CODE => break,
+            section::DATABASE_CODE => database = input.read_length()?,
+            section::SIZES_CODE => _ = (input.read_length()?, input.read_length()?),
+            section::SLOT_INFO_CODE => {
+                _ = (input.read_length()?, input.read_length()?, input.read_length()?)
             }
-            section::FUNCTION => {
-                let text = input.string()?;
-                visitor.function(&text);
+            section::AUX_CODE => {
+                let (name, value) = (input.read_string()?, input.read_string()?);
+                visitor.visit_aux(&name, &value);
             }
-            section::MODULE_AUX => {
-                let name = module_name(input.length()?);
+            section::FUNCTION_CODE => {
+                let text = input.read_string()?;
+                visitor.visit_function(&text);
+            }
+            section::MODULE_AUX_CODE => {
+                let name = module_name(input.read_length()?);
                 skip_module(&mut input)?;
-                visitor.module_data(&name);
+                visitor.visit_module_data(&name);
             }
-            section::EXPIRES_MS => expires_ms = Some(input.moment_ms()?),
-            section::EXPIRES_S => {
-                let s = i32::from_le_bytes(input.array()?);
+            section::EXPIRES_MS_CODE => expires_ms = Some(input.read_unix_ms()?),
+            section::EXPIRES_S_CODE => {
+                let s = i32::from_le_bytes(input.read_array()?);
                 expires_ms = Some(u64::try_from(s).unwrap_or(0) * 1000);
             }
-            section::IDLE => _ = input.length()?,
-            section::FREQUENCY => _ = input.byte()?,
+            section::IDLE_CODE => _ = input.read_length()?,
+            section::FREQUENCY_CODE => _ = input.read_byte()?,
             code => {
                 read_key(code, database, expires_ms.take(), &mut input, visitor)?;
             }
         }
     }
-    let is_checked = version >= VERSION_SUMMED && check_sum(&mut input)?;
-    let bytes = input.at();
-    match input.end() {
-        Ok(true) => Ok(Summary { version, bytes, is_checked }),
+    let is_checked = version >= CHECKSUM_VERSION_MIN && check_checksum(&mut input)?;
+    let bytes = input.position();
+    match input.reached_end() {
+        Ok(true) => Ok(FileSummary { version, bytes, has_checksum: is_checked }),
         Ok(false) => Err(ReadError::Malformed(bytes, "more bytes follow the end")),
         Err(error) => Err(ReadError::Io(error)),
     }
 }
 
 fn read_version(input: &mut Input<impl Read>) -> Result<u32, ReadError> {
-    let header = input.array::<9>().map_err(|error| match error {
+    let header = input.read_array::<9>().map_err(|error| match error {
         ReadError::Malformed(..) => ReadError::NotRdb,
         other => other,
     })?;
@@ -95,7 +100,7 @@ fn read_version(input: &mut Input<impl Read>) -> Result<u32, ReadError> {
     let text = String::from_utf8_lossy(text);
     match text.parse() {
         Ok(version) if (1..=VERSION_MAX).contains(&version) => Ok(version),
-        _ => Err(ReadError::Version(text.into_owned())),
+        _ => Err(ReadError::UnknownVersion(text.into_owned())),
     }
 }
 
@@ -104,26 +109,26 @@ fn read_key<R: Read>(
     database: u64,
     expires_ms: Option<u64>,
     input: &mut Input<R>,
-    visitor: &mut dyn Visitor,
+    visitor: &mut dyn RdbVisitor,
 ) -> Result<(), ReadError> {
-    let at = input.at();
-    let known = encoding(code);
-    if known.is_none() && code != MODULE {
-        return Err(ReadError::Unknown(at - 1, "a type", code));
+    let at = input.position();
+    let known = parse_encoding(code);
+    if known.is_none() && code != MODULE_TYPE {
+        return Err(ReadError::UnknownCode(at - 1, "a type", code));
     }
-    let name = input.string()?;
+    let name = input.read_string()?;
     match known {
         Some((kind, encoding)) => {
             visitor.key(&Key { database, name, kind, expires_ms }, at)?;
-            values::read(encoding, input, visitor)?;
+            values::read_value(encoding, input, visitor)?;
         }
         None => {
-            let kind = Kind::Module(module_name(input.length()?));
+            let kind = Kind::Module(module_name(input.read_length()?));
             visitor.key(&Key { database, name, kind, expires_ms }, at)?;
             skip_module(input)?;
         }
     }
-    Ok(visitor.key_end()?)
+    Ok(visitor.end_key()?)
 }
 
 /// Returns the name in a module's id: nine characters of six bits, before ten bits of its version.
@@ -138,23 +143,23 @@ fn module_name(id: u64) -> String {
 
 fn skip_module(input: &mut Input<impl Read>) -> Result<(), ReadError> {
     loop {
-        match input.length()? {
+        match input.read_length()? {
             0 => return Ok(()),
-            1 | 2 => _ = input.length()?,
-            3 => _ = input.array::<4>()?,
-            4 => _ = input.array::<8>()?,
-            5 => _ = input.string()?,
-            _ => return Err(input.malformed("the value of a module makes no sense")),
+            1 | 2 => _ = input.read_length()?,
+            3 => _ = input.read_array::<4>()?,
+            4 => _ = input.read_array::<8>()?,
+            5 => _ = input.read_string()?,
+            _ => return Err(input.malformed_at_position("the value of a module makes no sense")),
         }
     }
 }
 
 /// Returns whether the file has a checksum, or an error if it is wrong.
-fn check_sum(input: &mut Input<impl Read>) -> Result<bool, ReadError> {
+fn check_checksum(input: &mut Input<impl Read>) -> Result<bool, ReadError> {
     let expected = input.checksum();
-    match u64::from_le_bytes(input.array()?) {
+    match u64::from_le_bytes(input.read_array()?) {
         0 => Ok(false),
         found if found == expected => Ok(true),
-        _ => Err(ReadError::Checksum),
+        _ => Err(ReadError::WrongChecksum),
     }
 }

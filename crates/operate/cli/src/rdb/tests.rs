@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::{
-    read::{Summary, read},
-    types::{Element, Key, Kind, Pending, ReadError, StreamState, Visitor},
-    write::Writer,
+    read::{FileSummary, read_file},
+    types::{Element, Key, Kind, Pending, RdbVisitor, ReadError, StreamState},
+    write::RdbWriter,
 };
 use crate::output::Problem;
 
@@ -27,7 +27,7 @@ fn text(bytes: &[u8]) -> String {
     if text.len() > 40 { format!("{}…{}", &text[..8], text.len()) } else { text }
 }
 
-impl Visitor for Told {
+impl RdbVisitor for Told {
     fn key(&mut self, key: &Key, _: u64) -> Result<(), Problem> {
         let expires = key.expires_ms.map(|ms| format!(" @{ms}")).unwrap_or_default();
         let (name, kind) = (text(&key.name), &key.kind);
@@ -35,7 +35,7 @@ impl Visitor for Told {
         Ok(())
     }
 
-    fn element(&mut self, element: Element<'_>) -> Result<(), Problem> {
+    fn visit_element(&mut self, element: Element<'_>) -> Result<(), Problem> {
         let line = self.lines.last_mut().unwrap();
         let _ = match element {
             Element::Value(bytes) | Element::Item(bytes) | Element::Member(bytes) => {
@@ -50,7 +50,7 @@ impl Visitor for Told {
                 let fields: Vec<String> = fields.iter().map(|part| text(part)).collect();
                 write!(line, " {id}({})", fields.join(","))
             }
-            Element::State(StreamState { length, last, counters }) => {
+            Element::State(StreamState { length, last_id: last, counters }) => {
                 let counters = counters.map(|(id, added)| format!(",{id},{added}"));
                 write!(line, " [{length},{last}{}]", counters.unwrap_or_default())
             }
@@ -61,22 +61,22 @@ impl Visitor for Told {
         Ok(())
     }
 
-    fn key_end(&mut self) -> Result<(), Problem> {
+    fn end_key(&mut self) -> Result<(), Problem> {
         Ok(())
     }
 
-    fn function(&mut self, _: &[u8]) {
+    fn visit_function(&mut self, _: &[u8]) {
         self.functions += 1;
     }
 
-    fn module_data(&mut self, module: &str) {
+    fn visit_module_data(&mut self, module: &str) {
         self.modules.push(module.to_owned());
     }
 }
 
-fn told(bytes: &[u8]) -> Result<(Told, Summary), ReadError> {
+fn told(bytes: &[u8]) -> Result<(Told, FileSummary), ReadError> {
     let mut told = Told::default();
-    let summary = read(bytes, &mut told)?;
+    let summary = read_file(bytes, &mut told)?;
     told.lines.sort();
     Ok((told, summary))
 }
@@ -90,7 +90,7 @@ fn line<'a>(told: &'a Told, name: &str) -> &'a str {
 fn files_of_servers_are_read_whole() {
     for (bytes, version) in [(V9, 9), (V10, 10)] {
         let (told, summary) = told(bytes).unwrap();
-        assert_eq!(summary, Summary { version, bytes: bytes.len() as u64, is_checked: true });
+        assert_eq!(summary, FileSummary { version, bytes: bytes.len() as u64, has_checksum: true });
         assert_eq!(told.lines.len(), 22);
         assert_eq!(line(&told, "other"), "3 other string: 1");
         assert_eq!(line(&told, "s:text"), "0 s:text string: hello world");
@@ -163,14 +163,14 @@ fn types_that_no_golden_file_has_are_read() {
 #[test]
 fn unknown_and_damaged_files_are_refused() {
     assert!(matches!(told(b"PK\x03\x04"), Err(ReadError::NotRdb)));
-    assert!(matches!(told(&file(13, b"")), Err(ReadError::Version(text)) if text == "0013"));
+    assert!(matches!(told(&file(13, b"")), Err(ReadError::UnknownVersion(text)) if text == "0013"));
     let unknown = told(&file(12, b"\x16\x01h"));
-    assert!(matches!(unknown, Err(ReadError::Unknown(9, "a type", 22))));
+    assert!(matches!(unknown, Err(ReadError::UnknownCode(9, "a type", 22))));
     let mut flipped = V10.to_vec();
     // A letter of a value.
     let at = flipped.windows(5).position(|word| word == b"hello").unwrap();
     flipped[at] = b'j';
-    assert!(matches!(told(&flipped), Err(ReadError::Checksum)));
+    assert!(matches!(told(&flipped), Err(ReadError::WrongChecksum)));
     for cut in (0..V9.len()).step_by(7) {
         assert!(told(&V9[..cut]).is_err(), "{cut}");
     }
@@ -204,22 +204,22 @@ fn damage_is_survived() {
 
 #[test]
 fn a_written_file_is_read_back() {
-    let mut writer = Writer::start(Vec::new()).unwrap();
+    let mut writer = RdbWriter::start(Vec::new()).unwrap();
     let long = vec![b'x'; 20_000];
     writer.key(b"s", &Kind::String, Some(9)).unwrap();
-    writer.string(&long).unwrap();
+    writer.write_string(&long).unwrap();
     writer.key(b"z", &Kind::SortedSet, None).unwrap();
-    writer.length(1).unwrap();
-    writer.string(b"m").unwrap();
-    writer.score(-0.1).unwrap();
+    writer.write_length(1).unwrap();
+    writer.write_string(b"m").unwrap();
+    writer.write_score(-0.1).unwrap();
     writer.key(b"l", &Kind::List, None).unwrap();
-    writer.length(70_000).unwrap();
+    writer.write_length(70_000).unwrap();
     for _ in 0..70_000 {
-        writer.string(b"").unwrap();
+        writer.write_string(b"").unwrap();
     }
     let (bytes, count) = writer.finish().unwrap();
     let (told, summary) = told(&bytes).unwrap();
-    assert_eq!(summary, Summary { version: 9, bytes: count, is_checked: true });
+    assert_eq!(summary, FileSummary { version: 9, bytes: count, has_checksum: true });
     let list = format!("0 l list:{}", " ".repeat(70_000));
     let expected = [&list, "0 s @9 string: xxxxxxxx…20000", "0 z sorted set: m=-0.1"];
     assert_eq!(told.lines, expected);

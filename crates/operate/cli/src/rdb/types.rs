@@ -58,7 +58,7 @@ impl fmt::Display for EntryId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamState {
     pub(crate) length: u64,
-    pub(crate) last: EntryId,
+    pub(crate) last_id: EntryId,
     /// Highest deleted id, and the number of entries ever added. `None` before version 10.
     pub(crate) counters: Option<(EntryId, u64)>,
 }
@@ -93,17 +93,17 @@ pub(crate) struct Pending {
 }
 
 /// Receiver of a file's contents, in the order of the file.
-pub(crate) trait Visitor {
+pub(crate) trait RdbVisitor {
     /// Begins a key. `at` is the position in the file.
     fn key(&mut self, key: &Key, at: u64) -> Result<(), Problem>;
-    fn element(&mut self, element: Element<'_>) -> Result<(), Problem>;
-    fn key_end(&mut self) -> Result<(), Problem>;
+    fn visit_element(&mut self, element: Element<'_>) -> Result<(), Problem>;
+    fn end_key(&mut self) -> Result<(), Problem>;
     /// Receives a fact about the file, such as the version of its server.
-    fn aux(&mut self, _name: &[u8], _value: &[u8]) {}
+    fn visit_aux(&mut self, _name: &[u8], _value: &[u8]) {}
     /// Receives a library of functions.
-    fn function(&mut self, _text: &[u8]) {}
+    fn visit_function(&mut self, _text: &[u8]) {}
     /// Receives the name of a module with data outside of keys.
-    fn module_data(&mut self, _module: &str) {}
+    fn visit_module_data(&mut self, _module: &str) {}
 }
 
 /// Reason why a file cannot be read to its end.
@@ -112,19 +112,19 @@ pub(crate) enum ReadError {
     Io(io::Error),
     NotRdb,
     /// Version beyond those that are known.
-    Version(String),
+    UnknownVersion(String),
     /// Damage, with its position.
     Malformed(u64, &'static str),
     /// Type or section that is not known, with its position and code.
-    Unknown(u64, &'static str, u8),
-    Checksum,
+    UnknownCode(u64, &'static str, u8),
+    WrongChecksum,
     /// The visitor failed.
-    Stopped(Problem),
+    VisitorFailed(Problem),
 }
 
 impl From<Problem> for ReadError {
     fn from(problem: Problem) -> Self {
-        Self::Stopped(problem)
+        Self::VisitorFailed(problem)
     }
 }
 

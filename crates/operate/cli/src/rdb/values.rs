@@ -4,9 +4,9 @@ use std::io::Read;
 
 use super::{
     input::Input,
-    packed::{Elements, intset},
-    stream::{self, Form},
-    types::{Element, Kind, Malformed, ReadError, Visitor},
+    packed::{PackedElements, intset_members},
+    stream::{self, StreamForm},
+    types::{Element, Kind, Malformed, RdbVisitor, ReadError},
 };
 
 /// Encoding of a value, named by its type byte.
@@ -30,11 +30,11 @@ pub(super) enum Encoding {
     FieldsListpack,
     FieldsExpiring,
     FieldsExpiringListpack,
-    Stream(Form),
+    Stream(StreamForm),
 }
 
 /// Returns the type and encoding with the code `code`. Values of modules are not among them.
-pub(super) fn encoding(code: u8) -> Option<(Kind, Encoding)> {
+pub(super) fn parse_encoding(code: u8) -> Option<(Kind, Encoding)> {
     use Encoding as E;
     Some(match code {
         0 => (Kind::String, E::Value),
@@ -49,81 +49,81 @@ pub(super) fn encoding(code: u8) -> Option<(Kind, Encoding)> {
         12 => (Kind::SortedSet, E::ScoredZiplist),
         13 => (Kind::Hash, E::FieldsZiplist),
         14 => (Kind::List, E::QuicklistZiplist),
-        15 => (Kind::Stream, E::Stream(Form::First)),
+        15 => (Kind::Stream, E::Stream(StreamForm::First)),
         16 => (Kind::Hash, E::FieldsListpack),
         17 => (Kind::SortedSet, E::ScoredListpack),
         18 => (Kind::List, E::Quicklist),
-        19 => (Kind::Stream, E::Stream(Form::Counters)),
+        19 => (Kind::Stream, E::Stream(StreamForm::Counters)),
         20 => (Kind::Set, E::MembersListpack),
-        21 => (Kind::Stream, E::Stream(Form::Activity)),
+        21 => (Kind::Stream, E::Stream(StreamForm::Activity)),
         24 => (Kind::Hash, E::FieldsExpiring),
         25 => (Kind::Hash, E::FieldsExpiringListpack),
         _ => return None,
     })
 }
 
-pub(super) fn read<R: Read>(
+pub(super) fn read_value<R: Read>(
     encoding: Encoding,
     input: &mut Input<R>,
-    visitor: &mut dyn Visitor,
+    visitor: &mut dyn RdbVisitor,
 ) -> Result<(), ReadError> {
     match encoding {
         Encoding::Value => {
-            let value = input.string()?;
-            visitor.element(Element::Value(&value))?;
+            let value = input.read_string()?;
+            visitor.visit_element(Element::Value(&value))?;
         }
         Encoding::Items | Encoding::Members | Encoding::ScoredText | Encoding::Scored => {
-            for _ in 0..input.length()? {
-                let name = input.string()?;
-                visitor.element(match encoding {
+            for _ in 0..input.read_length()? {
+                let name = input.read_string()?;
+                visitor.visit_element(match encoding {
                     Encoding::Items => Element::Item(&name),
                     Encoding::Members => Element::Member(&name),
-                    Encoding::ScoredText => Element::Scored(&name, score_text(input)?),
-                    _ => Element::Scored(&name, score(input)?),
+                    Encoding::ScoredText => Element::Scored(&name, read_score_text(input)?),
+                    _ => Element::Scored(&name, read_score(input)?),
                 })?;
             }
         }
         Encoding::Fields => {
-            for _ in 0..input.length()? {
-                let (field, value) = (input.string()?, input.string()?);
-                visitor.element(Element::Field(&field, &value, None))?;
+            for _ in 0..input.read_length()? {
+                let (field, value) = (input.read_string()?, input.read_string()?);
+                visitor.visit_element(Element::Field(&field, &value, None))?;
             }
         }
         Encoding::FieldsExpiring => read_expiring_fields(input, visitor)?,
         Encoding::QuicklistZiplist | Encoding::Quicklist => {
-            for _ in 0..input.length()? {
-                read_node(encoding, input, visitor)?;
+            for _ in 0..input.read_length()? {
+                read_quicklist_node(encoding, input, visitor)?;
             }
         }
         Encoding::FieldsExpiringListpack => {
-            let _first_ms = input.moment_ms()?;
+            let _first_ms = input.read_unix_ms()?;
             read_packed(encoding, input, visitor)?;
         }
-        Encoding::Stream(form) => stream::read(form, input, visitor)?,
+        Encoding::Stream(form) => stream::read_stream(form, input, visitor)?,
         _ => read_packed(encoding, input, visitor)?,
     }
     Ok(())
 }
 
 /// Reads a node of a quicklist: a listpack, a ziplist, or one large item.
-fn read_node<R: Read>(
+fn read_quicklist_node<R: Read>(
     encoding: Encoding,
     input: &mut Input<R>,
-    visitor: &mut dyn Visitor,
+    visitor: &mut dyn RdbVisitor,
 ) -> Result<(), ReadError> {
     const PLAIN: u64 = 1;
     const PACKED: u64 = 2;
     let is_plain = match encoding {
-        Encoding::Quicklist => match input.length()? {
+        Encoding::Quicklist => match input.read_length()? {
             PLAIN => true,
             PACKED => false,
-            _ => return Err(input.malformed("a node of a list has an unknown form")),
+            _ => return Err(input.malformed_at_position("a node of a list has an unknown form")),
         },
         _ => false,
     };
     if is_plain {
-        let item = input.string()?;
-        return Ok(visitor.element(Element::Item(&item))?);
+        let item = input.read_string()?;
+        return Ok(visitor.visit_element(Element::Item(&item))?);
     }
     read_packed(encoding, input, visitor)
 }
@@ -132,45 +132,45 @@ fn read_node<R: Read>(
 fn read_packed<R: Read>(
     encoding: Encoding,
     input: &mut Input<R>,
-    visitor: &mut dyn Visitor,
+    visitor: &mut dyn RdbVisitor,
 ) -> Result<(), ReadError> {
     use Encoding as E;
-    let bytes = input.string()?;
+    let bytes = input.read_string()?;
     if encoding == E::Intset {
-        for member in input.sensible(intset(&bytes))? {
-            visitor.element(Element::Member(member.to_string().as_bytes()))?;
+        for member in input.locate_error(intset_members(&bytes))? {
+            visitor.visit_element(Element::Member(member.to_string().as_bytes()))?;
         }
         return Ok(());
     }
     let elements = match encoding {
         E::ItemsZiplist | E::QuicklistZiplist | E::ScoredZiplist | E::FieldsZiplist => {
-            Elements::ziplist(&bytes)
+            PackedElements::ziplist(&bytes)
         }
-        E::FieldsZipmap => Elements::zipmap(&bytes),
-        _ => Elements::listpack(&bytes),
+        E::FieldsZipmap => PackedElements::zipmap(&bytes),
+        _ => PackedElements::listpack(&bytes),
     };
-    let mut elements = input.sensible(elements)?;
-    while let Some(first) = input.sensible(elements.next())? {
+    let mut elements = input.locate_error(elements)?;
+    while let Some(first) = input.locate_error(elements.next())? {
         match encoding {
-            E::MembersListpack => visitor.element(Element::Member(&first))?,
+            E::MembersListpack => visitor.visit_element(Element::Member(&first))?,
             E::ScoredZiplist | E::ScoredListpack => {
-                let score = elements.need().and_then(|text| parse_score(&text));
-                visitor.element(Element::Scored(&first, input.sensible(score)?))?;
+                let score = elements.next_required().and_then(|text| parse_score(&text));
+                visitor.visit_element(Element::Scored(&first, input.locate_error(score)?))?;
             }
             E::FieldsZipmap => {
-                let value = input.sensible(elements.need_zipmap_value())?;
-                visitor.element(Element::Field(&first, &value, None))?;
+                let value = input.locate_error(elements.next_zipmap_value())?;
+                visitor.visit_element(Element::Field(&first, &value, None))?;
             }
             E::FieldsZiplist | E::FieldsListpack => {
-                let value = input.sensible(elements.need())?;
-                visitor.element(Element::Field(&first, &value, None))?;
+                let value = input.locate_error(elements.next_required())?;
+                visitor.visit_element(Element::Field(&first, &value, None))?;
             }
             E::FieldsExpiringListpack => {
-                let value = input.sensible(elements.need())?;
-                let ms = u64::try_from(input.sensible(elements.need_int())?).unwrap_or(0);
-                visitor.element(Element::Field(&first, &value, (ms != 0).then_some(ms)))?;
+                let value = input.locate_error(elements.next_required())?;
+                let ms = u64::try_from(input.locate_error(elements.next_int())?).unwrap_or(0);
+                visitor.visit_element(Element::Field(&first, &value, (ms != 0).then_some(ms)))?;
             }
-            _ => visitor.element(Element::Item(&first))?,
+            _ => visitor.visit_element(Element::Item(&first))?,
         }
     }
     Ok(())
@@ -179,36 +179,40 @@ fn read_packed<R: Read>(
 /// Reads a hash whose fields expire: each field's moment counts from one less than the earliest.
 fn read_expiring_fields<R: Read>(
     input: &mut Input<R>,
-    visitor: &mut dyn Visitor,
+    visitor: &mut dyn RdbVisitor,
 ) -> Result<(), ReadError> {
-    let first_ms = input.moment_ms()?;
-    for _ in 0..input.length()? {
-        let after = input.length()?;
+    let first_ms = input.read_unix_ms()?;
+    for _ in 0..input.read_length()? {
+        let after = input.read_length()?;
         let ms = after.checked_sub(1).map(|after| first_ms.saturating_add(after));
-        let (field, value) = (input.string()?, input.string()?);
-        visitor.element(Element::Field(&field, &value, ms))?;
+        let (field, value) = (input.read_string()?, input.read_string()?);
+        visitor.visit_element(Element::Field(&field, &value, ms))?;
     }
     Ok(())
 }
 
-fn score<R: Read>(input: &mut Input<R>) -> Result<f64, ReadError> {
-    let score = f64::from_le_bytes(input.array()?);
-    if score.is_nan() { Err(input.malformed("a score is not a number")) } else { Ok(score) }
+fn read_score<R: Read>(input: &mut Input<R>) -> Result<f64, ReadError> {
+    let score = f64::from_le_bytes(input.read_array()?);
+    if score.is_nan() {
+        Err(input.malformed_at_position("a score is not a number"))
+    } else {
+        Ok(score)
+    }
 }
 
-fn score_text<R: Read>(input: &mut Input<R>) -> Result<f64, ReadError> {
+fn read_score_text<R: Read>(input: &mut Input<R>) -> Result<f64, ReadError> {
     let mut text = Vec::new();
-    match input.byte()? {
-        253 => return Err(input.malformed("a score is not a number")),
+    match input.read_byte()? {
+        253 => return Err(input.malformed_at_position("a score is not a number")),
         254 => return Ok(f64::INFINITY),
         255 => return Ok(f64::NEG_INFINITY),
         length => {
             for _ in 0..length {
-                text.push(input.byte()?);
+                text.push(input.read_byte()?);
             }
         }
     }
-    input.sensible(parse_score(&text))
+    input.locate_error(parse_score(&text))
 }
 
 fn parse_score(text: &[u8]) -> Result<f64, Malformed> {

@@ -5,33 +5,33 @@ use std::io::{self, Write};
 
 use super::{crc64, types::Kind};
 
-const HEADER: &[u8] = b"REDIS0009";
+const FILE_HEADER: &[u8] = b"REDIS0009";
 /// Version of the server that the file names.
-const SERVER: &[u8] = b"5.0.0";
+const SERVER_VERSION: &[u8] = b"5.0.0";
 
 /// File being written.
-pub(crate) struct Writer<W> {
-    to: W,
+pub(crate) struct RdbWriter<W> {
+    output: W,
     crc: u64,
     bytes: u64,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> RdbWriter<W> {
     /// Writes the header.
     pub(crate) fn start(to: W) -> io::Result<Self> {
-        let mut writer = Self { to, crc: 0, bytes: 0 };
-        writer.put(HEADER)?;
-        writer.put(&[250])?;
-        writer.string(b"redis-ver")?;
-        writer.string(SERVER)?;
-        writer.put(&[254, 0])?;
+        let mut writer = Self { output: to, crc: 0, bytes: 0 };
+        writer.write_bytes(FILE_HEADER)?;
+        writer.write_bytes(&[250])?;
+        writer.write_string(b"redis-ver")?;
+        writer.write_string(SERVER_VERSION)?;
+        writer.write_bytes(&[254, 0])?;
         Ok(writer)
     }
 
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.crc = crc64::update(self.crc, bytes);
+    fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.crc = crc64::update_crc(self.crc, bytes);
         self.bytes += bytes.len() as u64;
-        self.to.write_all(bytes)
+        self.output.write_all(bytes)
     }
 
     /// Returns the number of bytes written.
@@ -39,27 +39,27 @@ impl<W: Write> Writer<W> {
         self.bytes
     }
 
-    pub(crate) fn length(&mut self, length: u64) -> io::Result<()> {
+    pub(crate) fn write_length(&mut self, length: u64) -> io::Result<()> {
         let [.., high, low] = length.to_be_bytes();
         match length {
-            0..0x40 => self.put(&[low]),
-            0x40..0x4000 => self.put(&[0x40 | high, low]),
+            0..0x40 => self.write_bytes(&[low]),
+            0x40..0x4000 => self.write_bytes(&[0x40 | high, low]),
             _ => match u32::try_from(length) {
                 Ok(length) => {
-                    self.put(&[0x80])?;
-                    self.put(&length.to_be_bytes())
+                    self.write_bytes(&[0x80])?;
+                    self.write_bytes(&length.to_be_bytes())
                 }
                 Err(_) => {
-                    self.put(&[0x81])?;
-                    self.put(&length.to_be_bytes())
+                    self.write_bytes(&[0x81])?;
+                    self.write_bytes(&length.to_be_bytes())
                 }
             },
         }
     }
 
-    pub(crate) fn string(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.length(bytes.len() as u64)?;
-        self.put(bytes)
+    pub(crate) fn write_string(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_length(bytes.len() as u64)?;
+        self.write_bytes(bytes)
     }
 
     /// Writes a key before its value. A collection's number of elements comes next, then each
@@ -71,10 +71,10 @@ impl<W: Write> Writer<W> {
         expires_ms: Option<u64>,
     ) -> io::Result<()> {
         if let Some(ms) = expires_ms {
-            self.put(&[252])?;
-            self.put(&ms.to_le_bytes())?;
+            self.write_bytes(&[252])?;
+            self.write_bytes(&ms.to_le_bytes())?;
         }
-        self.put(&[match kind {
+        self.write_bytes(&[match kind {
             Kind::String => 0,
             Kind::List => 1,
             Kind::Set => 2,
@@ -84,19 +84,19 @@ impl<W: Write> Writer<W> {
                 return Err(io::Error::other("the type cannot be written"));
             }
         }])?;
-        self.string(name)
+        self.write_string(name)
     }
 
-    pub(crate) fn score(&mut self, score: f64) -> io::Result<()> {
-        self.put(&score.to_le_bytes())
+    pub(crate) fn write_score(&mut self, score: f64) -> io::Result<()> {
+        self.write_bytes(&score.to_le_bytes())
     }
 
     /// Writes the checksum. Returns the destination and the size of the file.
     pub(crate) fn finish(mut self) -> io::Result<(W, u64)> {
-        self.put(&[255])?;
+        self.write_bytes(&[255])?;
         let crc = self.crc.to_le_bytes();
-        self.put(&crc)?;
-        self.to.flush()?;
-        Ok((self.to, self.bytes))
+        self.write_bytes(&crc)?;
+        self.output.flush()?;
+        Ok((self.output, self.bytes))
     }
 }

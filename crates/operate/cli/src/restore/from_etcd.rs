@@ -9,11 +9,13 @@ use std::{
 };
 
 use quorate_core::class::Class;
-use quorate_etcd::import::{self, Bad, Contents, Items, Settings, UnchangingFile};
-use quorate_replica::backup::{ImportedBackup, Source};
+use quorate_etcd::import::{
+    self, ImageItems, ImportError, ImportSettings, SnapshotContents, UnchangingFile,
+};
+use quorate_replica::backup::{ImageSource, ImportedBackup};
 use serde::Serialize;
 
-use super::{RestoreArgs, checked, fill_folder, new_group};
+use super::{RestoreArgs, check_file, fill_folder, new_founding};
 use crate::{
     config::{Service, Store},
     output::{Exit, Output, Problem, progress},
@@ -54,9 +56,9 @@ struct Restored {
 }
 
 /// Converts the items of the service to the form that a backup contains.
-struct Adapter<'c>(Items<'c>);
+struct BackupItems<'c>(ImageItems<'c>);
 
-impl Source for Adapter<'_> {
+impl ImageSource for BackupItems<'_> {
     fn rewind(&mut self) {
         self.0.rewind();
     }
@@ -67,52 +69,55 @@ impl Source for Adapter<'_> {
 }
 
 pub(super) fn run(args: &RestoreArgs, path: &Path, output: Output) -> Result<Exit, Problem> {
-    let unusable = |bad: &Bad| unusable(path, bad);
+    let unusable = |bad: &ImportError| unusable_snapshot(path, bad);
     let open = File::open(path).and_then(UnchangingFile::new);
     let source =
-        open.map_err(|error| Problem::io(format_args!("open {}", path.display()), &error))?;
+        open.map_err(|error| Problem::io_error(format_args!("open {}", path.display()), &error))?;
     progress(&format!("reading {}", path.display()));
-    let (bytes, checksum) = import::verify(&source).map_err(|bad| unusable(&bad))?;
-    let contents = Contents::read(&source, bytes).map_err(|bad| unusable(&bad))?;
-    let status = Status::of(&contents, checksum);
+    let (bytes, checksum) = import::verify_checksum(&source).map_err(|bad| unusable(&bad))?;
+    let contents = SnapshotContents::read(&source, bytes).map_err(|bad| unusable(&bad))?;
+    let status = Status::from_contents(&contents, checksum);
     let Some(data) = &args.data else {
-        output.result(&status, || status.human());
+        output.print_result(&status, || status.human());
         return Ok(Exit::Done);
     };
-    let settings = Settings {
+    let settings = ImportSettings {
         now_ms: now_ms(),
-        secret: quorate::random()?,
-        root_hash: root_hash(args, &contents)?,
+        secret: quorate::random_bytes()?,
+        root_hash: root_password_hash(args, &contents)?,
     };
-    let items = Items::new(&contents, &settings).map_err(|bad| unusable(&bad))?;
+    let items = ImageItems::new(&contents, &settings).map_err(|bad| unusable(&bad))?;
     progress(&format!("the snapshot is complete; restoring into {}", data.display()));
-    let cluster = u128::from_le_bytes(quorate::random()?).max(1);
+    let cluster = u128::from_le_bytes(quorate::random_bytes()?).max(1);
     let store = Store::default_for(Some(Service::Etcd)).name();
-    let brought = ImportedBackup::new(Adapter(items), store, Class::Durable, cluster);
-    let mut brought = brought.map_err(|error| read(path, &error))?;
-    let (checked, state) = checked(brought.read(), path)?;
-    let group = new_group(&checked, state, args)?;
+    let brought = ImportedBackup::new(BackupItems(items), store, Class::Durable, cluster);
+    let mut brought = brought.map_err(|error| read_problem(path, &error))?;
+    let (checked, state) = check_file(brought.read(), path)?;
+    let group = new_founding(&checked, state, args)?;
     fill_folder(data, brought.read(), &checked, &group, path)?;
     let restored =
         Restored { cluster: format!("{:032x}", group.cluster), node: group.node.0, status };
-    output.result(&restored, || restored.human(path, data, &args.peer));
+    output.print_result(&restored, || restored.human(path, data, &args.peer));
     Ok(Exit::Done)
 }
 
 /// Returns the hash of root's new password, if one is given. It is required if authentication is
 /// enabled, because etcd's hashes cannot be used and at least one user must be able to log in.
-fn root_hash(args: &RestoreArgs, contents: &Contents<'_>) -> Result<Option<String>, Problem> {
+fn root_password_hash(
+    args: &RestoreArgs,
+    contents: &SnapshotContents<'_>,
+) -> Result<Option<String>, Problem> {
     match &args.root_password_file {
         Some(file) => {
-            let password = password::read(Some(file), "password of root")?;
-            let hash = quorate::password::hash(password.as_bytes());
+            let password = password::read_password(Some(file), "password of root")?;
+            let hash = quorate::password::hash_password(password.as_bytes());
             let failed = |unusable| Problem::new(Exit::Failed, "password", unusable);
             hash.map(Some).map_err(failed)
         }
         None if contents.auth().enabled => {
             let what = "auth is on in this snapshot, and its passwords cannot be restored";
             let hint = "give root a new password with --root-password-file, and then the others with 'etcdctl user passwd'";
-            Err(Problem::usage(what).hint(hint))
+            Err(Problem::usage_error(what).with_hint(hint))
         }
         None => Ok(None),
     }
@@ -125,8 +130,8 @@ fn now_ms() -> u64 {
 }
 
 impl Status {
-    fn of(contents: &Contents<'_>, checksum: bool) -> Self {
-        let import::Status { hash, total_keys, total_size, version, .. } =
+    fn from_contents(contents: &SnapshotContents<'_>, checksum: bool) -> Self {
+        let import::SnapshotStatus { hash, total_keys, total_size, version, .. } =
             contents.status().clone();
         let auth = contents.auth();
         Self {
@@ -135,7 +140,7 @@ impl Status {
             total_key: total_keys,
             total_size,
             version,
-            compacted: contents.compacted(),
+            compacted: contents.compacted_revision(),
             leases: contents.leases().len(),
             users: auth.users.len(),
             roles: auth.roles.len(),
@@ -190,26 +195,26 @@ impl Restored {
     }
 }
 
-fn read(path: &Path, error: &io::Error) -> Problem {
-    Problem::io(format_args!("read {}", path.display()), error)
+fn read_problem(path: &Path, error: &io::Error) -> Problem {
+    Problem::io_error(format_args!("read {}", path.display()), error)
 }
 
-fn unusable(path: &Path, bad: &Bad) -> Problem {
+fn unusable_snapshot(path: &Path, bad: &ImportError) -> Problem {
     let hint = match bad {
-        Bad::Io(error) => return read(path, error),
-        Bad::NotASnapshot | Bad::NotEtcd(_) => {
+        ImportError::Io(error) => return read_problem(path, error),
+        ImportError::NotASnapshot | ImportError::NotEtcd(_) => {
             "create one with 'etcdctl snapshot save'; a backup of Quorate is restored without --from-etcd"
         }
-        Bad::Truncated { .. } | Bad::Checksum | Bad::Damaged { .. } => {
+        ImportError::Truncated { .. } | ImportError::Checksum | ImportError::Damaged { .. } => {
             "nothing was restored; use another snapshot, or another copy of this one"
         }
-        Bad::Unfit(_) => "change that in etcd, and take another snapshot",
-        Bad::TooLarge => "use a machine with 64 bits",
+        ImportError::Unsupported(_) => "change that in etcd, and take another snapshot",
+        ImportError::TooLarge => "use a machine with 64 bits",
     };
     let (exit, code) = match bad {
-        Bad::NotASnapshot | Bad::NotEtcd(_) => (Exit::Failed, "not_a_snapshot"),
-        Bad::Unfit(_) | Bad::TooLarge => (Exit::Failed, "unfit_snapshot"),
+        ImportError::NotASnapshot | ImportError::NotEtcd(_) => (Exit::Failed, "not_a_snapshot"),
+        ImportError::Unsupported(_) | ImportError::TooLarge => (Exit::Failed, "unfit_snapshot"),
         _ => (Exit::Violation, "damaged_snapshot"),
     };
-    Problem::new(exit, code, format_args!("{}: {bad}", path.display())).hint(hint)
+    Problem::new(exit, code, format_args!("{}: {bad}", path.display())).with_hint(hint)
 }

@@ -3,43 +3,44 @@
 
 use quorate_admin::{
     members::PlanInProgressView,
-    units::{bytes, slot, span},
+    units::{format_bytes, format_slot, format_span},
     view::{Answer, ClusterView, MemberView, NodeView, ProgressView},
 };
 
 use super::{
     headline, plan_in_progress,
-    rates::{Rates, decided},
+    rates::{ClusterRates, highest_decided},
 };
 
 /// Width of a progress bar in characters.
-const BAR: usize = 24;
+const BAR_CHARS: usize = 24;
 /// Indentation of a node's details in characters.
-const INDENT: usize = 8;
+const INDENT_CHARS: usize = 8;
 
 /// Data that the picture shows.
-pub(super) struct Picture<'a> {
+pub(super) struct ClusterPicture<'a> {
     pub(super) cluster: &'a ClusterView,
-    pub(super) rates: &'a Rates,
+    pub(super) rates: &'a ClusterRates,
     /// Remaining steps of the plan in progress, if known.
-    pub(super) steps: Option<&'a PlanInProgressView>,
+    pub(super) remaining_steps: Option<&'a PlanInProgressView>,
     /// Set if colours are used, which only terminals support.
-    pub(super) colours: bool,
+    pub(super) uses_colours: bool,
 }
 
 #[derive(Clone, Copy)]
-enum Colour {
+enum TextColour {
     Good = 32,
     Busy = 33,
     Bad = 31,
     Dim = 2,
 }
 
-impl Picture<'_> {
+impl ClusterPicture<'_> {
     /// Formats the picture without a trailing line break.
     pub(super) fn draw(&self) -> String {
-        let mut lines = vec![headline(self.cluster), self.pulse(), String::new()];
-        let rows: Vec<Row> = self.cluster.nodes.iter().map(|answer| self.row(answer)).collect();
+        let mut lines = vec![headline(self.cluster), self.format_throughput(), String::new()];
+        let rows: Vec<NodeRow> =
+            self.cluster.nodes.iter().map(|answer| self.node_row(answer)).collect();
         let widths = [0, 1, 2, 3].map(|column| {
             let cells = rows.iter().map(|row| row.cells[column].chars().count());
             cells.max().unwrap_or(0)
@@ -51,167 +52,175 @@ impl Picture<'_> {
             }
             line.push_str(&match &row.bar {
                 Some(bar) => self.paint(row.colour, bar),
-                None => " ".repeat(BAR),
+                None => " ".repeat(BAR_CHARS),
             });
             for (cell, width) in row.cells.iter().zip(widths).skip(2) {
                 line.push_str(&format!("  {cell:>width$}"));
             }
-            line.push_str(&format!("  {}", row.rest));
+            line.push_str(&format!("  {}", row.details));
             lines.push(line.trim_end().to_owned());
             let notes = row.notes.iter();
-            lines.extend(notes.map(|note| format!("{:INDENT$}{note}", "")));
+            lines.extend(notes.map(|note| format!("{:INDENT_CHARS$}{note}", "")));
         }
         lines.extend(self.cluster.strangers.iter().cloned());
-        lines.extend(self.plan());
+        lines.extend(self.format_plan());
         lines.join("\n")
     }
 
-    fn paint(&self, colour: Colour, text: &str) -> String {
-        match self.colours {
+    fn paint(&self, colour: TextColour, text: &str) -> String {
+        match self.uses_colours {
             true => format!("\x1b[{}m{text}\x1b[0m", colour as u8),
             false => text.to_owned(),
         }
     }
 
     /// Formats the cluster's current and past throughput.
-    fn pulse(&self) -> String {
-        let slots = slot(decided(self.cluster));
-        let Some(rate) = self.rates.decided.back() else {
+    fn format_throughput(&self) -> String {
+        let slots = format_slot(highest_decided(self.cluster));
+        let Some(rate) = self.rates.decided_history.back() else {
             return format!("{slots} slots decided");
         };
-        let most = self.rates.decided.iter().max().copied().unwrap_or(0).max(1);
+        let most = self.rates.decided_history.iter().max().copied().unwrap_or(0).max(1);
         let level = |rate: &u64| {
             const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
             let at = u128::from(*rate) * 7 / u128::from(most);
             LEVELS[usize::try_from(at).unwrap_or(7).min(7)]
         };
-        let line: String = self.rates.decided.iter().map(level).collect();
+        let line: String = self.rates.decided_history.iter().map(level).collect();
         format!("{slots} slots decided, {rate}/s {line}")
     }
 
-    fn row(&self, answer: &Answer) -> Row {
+    fn node_row(&self, answer: &Answer) -> NodeRow {
         let name = answer.node().map_or_else(|| "?".to_owned(), |node| node.to_string());
         match answer {
-            Answer::Node(view) => self.of_view(name, view),
+            Answer::Node(view) => self.running_node_row(name, view),
             Answer::Starting { error, progress, .. } => {
-                let mut row = Row::new(name, "starting", "◐", Colour::Busy);
+                let mut row = NodeRow::new(name, "starting", "◐", TextColour::Busy);
                 row.notes = match progress {
-                    Some(progress) => vec![self.transfer(progress)],
+                    Some(progress) => vec![self.draw_transfer(progress)],
                     None => vec![error.clone()],
                 };
                 row
             }
             Answer::Unreachable { error, .. } => {
-                let mut row = Row::new(name, "unreachable", "✕", Colour::Bad);
+                let mut row = NodeRow::new(name, "unreachable", "✕", TextColour::Bad);
                 row.notes = vec![error.clone()];
                 row
             }
         }
     }
 
-    fn of_view(&self, name: String, view: &NodeView) -> Row {
-        let member = self.as_the_leader_sees(view.node);
+    fn running_node_row(&self, name: String, view: &NodeView) -> NodeRow {
+        let member = self.member_by_leader(view.node);
         let idle = member.is_some_and(|member| member.engaged == Some(false));
         let (role, mark, colour) = match () {
-            () if view.removed => ("removed", "○", Colour::Dim),
-            () if view.error.is_some() => (&*view.role, "✕", Colour::Bad),
-            () if view.progress.is_some() => (&*view.role, "◐", Colour::Busy),
-            () if view.role == "auxiliary" && idle => (&*view.role, "○", Colour::Dim),
-            () if view.role == "auxiliary" => ("auxiliary, engaged", "●", Colour::Busy),
-            () => (&*view.role, "●", Colour::Good),
+            () if view.removed => ("removed", "○", TextColour::Dim),
+            () if view.error.is_some() => (&*view.role, "✕", TextColour::Bad),
+            () if view.progress.is_some() => (&*view.role, "◐", TextColour::Busy),
+            () if view.role == "auxiliary" && idle => (&*view.role, "○", TextColour::Dim),
+            () if view.role == "auxiliary" => ("auxiliary, engaged", "●", TextColour::Busy),
+            () => (&*view.role, "●", TextColour::Good),
         };
-        let mut row = Row::new(name, role, mark, colour);
+        let mut row = NodeRow::new(name, role, mark, colour);
         // A bypassed auxiliary is not expected to have data.
         if should_be_complete(view) {
-            row.bar = Some(self.level(view));
-            row.cells[2] = slot(view.applied);
+            row.bar = Some(self.draw_position(view));
+            row.cells[2] = format_slot(view.applied);
         }
         row.cells[3] = match member.and_then(|member| member.lag) {
             Some(0) => "caught up".to_owned(),
             Some(lag) => format!("{lag} behind"),
             None => String::new(),
         };
-        row.rest = self.flows(view);
+        row.details = self.format_rates(view);
         let error = view.error.iter();
-        row.notes.extend(error.map(|error| self.paint(Colour::Bad, error)));
+        row.notes.extend(error.map(|error| self.paint(TextColour::Bad, error)));
         row.notes.extend(view.notices.iter().cloned());
-        row.notes.extend(view.progress.as_ref().map(|progress| self.transfer(progress)));
+        row.notes.extend(view.progress.as_ref().map(|progress| self.draw_transfer(progress)));
         row.notes.extend(view.snapshot_taking.map(|taking| {
             format!(
                 "taking a snapshot at slot {}: {} so far",
-                slot(taking.slot),
-                bytes(taking.bytes)
+                format_slot(taking.slot),
+                format_bytes(taking.bytes)
             )
         }));
         row
     }
 
     /// Formats the payload rate to a node, and the node's storage.
-    fn flows(&self, view: &NodeView) -> String {
+    fn format_rates(&self, view: &NodeView) -> String {
         let mut said = Vec::new();
-        let applied = self.rates.applied.get(&view.node);
+        let applied = self.rates.applied_rates.get(&view.node);
         if let Some(rate) = applied.filter(|_| should_be_complete(view)) {
             said.push(format!("{rate} slots/s"));
         }
-        let sent = self.rates.sent.get(&view.node);
+        let sent = self.rates.sent_rates.get(&view.node);
         if let Some(rate) = sent.filter(|_| !view.removed) {
-            said.push(format!("receives {}/s", bytes(*rate)));
+            said.push(format!("receives {}/s", format_bytes(*rate)));
         }
-        said.push(format!("log {} from {}", bytes(view.log_bytes), slot(view.log_start)));
+        said.push(format!(
+            "log {} from {}",
+            format_bytes(view.log_bytes),
+            format_slot(view.log_start)
+        ));
         if let Some(snapshot) = view.snapshot {
-            said.push(format!("snapshot {} at {}", bytes(snapshot.bytes), slot(snapshot.slot)));
+            said.push(format!(
+                "snapshot {} at {}",
+                format_bytes(snapshot.bytes),
+                format_slot(snapshot.slot)
+            ));
         }
         if view.streams.count > 0 {
-            said.push(format!("streams {}", view.streams.shown()));
+            said.push(format!("streams {}", view.streams.short_summary()));
         }
         if let Some(seconds) = view.disk.full_in_seconds {
-            said.push(format!("disk full in {}", span(seconds)));
+            said.push(format!("disk full in {}", format_span(seconds)));
         }
         said.join(", ")
     }
 
-    fn as_the_leader_sees(&self, node: u32) -> Option<&MemberView> {
-        let mut views = self.cluster.nodes.iter().filter_map(Answer::view);
+    fn member_by_leader(&self, node: u32) -> Option<&MemberView> {
+        let mut views = self.cluster.nodes.iter().filter_map(Answer::node_view);
         let leader = views.find(|view| Some(view.node) == self.cluster.leader)?;
         leader.members.iter().find(|member| member.node == node)
     }
 
     /// Draws a node's position within the leader's log. A full bar means that it is caught up, an
     /// empty one that it needs a snapshot.
-    fn level(&self, view: &NodeView) -> String {
-        let mut views = self.cluster.nodes.iter().filter_map(Answer::view);
+    fn draw_position(&self, view: &NodeView) -> String {
+        let mut views = self.cluster.nodes.iter().filter_map(Answer::node_view);
         let leader = views.find(|view| Some(view.node) == self.cluster.leader);
         let from = leader.unwrap_or(view).log_start;
-        let to = decided(self.cluster);
+        let to = highest_decided(self.cluster);
         match to.checked_sub(from) {
             // The log is empty, so a node that has applied everything is caught up.
-            None | Some(0) if view.applied >= to => bar(1, 1),
-            None | Some(0) => bar(0, 1),
-            Some(all) => bar(view.applied.saturating_sub(from).min(all), all),
+            None | Some(0) if view.applied >= to => draw_bar(1, 1),
+            None | Some(0) => draw_bar(0, 1),
+            Some(all) => draw_bar(view.applied.saturating_sub(from).min(all), all),
         }
     }
 
-    fn transfer(&self, progress: &ProgressView) -> String {
-        let bar = bar(progress.percent.min(100), 100);
-        format!("{} {progress}", self.paint(Colour::Busy, &bar))
+    fn draw_transfer(&self, progress: &ProgressView) -> String {
+        let bar = draw_bar(progress.percent.min(100), 100);
+        format!("{} {progress}", self.paint(TextColour::Busy, &bar))
     }
 
-    fn plan(&self) -> Vec<String> {
+    fn format_plan(&self) -> Vec<String> {
         let Some(plan) = plan_in_progress(self.cluster) else {
             return Vec::new();
         };
         let mut lines = vec![String::new(), format!("plan {}: {}", plan.id, plan.what)];
-        let steps = self.steps.filter(|steps| steps.id == plan.id);
+        let steps = self.remaining_steps.filter(|steps| steps.id == plan.id);
         let left = steps.map_or(&[][..], |steps| &steps.steps);
         if let [next, others @ ..] = left {
             let more = match others.len() {
                 0 => "the last step".to_owned(),
                 more => format!("{more} more steps after it"),
             };
-            lines.push(format!("{:INDENT$}next: {} ({more})", "", next.change));
+            lines.push(format!("{:INDENT_CHARS$}next: {} ({more})", "", next.change));
         }
         let waits = plan.waits.as_ref();
-        lines.extend(waits.map(|waits| format!("{:INDENT$}waits: {waits}", "")));
+        lines.extend(waits.map(|waits| format!("{:INDENT_CHARS$}waits: {waits}", "")));
         lines
     }
 }
@@ -222,24 +231,24 @@ fn should_be_complete(view: &NodeView) -> bool {
 }
 
 /// Line about a node, with the details below it.
-struct Row {
+struct NodeRow {
     mark: &'static str,
-    colour: Colour,
+    colour: TextColour,
     /// Columns: name, role, position and lag.
     cells: [String; 4],
     bar: Option<String>,
-    rest: String,
+    details: String,
     notes: Vec<String>,
 }
 
-impl Row {
-    fn new(name: String, role: &str, mark: &'static str, colour: Colour) -> Self {
+impl NodeRow {
+    fn new(name: String, role: &str, mark: &'static str, colour: TextColour) -> Self {
         Self {
             mark,
             colour,
             cells: [name, role.to_owned(), String::new(), String::new()],
             bar: None,
-            rest: String::new(),
+            details: String::new(),
             notes: Vec::new(),
         }
     }
@@ -247,9 +256,9 @@ impl Row {
 
 /// Draws a bar with a resolution of an eighth of a character. It is drawn full only at 100 %, and
 /// empty only at 0.
-fn bar(at: u64, of: u64) -> String {
+fn draw_bar(at: u64, of: u64) -> String {
     const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
-    let cells = BAR as u128 * 8;
+    let cells = BAR_CHARS as u128 * 8;
     let filled = u128::from(at) * cells / u128::from(of.max(1));
     let filled = match at {
         0 => 0,
@@ -260,7 +269,7 @@ fn bar(at: u64, of: u64) -> String {
     let mut bar = "█".repeat(whole);
     bar.extend(part.checked_sub(1).map(|part| EIGHTHS[part]));
     let drawn = whole + usize::from(part > 0);
-    bar + &"░".repeat(BAR - drawn)
+    bar + &"░".repeat(BAR_CHARS - drawn)
 }
 
 #[cfg(test)]

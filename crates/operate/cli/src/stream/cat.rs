@@ -10,10 +10,10 @@ use std::{
 };
 
 use clap::Args;
-use quorate_client::stream::{Code, Error, StreamReader};
+use quorate_client::stream::{Error, ErrorCode, StreamReader};
 use serde::Serialize;
 
-use super::{Place, problem};
+use super::{Place, client_problem};
 use crate::{
     output::{Exit, Output, Problem, progress, wait_for_reader_end},
     reporting::report_waiting,
@@ -21,9 +21,9 @@ use crate::{
 };
 
 /// Duration of one wait for the reader to close the output, which the thread repeats.
-const LOOK: Duration = Duration::from_secs(3600);
+const READER_WAIT: Duration = Duration::from_secs(3600);
 
-const LAST: Number = Number::at_least(1, Unit::Bytes);
+const LAST_BOUNDS: Number = Number::at_least(1, Unit::Bytes);
 
 /// Arguments of `quorate stream cat`.
 #[derive(Args, Clone, Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct CatArgs {
     #[arg(long, value_name = "POS")]
     from: Option<u64>,
     /// Read only the last bytes, such as 64KiB
-    #[arg(long, value_name = "BYTES", conflicts_with = "from", value_parser = LAST.argument::<u64>())]
+    #[arg(long, value_name = "BYTES", conflicts_with = "from", value_parser = LAST_BOUNDS.argument::<u64>())]
     last: Option<u64>,
     /// Position after the last byte to read [default: the end]
     #[arg(long, value_name = "POS")]
@@ -66,7 +66,7 @@ pub(super) fn run(args: &CatArgs, output: Output) -> Result<Exit, Problem> {
         }
         (Err(problem), false) => Err(problem),
         (Err(problem), true) => {
-            progress(&problem.json());
+            progress(&problem.to_json());
             Ok(problem.exit)
         }
     }
@@ -75,31 +75,32 @@ pub(super) fn run(args: &CatArgs, output: Output) -> Result<Exit, Problem> {
 /// Prints the stream. Returns `None` if the reader closed the output, which is not an error.
 fn print_stream(args: &CatArgs) -> Result<Option<PrintedRange<'_>>, Problem> {
     let name = &args.name;
-    let failed = |error| problem(&error, format_args!("stream {name}"));
+    let failed = |error| client_problem(&error, format_args!("stream {name}"));
     let to = args.to.unwrap_or(u64::MAX);
     let mut from = match (args.from, args.last) {
         (from, None) => from.unwrap_or_default(),
         (_, Some(last)) => {
-            let info = args.place.streams().stat(name).map_err(failed)?;
-            info.end.saturating_sub(last).max(info.start)
+            let info = args.place.streams_client().stat(name).map_err(failed)?;
+            info.durable_end.saturating_sub(last).max(info.start)
         }
     };
     if to < from {
-        return Err(Problem::usage(format_args!("--to {to} is before --from {from}")));
+        return Err(Problem::usage_error(format_args!("--to {to} is before --from {from}")));
     }
     let reader_from = |from| {
-        let reader =
-            StreamReader::new(&args.place.stream, name, super::options()).from(from).to(to);
+        let reader = StreamReader::new(&args.place.stream, name, super::client_options())
+            .from(from)
+            .stop_at(to);
         if args.follow { reader.follow() } else { reader }
     };
     let mut reader = reader_from(from);
     if args.follow {
-        end_with_reader().map_err(|error| Problem::io("start a thread", &error))?;
+        end_when_reader_closes().map_err(|error| Problem::io_error("start a thread", &error))?;
     }
     // Avoid the line buffering of standard output.
     let out = io::stdout().as_fd().try_clone_to_owned();
-    let mut out = File::from(out.map_err(|error| Problem::io("standard output", &error))?);
-    let mut waits = (!args.follow).then(|| report_waiting(super::options().open));
+    let mut out = File::from(out.map_err(|error| Problem::io_error("standard output", &error))?);
+    let mut waits = (!args.follow).then(|| report_waiting(super::client_options().open));
     loop {
         let at = reader.position();
         let next = reader.next_bytes();
@@ -108,7 +109,7 @@ fn print_stream(args: &CatArgs) -> Result<Option<PrintedRange<'_>>, Problem> {
             (Ok(bytes), _) => bytes,
             // Nothing was read, and the caller did not request a trimmed position.
             (Err(Error::Refused(refusal)), None)
-                if Code::of(refusal.code) == Some(Code::Trimmed)
+                if ErrorCode::from_number(refusal.code) == Some(ErrorCode::Trimmed)
                     && at == from
                     && refusal.position <= to =>
             {
@@ -125,17 +126,17 @@ fn print_stream(args: &CatArgs) -> Result<Option<PrintedRange<'_>>, Problem> {
         match out.write_all(bytes) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(None),
-            Err(error) => return Err(Problem::io("write to standard output", &error)),
+            Err(error) => return Err(Problem::io_error("write to standard output", &error)),
         }
         let count = bytes.len();
         reader.consume(count);
     }
     let position = reader.position();
-    let finished = reader.end().is_some_and(|end| end.finished);
+    let finished = reader.end().is_some_and(|end| end.is_finished);
     if args.to.is_some_and(|to| position < to) {
         let what = format_args!("stream {name}: it ends at {position}, before --to {to}");
         return Err(Problem::new(Exit::Failed, "behind_end", what)
-            .hint("all existing bytes were written; use --follow to wait for more"));
+            .with_hint("all existing bytes were written; use --follow to wait for more"));
     }
     Ok(Some(PrintedRange {
         name,
@@ -150,9 +151,9 @@ fn print_stream(args: &CatArgs) -> Result<Option<PrintedRange<'_>>, Problem> {
 
 /// Starts a thread that ends the process once the reader closes the output, which the process would
 /// otherwise not notice while it waits for more bytes.
-fn end_with_reader() -> io::Result<()> {
+fn end_when_reader_closes() -> io::Result<()> {
     let watch = || {
-        while !wait_for_reader_end(LOOK) {}
+        while !wait_for_reader_end(READER_WAIT) {}
         process::exit(Exit::Done as i32);
     };
     thread::Builder::new().name("reader".to_owned()).spawn(watch)?;

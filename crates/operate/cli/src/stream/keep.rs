@@ -1,37 +1,37 @@
 //! Parses and formats the retention limits of a stream.
 
 use quorate_admin::units;
-use quorate_client::stream::{Error, Keep, Streams};
+use quorate_client::stream::{Error, Retention, Streams};
 
 use crate::values::{MS_UNITS, must_be, size, whole_ms};
 
 /// Limit on bytes or age. `None` means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bound(Option<u64>);
+pub(super) struct RetentionLimit(Option<u64>);
 
 /// Parses `all` or a size.
-pub(super) fn parse_bytes(text: &str) -> Result<Bound, String> {
+pub(super) fn parse_bytes(text: &str) -> Result<RetentionLimit, String> {
     if text == "all" {
-        return Ok(Bound(None));
+        return Ok(RetentionLimit(None));
     }
     let bytes = size(text).filter(|bytes| *bytes < u64::MAX);
     bytes
-        .map(|bytes| Bound(Some(bytes)))
+        .map(|bytes| RetentionLimit(Some(bytes)))
         .ok_or_else(|| must_be("a size such as 1GiB, or all", text))
 }
 
 /// Parses `forever`, or a number with a unit of time.
-pub(super) fn parse_age(text: &str) -> Result<Bound, String> {
+pub(super) fn parse_age(text: &str) -> Result<RetentionLimit, String> {
     if text == "forever" {
-        return Ok(Bound(None));
+        return Ok(RetentionLimit(None));
     }
     let age = whole_ms(text).filter(|ms| *ms < u64::MAX);
-    age.map(|ms| Bound(Some(ms)))
+    age.map(|ms| RetentionLimit(Some(ms)))
         .ok_or_else(|| must_be("an age such as 7d, 12h, 30m, 90s or 500ms, or forever", text))
 }
 
 /// Formats an age in the largest unit that divides it evenly.
-fn age(ms: u64) -> String {
+fn format_age(ms: u64) -> String {
     let whole = |(_, unit): &&(&str, u64)| ms.is_multiple_of(*unit);
     let found = MS_UNITS.iter().find(whole);
     let (name, unit) = found.filter(|_| ms > 0).unwrap_or(&("ms", 1));
@@ -39,8 +39,8 @@ fn age(ms: u64) -> String {
 }
 
 /// Formats both retention limits in a short form.
-pub(super) fn format_limits(keep: Keep) -> String {
-    match (keep.bytes.map(units::bytes), keep.age_ms.map(age)) {
+pub(super) fn format_limits(keep: Retention) -> String {
+    match (keep.bytes.map(units::format_bytes), keep.age_max_ms.map(format_age)) {
         (None, None) => "all".to_owned(),
         (Some(bytes), None) => bytes,
         (None, Some(age)) => age,
@@ -53,20 +53,22 @@ pub(super) fn format_limits(keep: Keep) -> String {
 pub(super) fn set(
     streams: &mut Streams,
     name: &str,
-    bytes: Option<Bound>,
-    age: Option<Bound>,
-) -> Result<(Keep, u64), Error> {
+    bytes: Option<RetentionLimit>,
+    age: Option<RetentionLimit>,
+) -> Result<(Retention, u64), Error> {
     let keep = match (bytes, age) {
-        (Some(Bound(bytes)), Some(Bound(age_ms))) => Keep { bytes, age_ms },
+        (Some(RetentionLimit(bytes)), Some(RetentionLimit(age_ms))) => {
+            Retention { bytes, age_max_ms: age_ms }
+        }
         _ => {
-            let now = streams.stat(name)?.keep;
-            Keep {
-                bytes: bytes.map_or(now.bytes, |Bound(bytes)| bytes),
-                age_ms: age.map_or(now.age_ms, |Bound(age_ms)| age_ms),
+            let now = streams.stat(name)?.retention;
+            Retention {
+                bytes: bytes.map_or(now.bytes, |RetentionLimit(bytes)| bytes),
+                age_max_ms: age.map_or(now.age_max_ms, |RetentionLimit(age_ms)| age_ms),
             }
         }
     };
-    Ok((keep, streams.retain(name, keep)?))
+    Ok((keep, streams.set_retention(name, keep)?))
 }
 
 #[cfg(test)]
@@ -76,13 +78,13 @@ mod tests {
     #[test]
     fn ages_are_displayed_as_parsed() {
         for said in ["7d", "36h", "90m", "45s", "1500ms", "0ms"] {
-            let Ok(Bound(Some(ms))) = parse_age(said) else {
+            let Ok(RetentionLimit(Some(ms))) = parse_age(said) else {
                 panic!("{said}");
             };
-            assert_eq!(age(ms), said);
+            assert_eq!(format_age(ms), said);
         }
         assert_eq!(parse_age("48h"), parse_age("2d"));
-        assert_eq!(parse_age("forever"), Ok(Bound(None)));
+        assert_eq!(parse_age("forever"), Ok(RetentionLimit(None)));
         let overflow = format!("{}d", u64::MAX);
         for bad in ["", "7", "d", "7 d", "-1d", "7w", "1.5h", "all", &overflow] {
             assert!(parse_age(bad).is_err(), "{bad}");
@@ -91,9 +93,9 @@ mod tests {
 
     #[test]
     fn bytes_are_a_size_or_all() {
-        assert_eq!(parse_bytes("1048576"), Ok(Bound(Some(1 << 20))));
-        assert_eq!(parse_bytes("1GiB"), Ok(Bound(Some(1 << 30))));
-        assert_eq!(parse_bytes("all"), Ok(Bound(None)));
+        assert_eq!(parse_bytes("1048576"), Ok(RetentionLimit(Some(1 << 20))));
+        assert_eq!(parse_bytes("1GiB"), Ok(RetentionLimit(Some(1 << 30))));
+        assert_eq!(parse_bytes("all"), Ok(RetentionLimit(None)));
         let most = u64::MAX.to_string();
         for bad in ["", "1GiB/s", "-1", "forever", &most] {
             assert!(parse_bytes(bad).is_err(), "{bad}");
@@ -102,7 +104,7 @@ mod tests {
 
     #[test]
     fn both_bounds_are_shown() {
-        let shown = |bytes, age_ms| format_limits(Keep { bytes, age_ms });
+        let shown = |bytes, age_ms| format_limits(Retention { bytes, age_max_ms: age_ms });
         assert_eq!(shown(None, None), "all");
         assert_eq!(shown(Some(1 << 30), None), "1 GiB");
         assert_eq!(shown(None, Some(60_000)), "1m");

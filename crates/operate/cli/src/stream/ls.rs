@@ -1,11 +1,11 @@
 //! `quorate stream ls`: lists all streams.
 
 use clap::Args;
-use quorate_admin::units::bytes;
+use quorate_admin::units::format_bytes;
 use serde::Serialize;
 
-use super::{Place, View, problem};
-use crate::output::{Exit, Output, Problem, table};
+use super::{Place, StreamView, client_problem};
+use crate::output::{Exit, Output, Problem, format_table};
 
 /// Arguments of `quorate stream ls`.
 #[derive(Args, Clone, Debug)]
@@ -17,19 +17,19 @@ pub(crate) struct LsArgs {
 /// All streams, sorted by name.
 #[derive(Serialize)]
 struct List {
-    streams: Vec<View>,
+    streams: Vec<StreamView>,
 }
 
 pub(super) fn run(args: &LsArgs, output: Output) -> Result<Exit, Problem> {
-    let found = args.place.streams().list();
-    let found = found.map_err(|error| problem(&error, "list streams"))?;
-    let streams = found.into_iter().map(View::of).collect();
+    let found = args.place.streams_client().list();
+    let found = found.map_err(|error| client_problem(&error, "list streams"))?;
+    let streams = found.into_iter().map(StreamView::from_info).collect();
     let list = List { streams };
-    output.result(&list, || human(&list.streams));
+    output.print_result(&list, || human(&list.streams));
     Ok(Exit::Done)
 }
 
-fn human(streams: &[View]) -> String {
+fn human(streams: &[StreamView]) -> String {
     if streams.is_empty() {
         return "no streams".to_owned();
     }
@@ -42,12 +42,12 @@ fn human(streams: &[View]) -> String {
             stream.state.to_owned(),
             stream.start.to_string(),
             stream.durable.to_string(),
-            bytes(stream.bytes),
+            format_bytes(stream.bytes),
             stream.writer.map_or("-".to_owned(), |node| node.to_string()),
             stream.pieces.to_string(),
             stream.format_retention(),
             stream.created.clone(),
         ]
     }));
-    table(&rows)
+    format_table(&rows)
 }

@@ -4,9 +4,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
-    Place,
-    keep::{self, Bound, parse_age, parse_bytes},
-    problem,
+    Place, client_problem,
+    keep::{self, RetentionLimit, parse_age, parse_bytes},
 };
 use crate::output::{Exit, Output, Problem};
 
@@ -18,10 +17,10 @@ pub(crate) struct RetainArgs {
     name: String,
     /// Keep the last N bytes
     #[arg(long, value_name = "N|all", value_parser = parse_bytes)]
-    bytes: Option<Bound>,
+    bytes: Option<RetentionLimit>,
     /// Keep bytes that are no older than this, such as 7d, 12h, 30m, 90s or 500ms
     #[arg(long, value_name = "TIME|forever", value_parser = parse_age)]
-    age: Option<Bound>,
+    age: Option<RetentionLimit>,
     #[command(flatten)]
     place: Place,
 }
@@ -38,9 +37,10 @@ struct Retained<'a> {
 
 pub(super) fn run(args: &RetainArgs, output: Output) -> Result<Exit, Problem> {
     let name = &args.name;
-    let set = keep::set(&mut args.place.streams(), name, args.bytes, args.age);
-    let (kept, start) = set.map_err(|error| problem(&error, format_args!("stream {name}")))?;
-    let retained = Retained { name, keep_bytes: kept.bytes, keep_ms: kept.age_ms, start };
-    output.result(&retained, || format!("{name}: retention {}", keep::format_limits(kept)));
+    let set = keep::set(&mut args.place.streams_client(), name, args.bytes, args.age);
+    let (kept, start) =
+        set.map_err(|error| client_problem(&error, format_args!("stream {name}")))?;
+    let retained = Retained { name, keep_bytes: kept.bytes, keep_ms: kept.age_max_ms, start };
+    output.print_result(&retained, || format!("{name}: retention {}", keep::format_limits(kept)));
     Ok(Exit::Done)
 }

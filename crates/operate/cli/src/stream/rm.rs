@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{OneStream, problem};
+use super::{OneStream, client_problem};
 use crate::output::{Exit, Output, Problem};
 
 /// Result of `quorate stream rm`.
@@ -13,8 +13,8 @@ struct Removed<'a> {
 
 pub(super) fn run(args: &OneStream, output: Output) -> Result<Exit, Problem> {
     let name = &args.name;
-    let removed = args.place.streams().remove(name);
-    removed.map_err(|error| problem(&error, format_args!("stream {name}")))?;
-    output.result(&Removed { name }, || format!("{name}: removed"));
+    let removed = args.place.streams_client().remove(name);
+    removed.map_err(|error| client_problem(&error, format_args!("stream {name}")))?;
+    output.print_result(&Removed { name }, || format!("{name}: removed"));
     Ok(Exit::Done)
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::{Place, problem};
+use super::{Place, client_problem};
 use crate::output::{Exit, Output, Problem};
 
 /// Arguments of `quorate stream trim`.
@@ -28,8 +28,8 @@ struct Trimmed<'a> {
 
 pub(super) fn run(args: &TrimArgs, output: Output) -> Result<Exit, Problem> {
     let name = &args.name;
-    let trimmed = args.place.streams().trim(name, args.before);
-    let start = trimmed.map_err(|error| problem(&error, format_args!("stream {name}")))?;
-    output.result(&Trimmed { name, start }, || format!("{name}: starts at {start}"));
+    let trimmed = args.place.streams_client().trim(name, args.before);
+    let start = trimmed.map_err(|error| client_problem(&error, format_args!("stream {name}")))?;
+    output.print_result(&Trimmed { name, start }, || format!("{name}: starts at {start}"));
     Ok(Exit::Done)
 }

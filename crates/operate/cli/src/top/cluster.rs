@@ -7,14 +7,14 @@ use std::{
 };
 
 use quorate_admin::{
-    look::NODES_MAX,
+    look::QUERIED_NODES_MAX,
     tuning::TuningView,
     view::{Answer, MemberView, NodeView, ProgressView},
 };
 
 use super::{
-    gather::{News, WAIT},
-    text::{clean, cleaned},
+    gather::{NodeResponse, REQUEST_TIMEOUT},
+    text::{sanitize_document, sanitize_text},
 };
 
 /// Responses received from one node.
@@ -23,7 +23,7 @@ struct NodeState {
     /// Last status, and the time at which it was received.
     last_status: Option<(Instant, Box<NodeView>)>,
     /// Reason why the last request returned no status.
-    trouble: Option<String>,
+    last_failure: Option<String>,
     /// Set if the node responds but has not finished starting.
     is_starting: bool,
     progress: Option<ProgressView>,
@@ -50,7 +50,7 @@ pub(super) struct Node<'a> {
     pub(super) age: Option<Duration>,
     pub(super) is_stale: bool,
     pub(super) is_starting: bool,
-    pub(super) trouble: Option<&'a str>,
+    pub(super) last_failure: Option<&'a str>,
     pub(super) progress: Option<&'a ProgressView>,
 }
 
@@ -63,8 +63,8 @@ impl<'a> Node<'a> {
 
 /// State of the cluster at one point in time.
 #[derive(Clone, Debug)]
-pub(super) struct Now<'a> {
-    pub(super) at: Instant,
+pub(super) struct ClusterSnapshot<'a> {
+    pub(super) time: Instant,
     /// All nodes, sorted by id.
     pub(super) nodes: Vec<Node<'a>>,
     /// Leader in the highest ballot that any node reports.
@@ -72,11 +72,11 @@ pub(super) struct Now<'a> {
     /// Status of the leader, if it is fresh.
     pub(super) leader_status: Option<&'a NodeView>,
     /// Status of the node with the most reliable view of the cluster.
-    pub(super) teller: Option<&'a NodeView>,
+    pub(super) best_view: Option<&'a NodeView>,
     pub(super) members: &'a [MemberView],
     pub(super) tuning: Option<&'a TuningView>,
     /// Addresses at which none of the nodes responds, each with the reason.
-    pub(super) strangers: &'a BTreeMap<String, String>,
+    pub(super) unreachable_addresses: &'a BTreeMap<String, String>,
 }
 
 impl Cluster {
@@ -86,49 +86,49 @@ impl Cluster {
             nodes: BTreeMap::new(),
             unreachable_addresses: BTreeMap::new(),
             tuning: None,
-            stale_after: every + WAIT,
+            stale_after: every + REQUEST_TIMEOUT,
         }
     }
 
     /// Records a response received at `at`.
-    pub(super) fn take(&mut self, news: News, at: Instant) {
+    pub(super) fn record_response(&mut self, news: NodeResponse, at: Instant) {
         let (address, answer) = match news {
-            News::Tuning(node, view) => {
-                self.tuning = cleaned(&*view).map(|view| (node, Box::new(view)));
+            NodeResponse::Tuning(node, view) => {
+                self.tuning = sanitize_document(&*view).map(|view| (node, Box::new(view)));
                 return;
             }
-            News::Answer(address, answer) => (address, answer),
+            NodeResponse::Answer(address, answer) => (address, answer),
         };
         let Some(node) = answer.node() else {
             if let Answer::Starting { error, .. } | Answer::Unreachable { error, .. } = answer
-                && self.unreachable_addresses.len() < NODES_MAX
+                && self.unreachable_addresses.len() < QUERIED_NODES_MAX
             {
-                self.unreachable_addresses.insert(clean(&address), clean(&error));
+                self.unreachable_addresses.insert(sanitize_text(&address), sanitize_text(&error));
             }
             return;
         };
-        self.unreachable_addresses.remove(&clean(&address));
-        self.make_room(node);
+        self.unreachable_addresses.remove(&sanitize_text(&address));
+        self.evict_for(node);
         let heard = self.nodes.entry(node).or_default();
-        (heard.is_starting, heard.progress, heard.trouble) = (false, None, None);
+        (heard.is_starting, heard.progress, heard.last_failure) = (false, None, None);
         match answer {
-            Answer::Node(view) => match cleaned(&*view) {
+            Answer::Node(view) => match sanitize_document(&*view) {
                 Some(view) => heard.last_status = Some((at, Box::new(view))),
-                None => heard.trouble = Some("its status cannot be understood".to_owned()),
+                None => heard.last_failure = Some("its status cannot be understood".to_owned()),
             },
             Answer::Starting { error, progress, .. } => {
                 heard.is_starting = true;
-                heard.progress = progress.and_then(|progress| cleaned(&progress));
-                heard.trouble = Some(clean(&error));
+                heard.progress = progress.and_then(|progress| sanitize_document(&progress));
+                heard.last_failure = Some(sanitize_text(&error));
             }
-            Answer::Unreachable { error, .. } => heard.trouble = Some(clean(&error)),
+            Answer::Unreachable { error, .. } => heard.last_failure = Some(sanitize_text(&error)),
         }
     }
 
     /// Makes room for `for_node`, unless it is already recorded: if the limit is reached, removes
     /// the node that has been silent for the longest time.
-    fn make_room(&mut self, for_node: u32) {
-        if self.nodes.contains_key(&for_node) || self.nodes.len() < NODES_MAX {
+    fn evict_for(&mut self, for_node: u32) {
+        if self.nodes.contains_key(&for_node) || self.nodes.len() < QUERIED_NODES_MAX {
             return;
         }
         let said = |heard: &NodeState| heard.last_status.as_ref().map(|(at, _)| *at);
@@ -139,9 +139,12 @@ impl Cluster {
     }
 
     /// Summarizes the state at time `at`.
-    pub(super) fn read(&self, at: Instant) -> Now<'_> {
-        let mut nodes: BTreeMap<u32, Node<'_>> =
-            self.nodes.iter().map(|(node, heard)| (*node, self.node(*node, heard, at))).collect();
+    pub(super) fn snapshot_at(&self, at: Instant) -> ClusterSnapshot<'_> {
+        let mut nodes: BTreeMap<u32, Node<'_>> = self
+            .nodes
+            .iter()
+            .map(|(node, heard)| (*node, self.node_at(*node, heard, at)))
+            .collect();
         let fresh = || nodes.values().filter_map(Node::fresh_view);
         // A deposed leader may still report itself as the leader.
         let claims = fresh().filter_map(|view| Some((view.ballot, view.leader?)));
@@ -166,25 +169,25 @@ impl Cluster {
                 age: None,
                 is_stale: true,
                 is_starting: false,
-                trouble: None,
+                last_failure: None,
                 progress: None,
             };
             nodes.entry(member.node).or_insert(unheard);
         }
         let tuning = self.tuning.as_ref();
-        Now {
-            at,
+        ClusterSnapshot {
+            time: at,
             nodes: nodes.into_values().collect(),
             leader,
             leader_status: leading,
-            teller,
+            best_view: teller,
             members,
             tuning: tuning.filter(|(node, _)| Some(*node) == leader).map(|(_, view)| &**view),
-            strangers: &self.unreachable_addresses,
+            unreachable_addresses: &self.unreachable_addresses,
         }
     }
 
-    fn node<'a>(&self, node: u32, heard: &'a NodeState, at: Instant) -> Node<'a> {
+    fn node_at<'a>(&self, node: u32, heard: &'a NodeState, at: Instant) -> Node<'a> {
         let said = heard.last_status.as_ref();
         let age = said.map(|(said, _)| at.saturating_duration_since(*said));
         let is_stale = heard.is_starting || age.is_none_or(|age| age > self.stale_after);
@@ -196,13 +199,13 @@ impl Cluster {
             age,
             is_stale,
             is_starting: heard.is_starting,
-            trouble: heard.trouble.as_deref(),
+            last_failure: heard.last_failure.as_deref(),
             progress: heard.progress.as_ref().or(own.filter(|_| !is_stale)),
         }
     }
 }
 
-impl<'a> Now<'a> {
+impl<'a> ClusterSnapshot<'a> {
     pub(super) fn node(&self, id: u32) -> Option<&Node<'a>> {
         self.nodes.iter().find(|node| node.node == id)
     }
@@ -213,7 +216,7 @@ impl<'a> Now<'a> {
     }
 
     /// Returns a node's lag in slots, as reported by its leader.
-    pub(super) fn lag(&self, id: u32) -> Option<u64> {
+    pub(super) fn lag_slots(&self, id: u32) -> Option<u64> {
         let mut members = self.leader_status?.members.iter();
         members.find(|member| member.node == id)?.lag
     }
@@ -225,7 +228,7 @@ impl<'a> Now<'a> {
     }
 
     /// Returns the time since the latest status of any node.
-    pub(super) fn silent_for(&self) -> Option<Duration> {
+    pub(super) fn silence_duration(&self) -> Option<Duration> {
         self.nodes.iter().filter_map(|node| node.age).min()
     }
 }
@@ -239,33 +242,33 @@ mod tests {
     #[test]
     fn silent_node_becomes_stale_and_its_status_has_an_age() {
         let at = Instant::now();
-        let mut cluster = fixtures::cluster(at, Some);
+        let mut cluster = fixtures::sample_cluster(at, Some);
         let later = at + 3 * SECOND;
-        fixtures::hear(&mut cluster, later, |view| (view.node != 3).then_some(view));
-        let now = cluster.read(later);
+        fixtures::record_status(&mut cluster, later, |view| (view.node != 3).then_some(view));
+        let now = cluster.snapshot_at(later);
         // A single refusal does not mean that it has gone; its last status is still fresh.
         assert!(!now.node(3).unwrap().is_stale);
         let last = later + SECOND;
-        let now = cluster.read(last);
+        let now = cluster.snapshot_at(last);
         let node = now.node(3).unwrap();
         assert!(node.is_stale && node.view.is_some());
         assert_eq!(node.age, Some(4 * SECOND));
-        assert_eq!(node.trouble, Some("no node answers at admin:3: refused"));
+        assert_eq!(node.last_failure, Some("no node answers at admin:3: refused"));
         assert!(!now.node(1).unwrap().is_stale && !now.is_silent());
-        assert!(cluster.read(last + 60 * SECOND).is_silent());
+        assert!(cluster.snapshot_at(last + 60 * SECOND).is_silent());
     }
 
     #[test]
     fn deposed_leader_is_not_shown_as_the_leader() {
         let at = Instant::now();
-        let cluster = fixtures::cluster(at, |mut view| {
+        let cluster = fixtures::sample_cluster(at, |mut view| {
             if view.node != 1 {
                 view.leader = Some(2);
                 view.ballot.round += 1;
             }
             Some(view)
         });
-        let now = cluster.read(at);
+        let now = cluster.snapshot_at(at);
         assert_eq!(now.leader, Some(2));
         assert_eq!(now.leader_status.map(|view| view.node), Some(2));
         // The previous leader's choice is no longer in use.
@@ -276,12 +279,15 @@ mod tests {
     fn silent_members_are_listed_and_removed_ones_are_not() {
         let at = Instant::now();
         let mut cluster = Cluster::new(SECOND);
-        let mut view = fixtures::view(1);
+        let mut view = fixtures::sample_status(1);
         view.members.retain(|member| member.node != 2);
         let gone = Answer::Unreachable { node: Some(2), error: "refused".to_owned() };
-        cluster.take(News::Answer("admin:2".to_owned(), gone), at);
-        cluster.take(News::Answer("h".to_owned(), Answer::Node(Box::new(view))), at);
-        let now = cluster.read(at);
+        cluster.record_response(NodeResponse::Answer("admin:2".to_owned(), gone), at);
+        cluster.record_response(
+            NodeResponse::Answer("h".to_owned(), Answer::Node(Box::new(view))),
+            at,
+        );
+        let now = cluster.snapshot_at(at);
         let nodes: Vec<u32> = now.nodes.iter().map(|node| node.node).collect();
         assert_eq!(nodes, [1, 3]);
         assert!(now.node(3).unwrap().is_stale);
@@ -292,13 +298,13 @@ mod tests {
         let at = Instant::now();
         let mut cluster = Cluster::new(SECOND);
         let gone = Answer::Unreachable { node: None, error: "refused\x1b[2J".to_owned() };
-        cluster.take(News::Answer("h:9".to_owned(), gone), at);
-        let now = cluster.read(at);
+        cluster.record_response(NodeResponse::Answer("h:9".to_owned(), gone), at);
+        let now = cluster.snapshot_at(at);
         assert!(now.is_silent());
-        assert_eq!(now.strangers["h:9"], "refused\u{fffd}[2J");
-        let answer = Answer::Node(Box::new(fixtures::view(1)));
-        cluster.take(News::Answer("h:9".to_owned(), answer), at);
-        assert!(cluster.read(at).strangers.is_empty());
+        assert_eq!(now.unreachable_addresses["h:9"], "refused\u{fffd}[2J");
+        let answer = Answer::Node(Box::new(fixtures::sample_status(1)));
+        cluster.record_response(NodeResponse::Answer("h:9".to_owned(), answer), at);
+        assert!(cluster.snapshot_at(at).unreachable_addresses.is_empty());
     }
 
     #[test]
@@ -306,12 +312,13 @@ mod tests {
         let at = Instant::now();
         let mut cluster = Cluster::new(SECOND);
         for node in 1..1000 {
-            let mut view = fixtures::view(1);
+            let mut view = fixtures::sample_status(1);
             view.node = node;
             let answer = Answer::Node(Box::new(view));
-            cluster.take(News::Answer("h".to_owned(), answer), at + SECOND * node);
+            cluster
+                .record_response(NodeResponse::Answer("h".to_owned(), answer), at + SECOND * node);
         }
-        assert_eq!(cluster.nodes.len(), NODES_MAX);
+        assert_eq!(cluster.nodes.len(), QUERIED_NODES_MAX);
         assert!(cluster.nodes.contains_key(&999));
     }
 }

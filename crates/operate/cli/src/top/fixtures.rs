@@ -11,11 +11,11 @@ use quorate_admin::{
 };
 use serde_json::json;
 
-use super::{cluster::Cluster, gather::News};
+use super::{cluster::Cluster, gather::NodeResponse};
 
 /// Returns traffic in which all commands were answered within the latency class that ends at
 /// `under_us` microseconds.
-pub(super) fn answered(commands: u64, under_us: u64) -> TrafficView {
+pub(super) fn traffic_with(commands: u64, under_us: u64) -> TrafficView {
     TrafficView {
         applied: 0,
         answered: commands,
@@ -25,7 +25,7 @@ pub(super) fn answered(commands: u64, under_us: u64) -> TrafficView {
 }
 
 /// Returns the status of a node in a healthy cluster of three voters. Node 1 is the leader.
-pub(crate) fn view(node: u32) -> NodeView {
+pub(crate) fn sample_status(node: u32) -> NodeView {
     let ballot = BallotView { era: 0, round: 3, node: 1 };
     NodeView {
         cluster: "794452eab31f9c12c68b63f40562eb29".to_owned(),
@@ -68,12 +68,12 @@ pub(crate) fn view(node: u32) -> NodeView {
             ReignView { leader: Some(1), ballot, ago_ms: 60_000 },
         ],
         version: "0.1.0".to_owned(),
-        members: (1..=3).map(|other| member(node, other)).collect(),
+        members: (1..=3).map(|other| sample_member(node, other)).collect(),
         ..NodeView::default()
     }
 }
 
-pub(crate) fn member(from: u32, node: u32) -> MemberView {
+pub(crate) fn sample_member(from: u32, node: u32) -> MemberView {
     MemberView {
         node,
         peer: Some(format!("peer:{node}")),
@@ -93,7 +93,7 @@ pub(crate) fn member(from: u32, node: u32) -> MemberView {
     }
 }
 
-pub(super) fn tuning() -> TuningView {
+pub(super) fn sample_tuning() -> TuningView {
     serde_json::from_value(json!({
         "parameters": [
             {"name": "sync_time", "unit": "ns", "value": 1_250_000.0, "error": 50_000.0, "confidence": 0.9},
@@ -107,26 +107,29 @@ pub(super) fn tuning() -> TuningView {
 }
 
 /// Returns a cluster polled at time `at`. `change` may modify or remove a node's status.
-pub(super) fn cluster(at: Instant, change: impl Fn(NodeView) -> Option<NodeView>) -> Cluster {
+pub(super) fn sample_cluster(
+    at: Instant,
+    change: impl Fn(NodeView) -> Option<NodeView>,
+) -> Cluster {
     let mut cluster = Cluster::new(Duration::from_secs(1));
-    hear(&mut cluster, at, change);
+    record_status(&mut cluster, at, change);
     cluster
 }
 
-pub(super) fn hear(
+pub(super) fn record_status(
     cluster: &mut Cluster,
     at: Instant,
     change: impl Fn(NodeView) -> Option<NodeView>,
 ) {
     for node in 1..=3 {
-        let answer = match change(view(node)) {
+        let answer = match change(sample_status(node)) {
             Some(view) => Answer::Node(Box::new(view)),
             None => Answer::Unreachable {
                 node: Some(node),
                 error: format!("no node answers at admin:{node}: refused"),
             },
         };
-        cluster.take(News::Answer(format!("admin:{node}"), answer), at);
+        cluster.record_response(NodeResponse::Answer(format!("admin:{node}"), answer), at);
     }
-    cluster.take(News::Tuning(1, Box::new(tuning())), at);
+    cluster.record_response(NodeResponse::Tuning(1, Box::new(sample_tuning())), at);
 }

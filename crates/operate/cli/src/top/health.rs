@@ -4,14 +4,14 @@
 use std::time::{Duration, Instant};
 
 use quorate_admin::{
-    quorum::Votes,
-    units::span,
+    quorum::AvailableVotes,
+    units::format_span,
     view::{ClusterView, MemberView},
 };
 
 use super::{
-    cluster::{Cluster, Node, Now},
-    gather::News,
+    cluster::{Cluster, ClusterSnapshot, Node},
+    gather::NodeResponse,
 };
 
 /// Severity of a state, mildest first.
@@ -26,35 +26,35 @@ pub(super) enum Severity {
 /// Message shown above everything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Banner {
-    pub(super) is: Severity,
+    pub(super) severity: Severity,
     pub(super) title: String,
-    pub(super) what: String,
+    pub(super) message: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Level {
+pub(super) enum QuorumHealth {
     Unknown,
-    Lost,
+    QuorumLost,
     /// Some voters are down. One more failure would lose the quorum.
-    Edge,
+    NoSpareVoter,
     /// All voters are up, but there are too few to tolerate a failure.
-    Small,
-    Spare,
+    TooFewVoters,
+    HasSpare,
 }
 
 /// Voters of the cluster, divided into those that are up and those that are down.
 #[derive(Clone, Debug)]
-pub(super) struct Standing<'a> {
+pub(super) struct VoterHealth<'a> {
     pub(super) voters: Vec<&'a MemberView>,
-    pub(super) alive: Vec<&'a MemberView>,
-    gone: Vec<&'a MemberView>,
-    votes: Votes,
-    pub(super) level: Level,
+    pub(super) voters_up: Vec<&'a MemberView>,
+    voters_down: Vec<&'a MemberView>,
+    votes: AvailableVotes,
+    pub(super) quorum_health: QuorumHealth,
 }
 
 /// Returns which voters are up: those connected to the leader or, without a leader, those that
 /// respond.
-pub(super) fn standing<'a>(now: &Now<'a>) -> Standing<'a> {
+pub(super) fn voter_health<'a>(now: &ClusterSnapshot<'a>) -> VoterHealth<'a> {
     let lives = |member: &MemberView| {
         let node = now.node(member.node);
         let fresh = node.and_then(Node::fresh_view);
@@ -71,20 +71,20 @@ pub(super) fn standing<'a>(now: &Now<'a>) -> Standing<'a> {
     };
     let voters: Vec<_> = now.members.iter().filter(|member| member.weight > 0).collect();
     let (alive, gone): (Vec<_>, Vec<_>) = voters.iter().partition(|member| lives(member));
-    let quorum = now.teller.map_or("", |view| &view.quorum);
+    let quorum = now.best_view.map_or("", |view| &view.quorum);
     let weights = voters.iter().map(|member| (member.weight, lives(member)));
-    let votes = Votes::count(quorum, weights, now.leader.is_some());
+    let votes = AvailableVotes::count_votes(quorum, weights, now.leader.is_some());
     let level = match () {
-        () if voters.is_empty() => Level::Unknown,
-        () if votes.is_lost => Level::Lost,
-        () if votes.is_spare => Level::Spare,
-        () if gone.is_empty() => Level::Small,
-        () => Level::Edge,
+        () if voters.is_empty() => QuorumHealth::Unknown,
+        () if votes.is_quorum_lost => QuorumHealth::QuorumLost,
+        () if votes.tolerates_failure => QuorumHealth::HasSpare,
+        () if gone.is_empty() => QuorumHealth::TooFewVoters,
+        () => QuorumHealth::NoSpareVoter,
     };
-    Standing { voters, alive, gone, votes, level }
+    VoterHealth { voters, voters_up: alive, voters_down: gone, votes, quorum_health: level }
 }
 
-fn named(members: &[&MemberView]) -> String {
+fn format_names(members: &[&MemberView]) -> String {
     let ids: Vec<_> = members.iter().map(|member| member.node.to_string()).collect();
     match &ids[..] {
         [] => "the others".to_owned(),
@@ -94,17 +94,17 @@ fn named(members: &[&MemberView]) -> String {
 }
 
 /// Returns the banners to show, the most severe one first.
-pub(super) fn banners(now: &Now<'_>) -> Vec<Banner> {
+pub(super) fn banners(now: &ClusterSnapshot<'_>) -> Vec<Banner> {
     if now.is_silent() {
-        return vec![silent(now)];
+        return vec![silence_banner(now)];
     }
-    let standing = standing(now);
-    let mut all: Vec<Banner> = quorum(now, &standing).into_iter().collect();
-    if standing.level != Level::Lost && now.leader.is_none() {
+    let standing = voter_health(now);
+    let mut all: Vec<Banner> = quorum_banner(now, &standing).into_iter().collect();
+    if standing.quorum_health != QuorumHealth::QuorumLost && now.leader.is_none() {
         all.push(Banner {
-            is: Severity::Wait,
+            severity: Severity::Wait,
             title: "There is no leader at the moment.".to_owned(),
-            what: "Writes wait. An election usually takes less than a second; if this persists, check the network between the nodes.".to_owned(),
+            message: "Writes wait. An election usually takes less than a second; if this persists, check the network between the nodes.".to_owned(),
         });
     }
     let fresh = || now.nodes.iter().filter_map(Node::fresh_view);
@@ -113,54 +113,59 @@ pub(super) fn banners(now: &Now<'_>) -> Vec<Banner> {
         fresh().map(|view| &view.cluster).find(|cluster| clusters.clone().next() != Some(cluster))
     {
         all.push(Banner {
-            is: Severity::Bad,
+            severity: Severity::Bad,
             title: "Nodes of two different clusters answer.".to_owned(),
-            what: format!("One is {other}. Give addresses of one cluster with --admin."),
+            message: format!("One is {other}. Give addresses of one cluster with --admin."),
         });
     }
     all.extend(fresh().filter_map(|view| {
         Some(Banner {
-            is: Severity::Bad,
+            severity: Severity::Bad,
             title: format!("Node {}: {}", view.node, view.error.as_ref()?),
-            what: "docs/operate.md tells you what to do about each error.".to_owned(),
+            message: "docs/operate.md tells you what to do about each error.".to_owned(),
         })
     }));
     all
 }
 
-fn silent(now: &Now<'_>) -> Banner {
-    let age = now.silent_for().map_or_else(String::new, |age| {
-        format!("Everything below is {} old. ", span(age.as_secs()))
+fn silence_banner(now: &ClusterSnapshot<'_>) -> Banner {
+    let age = now.silence_duration().map_or_else(String::new, |age| {
+        format!("Everything below is {} old. ", format_span(age.as_secs()))
     });
-    let troubles = now.nodes.iter().filter_map(|node| node.trouble);
-    let strangers = now.strangers.values().map(String::as_str);
+    let troubles = now.nodes.iter().filter_map(|node| node.last_failure);
+    let strangers = now.unreachable_addresses.values().map(String::as_str);
     let reasons: Vec<_> = troubles.chain(strangers).collect();
     let (is, title) = match (reasons.is_empty(), now.nodes.is_empty()) {
         (true, true) => (Severity::Wait, "No answer yet."),
         _ => (Severity::Bad, "No node answers."),
     };
-    Banner { is, title: title.to_owned(), what: format!("{age}Retrying. {}", reasons.join("; ")) }
+    Banner {
+        severity: is,
+        title: title.to_owned(),
+        message: format!("{age}Retrying. {}", reasons.join("; ")),
+    }
 }
 
-fn quorum(now: &Now<'_>, standing: &Standing<'_>) -> Option<Banner> {
-    let Standing { voters, alive, gone, votes, level } = standing;
-    let trouble = |member: &&MemberView| now.node(member.node)?.trouble;
+fn quorum_banner(now: &ClusterSnapshot<'_>, standing: &VoterHealth<'_>) -> Option<Banner> {
+    let VoterHealth { voters, voters_up: alive, voters_down: gone, votes, quorum_health: level } =
+        standing;
+    let trouble = |member: &&MemberView| now.node(member.node)?.last_failure;
     let reasons: Vec<_> = gone.iter().filter_map(trouble).collect();
     let why = match reasons.is_empty() {
         true => String::new(),
         false => format!(" ({})", reasons.join("; ")),
     };
-    let others = named(gone);
+    let others = format_names(gone);
     let (is, title, what) = match level {
-        Level::Unknown | Level::Spare => return None,
-        Level::Lost => (
+        QuorumHealth::Unknown | QuorumHealth::HasSpare => return None,
+        QuorumHealth::QuorumLost => (
             Severity::Bad,
-            votes.lost_text(),
+            votes.lost_quorum_text(),
             format!(
                 "Restart {others}{why}. No acknowledged write is lost as long as their folders exist. Only if they are permanently lost, use quorate recover: docs/operate/lost-majority.md."
             ),
         ),
-        Level::Edge => (
+        QuorumHealth::NoSpareVoter => (
             Severity::Wait,
             format!(
                 "One failure away from quorum loss: {} of {} voters are up.",
@@ -171,7 +176,7 @@ fn quorum(now: &Now<'_>, standing: &Standing<'_>) -> Option<Banner> {
                 "Restart {others}{why}, or replace it: quorate member replace. Stop no other node until then."
             ),
         ),
-        Level::Small => (
+        QuorumHealth::TooFewVoters => (
             Severity::Note,
             match voters.len() {
                 1 => "A cluster of one tolerates no failure.".to_owned(),
@@ -180,35 +185,38 @@ fn quorum(now: &Now<'_>, standing: &Standing<'_>) -> Option<Banner> {
             "Add nodes: three voters tolerate one failure, five tolerate two.".to_owned(),
         ),
     };
-    Some(Banner { is, title, what })
+    Some(Banner { severity: is, title, message: what })
 }
 
 /// Returns the message about a lost quorum if the responses of a single query show one.
-pub(crate) fn lost_quorum(view: &ClusterView) -> Option<String> {
+pub(crate) fn lost_quorum_text(view: &ClusterView) -> Option<String> {
     let at = Instant::now();
     let mut cluster = Cluster::new(Duration::ZERO);
     for answer in &view.nodes {
-        cluster.take(News::Answer(String::new(), answer.clone()), at);
+        cluster.record_response(NodeResponse::Answer(String::new(), answer.clone()), at);
     }
-    let now = cluster.read(at);
-    let standing = standing(&now);
-    let banner = quorum(&now, &standing).filter(|_| standing.level == Level::Lost)?;
-    Some(format!("{} {}", banner.title, banner.what))
+    let now = cluster.snapshot_at(at);
+    let standing = voter_health(&now);
+    let banner = quorum_banner(&now, &standing)
+        .filter(|_| standing.quorum_health == QuorumHealth::QuorumLost)?;
+    Some(format!("{} {}", banner.title, banner.message))
 }
 
 /// Returns a summary of the cluster's health in one or two words.
-pub(super) fn pill(now: &Now<'_>) -> (Severity, &'static str) {
+pub(super) fn health_summary(now: &ClusterSnapshot<'_>) -> (Severity, &'static str) {
     if now.is_silent() {
-        return match now.nodes.is_empty() && now.strangers.is_empty() {
+        return match now.nodes.is_empty() && now.unreachable_addresses.is_empty() {
             true => (Severity::Wait, "connecting"),
             false => (Severity::Bad, "no answer: stale"),
         };
     }
-    match standing(now).level {
-        Level::Lost => (Severity::Bad, "no quorum"),
+    match voter_health(now).quorum_health {
+        QuorumHealth::QuorumLost => (Severity::Bad, "no quorum"),
         _ if now.leader.is_none() => (Severity::Wait, "no leader"),
-        Level::Edge => (Severity::Wait, "no spare"),
-        Level::Unknown | Level::Small | Level::Spare => (Severity::Good, "serves"),
+        QuorumHealth::NoSpareVoter => (Severity::Wait, "no spare"),
+        QuorumHealth::Unknown | QuorumHealth::TooFewVoters | QuorumHealth::HasSpare => {
+            (Severity::Good, "serves")
+        }
     }
 }
 
@@ -216,7 +224,7 @@ pub(super) fn pill(now: &Now<'_>) -> (Severity, &'static str) {
 mod tests {
     use quorate_admin::view::NodeView;
 
-    use super::{super::fixtures::cluster, *};
+    use super::{super::fixtures::sample_cluster, *};
 
     /// Modifies a healthy cluster and checks the resulting banners.
     fn check(
@@ -225,11 +233,11 @@ mod tests {
         titles: &[&str],
     ) -> Vec<Banner> {
         let at = Instant::now();
-        let cluster = cluster(at, change);
-        let now = cluster.read(at);
+        let cluster = sample_cluster(at, change);
+        let now = cluster.snapshot_at(at);
         let all = banners(&now);
         let said: Vec<_> = all.iter().map(|banner| &*banner.title).collect();
-        assert_eq!((pill(&now), &said[..]), (expected, titles));
+        assert_eq!((health_summary(&now), &said[..]), (expected, titles));
         all
     }
 
@@ -257,7 +265,7 @@ mod tests {
         let title = "One failure away from quorum loss: 2 of 3 voters are up.";
         let banner = check(without(&[3]), (Severity::Wait, "no spare"), &[title]).swap_remove(0);
         assert_eq!(
-            banner.what,
+            banner.message,
             "Restart node 3 (no node answers at admin:3: refused), or replace it: quorate member replace. Stop no other node until then."
         );
         let detail = "There is no leader at the moment.";
@@ -268,8 +276,8 @@ mod tests {
     fn one_of_three_has_lost_the_quorum() {
         let title = "Quorum lost: 1 of 2 needed votes available. Nothing is written.";
         let banner = check(without(&[1, 3]), (Severity::Bad, "no quorum"), &[title]).swap_remove(0);
-        assert!(banner.what.starts_with("Restart nodes 1 and 3 ("), "{}", banner.what);
-        assert!(banner.what.contains("docs/operate/lost-majority.md"));
+        assert!(banner.message.starts_with("Restart nodes 1 and 3 ("), "{}", banner.message);
+        assert!(banner.message.contains("docs/operate/lost-majority.md"));
     }
 
     /// A leader continues with the weight that writes need, even if an election would fail.
@@ -317,13 +325,13 @@ mod tests {
     #[test]
     fn no_answer_does_not_imply_a_lost_quorum() {
         let at = Instant::now();
-        let cluster = cluster(at, Some);
+        let cluster = sample_cluster(at, Some);
         let later = at + Duration::from_secs(75);
-        let now = cluster.read(later);
-        assert_eq!(pill(&now), (Severity::Bad, "no answer: stale"));
+        let now = cluster.snapshot_at(later);
+        assert_eq!(health_summary(&now), (Severity::Bad, "no answer: stale"));
         let all = banners(&now);
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].title, "No node answers.");
-        assert!(all[0].what.starts_with("Everything below is 75 s old."));
+        assert!(all[0].message.starts_with("Everything below is 75 s old."));
     }
 }

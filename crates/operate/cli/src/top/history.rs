@@ -9,8 +9,8 @@ use std::{
 use quorate_admin::{traffic::TrafficView, view::NodeView};
 
 use super::{
-    cluster::{Node, Now},
-    health::{Level, standing},
+    cluster::{ClusterSnapshot, Node},
+    health::{QuorumHealth, voter_health},
 };
 
 /// Maximum number of samples retained.
@@ -18,26 +18,26 @@ pub(super) const SAMPLES_MAX: usize = 600;
 /// Maximum number of events retained.
 pub(super) const EVENTS_MAX: usize = 200;
 /// Minimum time between the two statuses from which a rate is computed.
-const NEAR: Duration = Duration::from_millis(200);
+const RATE_INTERVAL_MIN: Duration = Duration::from_millis(200);
 
 /// Traffic of the cluster between two polls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
     /// Commands per second, if known.
-    pub(super) commands: Option<f64>,
+    pub(super) commands_per_second: Option<f64>,
     /// Median and 99th percentile of the latency in microseconds; `None` if no command was
     /// answered.
     pub(super) latency_us: Option<(f64, f64)>,
     /// Set if the leader differs from that of the previous poll.
-    pub(super) changed: bool,
+    pub(super) leader_changed: bool,
 }
 
 /// A change in the cluster, as listed for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Event {
-    pub(super) at: Instant,
+    pub(super) time: Instant,
     pub(super) is_bad: bool,
-    pub(super) what: String,
+    pub(super) description: String,
 }
 
 /// Recorded samples and events, and the latest rates.
@@ -48,34 +48,34 @@ pub(super) struct History {
     /// Events, oldest first.
     pub(super) events: VecDeque<Event>,
     /// Latest rates of each node.
-    pub(super) rates: BTreeMap<u32, Rates>,
-    before: BTreeMap<u32, Counters>,
-    seen: Option<Seen>,
+    pub(super) rates: BTreeMap<u32, NodeRates>,
+    last_counters: BTreeMap<u32, NodeCounters>,
+    last_seen: Option<SeenState>,
 }
 
 /// Rates of one node, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Rates {
+pub(super) struct NodeRates {
     /// Commands executed per second.
-    pub(super) commands: f64,
+    pub(super) commands_per_second: f64,
     /// Payload bytes that the leader sends to the node. `None` for the leader itself.
-    pub(super) sent_bytes: Option<f64>,
+    pub(super) bytes_per_second: Option<f64>,
 }
 
 /// Counters of a node's process, which only a restart decreases.
 #[derive(Clone, Debug)]
-struct Counters {
-    at: Instant,
+struct NodeCounters {
+    time: Instant,
     traffic: TrafficView,
     /// The leader, and the number of payload bytes that it has sent to the node.
-    sent: Option<(u32, u64)>,
+    sent_by_leader: Option<(u32, u64)>,
 }
 
 /// Part of the state whose changes are recorded as events.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct SeenState {
     leader: Option<u32>,
-    level: Level,
+    level: QuorumHealth,
     plan: Option<(u64, String)>,
     nodes: BTreeMap<u32, SeenNode>,
 }
@@ -88,10 +88,10 @@ struct SeenNode {
 }
 
 /// Returns a node's state in one or two words, as shown to the user.
-pub(super) fn state(node: &Node<'_>) -> &'static str {
+pub(super) fn node_state_text(node: &Node<'_>) -> &'static str {
     match node.fresh_view() {
         None if node.is_starting => "starting",
-        None if node.view.is_none() && node.trouble.is_none() => "never seen",
+        None if node.view.is_none() && node.last_failure.is_none() => "never seen",
         None => "no answer",
         Some(view) if view.removed => "removed",
         Some(view) if view.error.is_some() => "error",
@@ -102,12 +102,12 @@ pub(super) fn state(node: &Node<'_>) -> &'static str {
 
 impl History {
     /// Records the result of a poll: a sample, and an event for each change.
-    pub(super) fn look(&mut self, now: &Now<'_>) {
-        self.sample(now);
-        self.watch(now);
+    pub(super) fn record_poll(&mut self, now: &ClusterSnapshot<'_>) {
+        self.add_sample(now);
+        self.add_events(now);
     }
 
-    fn sample(&mut self, now: &Now<'_>) {
+    fn add_sample(&mut self, now: &ClusterSnapshot<'_>) {
         let (mut commands, mut all) = (None, TrafficView::default());
         let mut is_known = false;
         let mut next = BTreeMap::new();
@@ -116,19 +116,20 @@ impl History {
             let (Some(view), Some(age)) = (node.fresh_view(), node.age) else {
                 continue;
             };
-            let counters = Counters::of(view, now, now.at.checked_sub(age).unwrap_or(now.at));
-            let Some(before) = self.before.get(&node.node) else {
+            let counters =
+                NodeCounters::from_view(view, now, now.time.checked_sub(age).unwrap_or(now.time));
+            let Some(before) = self.last_counters.get(&node.node) else {
                 next.insert(node.node, counters);
                 continue;
             };
-            let passed = counters.at.saturating_duration_since(before.at);
-            if passed < NEAR {
+            let passed = counters.time.saturating_duration_since(before.time);
+            if passed < RATE_INTERVAL_MIN {
                 // A response was late, so two statuses are too close. The next poll counts both.
                 next.insert(node.node, before.clone());
                 rates.extend(self.rates.get(&node.node).map(|rate| (node.node, *rate)));
                 continue;
             }
-            let since = counters.since(before);
+            let since = counters.increase_since(before);
             next.insert(node.node, counters);
             let Some(since) = since else {
                 continue;
@@ -136,34 +137,34 @@ impl History {
             is_known = true;
             all.add(&since.traffic);
             let rate = since.traffic.applied as f64 / passed.as_secs_f64();
-            let sent_bytes = since.sent.map(|bytes| bytes as f64 / passed.as_secs_f64());
-            let rate = Rates { commands: rate, sent_bytes };
+            let sent_bytes = since.sent_bytes.map(|bytes| bytes as f64 / passed.as_secs_f64());
+            let rate = NodeRates { commands_per_second: rate, bytes_per_second: sent_bytes };
             rates.insert(node.node, rate);
             if Some(node.node) == now.leader {
-                commands = Some(rate.commands);
+                commands = Some(rate.commands_per_second);
             }
         }
-        (self.before, self.rates) = (next, rates);
+        (self.last_counters, self.rates) = (next, rates);
         let last = self.samples.back().copied();
         let carried = match (now.leader, now.leader_status) {
             (None, _) => is_known.then_some(0.0),
             (Some(_), None) => None,
-            (Some(_), Some(_)) => last.and_then(|last| last.commands),
+            (Some(_), Some(_)) => last.and_then(|last| last.commands_per_second),
         };
-        let was = self.seen.as_ref().map(|seen| seen.leader);
+        let was = self.last_seen.as_ref().map(|seen| seen.leader);
         self.samples.push_back(Sample {
-            commands: commands.or(carried),
+            commands_per_second: commands.or(carried),
             latency_us: all.percentile_us(0.5).zip(all.percentile_us(0.99)),
-            changed: was.is_some_and(|was| was != now.leader),
+            leader_changed: was.is_some_and(|was| was != now.leader),
         });
         if self.samples.len() > SAMPLES_MAX {
             self.samples.pop_front();
         }
     }
 
-    fn watch(&mut self, now: &Now<'_>) {
-        let seen = Seen::of(now);
-        let Some(was) = self.seen.replace(seen.clone()) else {
+    fn add_events(&mut self, now: &ClusterSnapshot<'_>) {
+        let seen = SeenState::from_snapshot(now);
+        let Some(was) = self.last_seen.replace(seen.clone()) else {
             return;
         };
         let mut told = Vec::new();
@@ -176,10 +177,12 @@ impl History {
         }
         if was.level != seen.level {
             match seen.level {
-                Level::Lost => tell(true, "quorum lost".to_owned()),
-                Level::Edge => tell(true, "one failure away from quorum loss".to_owned()),
-                Level::Spare => tell(false, "the cluster tolerates a failure".to_owned()),
-                Level::Small | Level::Unknown => {}
+                QuorumHealth::QuorumLost => tell(true, "quorum lost".to_owned()),
+                QuorumHealth::NoSpareVoter => {
+                    tell(true, "one failure away from quorum loss".to_owned())
+                }
+                QuorumHealth::HasSpare => tell(false, "the cluster tolerates a failure".to_owned()),
+                QuorumHealth::TooFewVoters | QuorumHealth::Unknown => {}
             }
         }
         if was.plan != seen.plan {
@@ -211,7 +214,7 @@ impl History {
             tell(false, format!("node {node} left the cluster"));
         }
         for (is_bad, what) in told {
-            self.events.push_back(Event { at: now.at, is_bad, what });
+            self.events.push_back(Event { time: now.time, is_bad, description: what });
         }
         let surplus = self.events.len().saturating_sub(EVENTS_MAX);
         self.events.drain(..surplus);
@@ -219,40 +222,40 @@ impl History {
 }
 
 /// Increase of the counters between two polls.
-struct Since {
+struct CounterIncrease {
     traffic: TrafficView,
-    sent: Option<u64>,
+    sent_bytes: Option<u64>,
 }
 
-impl Counters {
-    fn of(view: &NodeView, now: &Now<'_>, at: Instant) -> Self {
+impl NodeCounters {
+    fn from_view(view: &NodeView, now: &ClusterSnapshot<'_>, at: Instant) -> Self {
         let leading = now.leader_status.filter(|leading| leading.node != view.node);
         let sent = leading.and_then(|leading| {
             let mut members = leading.members.iter();
             let member = members.find(|member| member.node == view.node)?;
             Some((leading.node, member.payload_bytes_sent))
         });
-        Self { at, traffic: view.traffic.clone(), sent }
+        Self { time: at, traffic: view.traffic.clone(), sent_by_leader: sent }
     }
 
     /// Returns the increase since `before`, or `None` if a restart has reset a counter.
-    fn since(&self, before: &Self) -> Option<Since> {
-        let sent = self.sent.zip(before.sent);
+    fn increase_since(&self, before: &Self) -> Option<CounterIncrease> {
+        let sent = self.sent_by_leader.zip(before.sent_by_leader);
         let sent = sent.filter(|((by, _), (then, _))| by == then);
-        Some(Since {
-            traffic: self.traffic.since(&before.traffic)?,
-            sent: sent.and_then(|((_, is), (_, was))| is.checked_sub(was)),
+        Some(CounterIncrease {
+            traffic: self.traffic.increase_since(&before.traffic)?,
+            sent_bytes: sent.and_then(|((_, is), (_, was))| is.checked_sub(was)),
         })
     }
 }
 
-impl Seen {
-    fn of(now: &Now<'_>) -> Self {
-        let plan = now.teller.and_then(|view| view.plan.as_ref());
+impl SeenState {
+    fn from_snapshot(now: &ClusterSnapshot<'_>) -> Self {
+        let plan = now.best_view.and_then(|view| view.plan.as_ref());
         let nodes = now.nodes.iter().map(|node| {
             let fresh = node.fresh_view();
             let seen = SeenNode {
-                state: state(node),
+                state: node_state_text(node),
                 version: node.view.map(|view| view.version.clone()),
                 error: fresh.and_then(|view| view.error.clone()),
             };
@@ -262,8 +265,8 @@ impl Seen {
             leader: now.leader,
             // If no node responds, the state of the quorum is unknown.
             level: match now.is_silent() {
-                true => Level::Unknown,
-                false => standing(now).level,
+                true => QuorumHealth::Unknown,
+                false => voter_health(now).quorum_health,
             },
             plan: plan.map(|plan| (plan.id, plan.what.clone())),
             nodes: nodes.collect(),
@@ -276,7 +279,7 @@ mod tests {
     use super::{
         super::{
             cluster::Cluster,
-            fixtures::{self, hear},
+            fixtures::{self, record_status},
         },
         *,
     };
@@ -293,29 +296,29 @@ mod tests {
     impl Watched {
         fn new() -> Self {
             let began = Instant::now();
-            let cluster = fixtures::cluster(began, Some);
+            let cluster = fixtures::sample_cluster(began, Some);
             let mut history = History::default();
-            history.look(&cluster.read(began));
+            history.record_poll(&cluster.snapshot_at(began));
             Self { began, cluster, history }
         }
 
         fn look(&mut self, second: u32, change: impl Fn(NodeView) -> Option<NodeView>) -> Sample {
             let at = self.began + SECOND * second;
-            hear(&mut self.cluster, at, change);
-            self.history.look(&self.cluster.read(at));
+            record_status(&mut self.cluster, at, change);
+            self.history.record_poll(&self.cluster.snapshot_at(at));
             *self.history.samples.back().unwrap()
         }
 
         fn events(&self) -> Vec<&str> {
             let events = self.history.events.iter();
-            events.map(|event| &*event.what).collect()
+            events.map(|event| &*event.description).collect()
         }
     }
 
     fn busy(commands: u64) -> impl Fn(NodeView) -> Option<NodeView> {
         move |mut view| {
             view.traffic.applied += commands;
-            view.traffic.add(&fixtures::answered(commands / 2, 224));
+            view.traffic.add(&fixtures::traffic_with(commands / 2, 224));
             for member in &mut view.members {
                 member.payload_bytes_sent += commands * 64;
             }
@@ -326,18 +329,21 @@ mod tests {
     #[test]
     fn rates_are_increases_between_two_polls() {
         let mut watched = Watched::new();
-        assert_eq!(watched.history.samples[0].commands, None);
+        assert_eq!(watched.history.samples[0].commands_per_second, None);
         let sample = watched.look(2, busy(400));
         assert_eq!(
-            (sample.commands, sample.latency_us.map(|(median, _)| median)),
+            (sample.commands_per_second, sample.latency_us.map(|(median, _)| median)),
             (Some(200.0), Some(208.0))
         );
         let rates = &watched.history.rates;
-        assert_eq!((rates[&2].commands, rates[&2].sent_bytes), (200.0, Some(12_800.0)));
-        assert_eq!(rates[&1].sent_bytes, None);
+        assert_eq!(
+            (rates[&2].commands_per_second, rates[&2].bytes_per_second),
+            (200.0, Some(12_800.0))
+        );
+        assert_eq!(rates[&1].bytes_per_second, None);
         // No command was answered, so the latency is unknown.
         let sample = watched.look(3, busy(400));
-        assert_eq!((sample.commands, sample.latency_us), (Some(0.0), None));
+        assert_eq!((sample.commands_per_second, sample.latency_us), (Some(0.0), None));
     }
 
     #[test]
@@ -345,10 +351,10 @@ mod tests {
         let mut watched = Watched::new();
         watched.look(1, busy(400));
         // The same responses again: the known rates stay.
-        let at = watched.began + SECOND + NEAR / 2;
-        watched.history.look(&watched.cluster.read(at));
-        assert_eq!(watched.history.samples.back().unwrap().commands, Some(400.0));
-        assert_eq!(watched.history.rates[&3].commands, 400.0);
+        let at = watched.began + SECOND + RATE_INTERVAL_MIN / 2;
+        watched.history.record_poll(&watched.cluster.snapshot_at(at));
+        assert_eq!(watched.history.samples.back().unwrap().commands_per_second, Some(400.0));
+        assert_eq!(watched.history.rates[&3].commands_per_second, 400.0);
         watched.look(2, |mut view| {
             view.traffic = TrafficView::default();
             Some(view)
@@ -375,7 +381,7 @@ mod tests {
             view.version = "0.2.0".to_owned();
             Some(view)
         });
-        assert!(watched.history.samples.back().unwrap().changed);
+        assert!(watched.history.samples.back().unwrap().leader_changed);
         assert_eq!(
             watched.events()[2..],
             [

@@ -5,10 +5,10 @@ use ratatui::crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers};
 use super::app::{Action, View};
 
 /// Number of lines that a page key moves. It does not depend on the screen's height.
-const PAGE: isize = 10;
+const PAGE_LINES: isize = 10;
 
 /// Returns the action that a terminal event triggers, if any.
-pub(super) fn wish(event: &Event) -> Option<Action> {
+pub(super) fn event_action(event: &Event) -> Option<Action> {
     let key = match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => key,
         _ => return None,
@@ -24,11 +24,11 @@ pub(super) fn wish(event: &Event) -> Option<Action> {
     match key.code {
         KeyCode::Char(c @ '1'..='5') => Some(Action::Show(View::ALL[c as usize - '1' as usize])),
         KeyCode::Tab | KeyCode::Right | KeyCode::Char('l') => Some(Action::NextView),
-        KeyCode::BackTab | KeyCode::Left | KeyCode::Char('h') => Some(Action::LastView),
+        KeyCode::BackTab | KeyCode::Left | KeyCode::Char('h') => Some(Action::PreviousView),
         KeyCode::Down | KeyCode::Char('j') => Some(Action::Move(1)),
         KeyCode::Up | KeyCode::Char('k') => Some(Action::Move(-1)),
-        KeyCode::PageDown => Some(Action::Move(PAGE)),
-        KeyCode::PageUp => Some(Action::Move(-PAGE)),
+        KeyCode::PageDown => Some(Action::Move(PAGE_LINES)),
+        KeyCode::PageUp => Some(Action::Move(-PAGE_LINES)),
         KeyCode::Home | KeyCode::Char('g') => Some(Action::First),
         KeyCode::End | KeyCode::Char('G') => Some(Action::Last),
         KeyCode::Enter => Some(Action::Details),
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn keys_trigger_the_documented_actions() {
-        let press = |code, with| wish(&Event::Key(KeyEvent::new(code, with)));
+        let press = |code, with| event_action(&Event::Key(KeyEvent::new(code, with)));
         let (plain, control) = (KeyModifiers::NONE, KeyModifiers::CONTROL);
         for (code, with, expected) in [
             (KeyCode::Char('q'), plain, Some(Action::Quit)),
@@ -68,6 +68,6 @@ mod tests {
         ] {
             assert_eq!(press(code, with), expected, "{code:?} {with:?}");
         }
-        assert_eq!(wish(&Event::Resize(3, 4)), None);
+        assert_eq!(event_action(&Event::Resize(3, 4)), None);
     }
 }

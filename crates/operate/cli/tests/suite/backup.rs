@@ -13,14 +13,14 @@ use std::{
 };
 
 use crate::common::{
-    Cluster, NodeProcess, PATIENCE, Spec, free_port, http, quorate, quorate_json, single, wait_for,
-    with,
+    Cluster, NodeProcess, NodeSpec, START_TIMEOUT, free_port, http, quorate, quorate_json, single,
+    wait_for, with,
 };
 use crate::descriptors::limited;
 use quorate_admin::client;
 use quorate_log::disk::make_private;
-use quorate_replica::backup::check;
-use quorate_testbed::resp::{Link, Reply};
+use quorate_replica::backup::check_backup;
+use quorate_testbed::resp::{Reply, RespConnection};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
@@ -37,13 +37,13 @@ fn bulk(text: &str) -> Reply {
 }
 
 /// Returns the spec of a node in `data`, with fixed ports.
-fn spec(data: &Path, peer: &str, flags: &[&str]) -> Spec {
+fn spec(data: &Path, peer: &str, flags: &[&str]) -> NodeSpec {
     let spec = with(single(data, flags), "--peer", peer);
     let admin = format!("127.0.0.1:{}", free_port());
     with(spec, "--admin", &admin)
 }
 
-fn start(spec: Spec) -> NodeProcess {
+fn start(spec: NodeSpec) -> NodeProcess {
     let mut node = NodeProcess::spawn(spec).unwrap();
     node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
     node
@@ -80,8 +80,8 @@ fn restore(file: &Path, data: &Path, peer: &str) -> (i32, Json) {
     quorate_json(&["restore", file, "--data", data, "--peer", peer, "--json"])
 }
 
-fn set(link: &mut Link, key: &str, value: &str) {
-    assert_eq!(link.ask(&["SET", key, value]).unwrap(), ok());
+fn set(link: &mut RespConnection, key: &str, value: &str) {
+    assert_eq!(link.run_command(&["SET", key, value]).unwrap(), ok());
 }
 
 /// [restore-1] The new cluster has every write that was acknowledged before the backup began. It
@@ -89,11 +89,11 @@ fn set(link: &mut Link, key: &str, value: &str) {
 fn restored_from(store: &str) {
     let mut cluster = Cluster::start(3, &["--store", store]);
     let folder = TempDir::new().unwrap();
-    let mut link = Link::connect(&cluster.clients()[0]).unwrap();
-    let Reply::Bulk(session) = link.ask(&["QUORATE", "SESSION"]).unwrap() else {
+    let mut link = RespConnection::connect(&cluster.clients()[0]).unwrap();
+    let Reply::Bulk(session) = link.run_command(&["QUORATE", "SESSION"]).unwrap() else {
         panic!("no session");
     };
-    let first = link.ask(&["QUORATE", "SEQ", "1", "INCR", "counted"]);
+    let first = link.run_command(&["QUORATE", "SEQ", "1", "INCR", "counted"]);
     assert_eq!(first.unwrap(), Reply::Number(1));
     let (stop, acknowledged) = (AtomicBool::new(false), AtomicUsize::new(0));
     let file = folder.path().join("backup");
@@ -101,7 +101,7 @@ fn restored_from(store: &str) {
         let address = cluster.clients().swap_remove(1);
         let (stop, acknowledged) = (&stop, &acknowledged);
         scope.spawn(move || {
-            let mut link = Link::connect(&address).unwrap();
+            let mut link = RespConnection::connect(&address).unwrap();
             while !stop.load(Ordering::SeqCst) {
                 let number = acknowledged.load(Ordering::SeqCst);
                 set(&mut link, &format!("key-{number}"), &"v".repeat(number % 3000));
@@ -112,8 +112,8 @@ fn restored_from(store: &str) {
         let before = acknowledged.load(Ordering::SeqCst);
         // A follower applies the write a moment later.
         let admin = cluster.nodes.admin_addresses().swap_remove(2);
-        let mut link = Link::connect(&cluster.clients()[2]).unwrap();
-        link.ask(&["GET", "key-0"]).unwrap();
+        let mut link = RespConnection::connect(&cluster.clients()[2]).unwrap();
+        link.run_command(&["GET", "key-0"]).unwrap();
         let said = backup(&admin, &file);
         stop.store(true, Ordering::SeqCst);
         (before, said)
@@ -138,27 +138,27 @@ fn restored_from(store: &str) {
     assert_eq!(node.ready.node, 4);
     wait_serves(&node);
     wait_weights(&node, &[(4, 1)]);
-    let mut link = Link::connect(&node.ready.client).unwrap();
+    let mut link = RespConnection::connect(&node.ready.client).unwrap();
     for number in 0..before {
-        let found = link.ask(&["GET", &format!("key-{number}")]).unwrap();
+        let found = link.run_command(&["GET", &format!("key-{number}")]).unwrap();
         assert_eq!(found, bulk(&"v".repeat(number % 3000)), "key-{number}");
     }
-    assert_eq!(link.ask(&["GET", "counted"]).unwrap(), bulk("1"));
+    assert_eq!(link.run_command(&["GET", "counted"]).unwrap(), bulk("1"));
 
     // [session-4] Commands of the old session are neither answered nor executed.
-    let resumed = link.ask(&["QUORATE", "SESSION", &session]).unwrap();
-    let again = link.ask(&["QUORATE", "SEQ", "1", "INCR", "counted"]).unwrap();
+    let resumed = link.run_command(&["QUORATE", "SESSION", &session]).unwrap();
+    let again = link.run_command(&["QUORATE", "SEQ", "1", "INCR", "counted"]).unwrap();
     assert!(
         matches!(&resumed, Reply::Error(_)) || matches!(&again, Reply::Error(_)),
         "{resumed:?}, {again:?}"
     );
-    assert_eq!(link.ask(&["GET", "counted"]).unwrap(), bulk("1"));
-    let mut fresh = Link::connect(&node.ready.client).unwrap();
-    let Reply::Bulk(another) = fresh.ask(&["QUORATE", "SESSION"]).unwrap() else {
+    assert_eq!(link.run_command(&["GET", "counted"]).unwrap(), bulk("1"));
+    let mut fresh = RespConnection::connect(&node.ready.client).unwrap();
+    let Reply::Bulk(another) = fresh.run_command(&["QUORATE", "SESSION"]).unwrap() else {
         panic!("no session");
     };
     assert_ne!(another, session);
-    let counted = fresh.ask(&["QUORATE", "SEQ", "1", "INCR", "counted"]);
+    let counted = fresh.run_command(&["QUORATE", "SEQ", "1", "INCR", "counted"]);
     assert_eq!(counted.unwrap(), Reply::Number(2));
 
     // Another node joins and receives all data. Afterwards, each node serves the data alone.
@@ -172,15 +172,15 @@ fn restored_from(store: &str) {
     node.restart().unwrap();
     wait_serves(&node);
     wait_serves(&second);
-    let mut other = Link::connect(&second.ready.client).unwrap();
-    assert_eq!(other.ask(&["GET", "after"]).unwrap(), bulk("1"));
-    assert_eq!(other.ask(&["GET", "key-7"]).unwrap(), bulk("vvvvvvv"));
+    let mut other = RespConnection::connect(&second.ready.client).unwrap();
+    assert_eq!(other.run_command(&["GET", "after"]).unwrap(), bulk("1"));
+    assert_eq!(other.run_command(&["GET", "key-7"]).unwrap(), bulk("vvvvvvv"));
 
     // The old nodes still dial that address.
     wait_for("an old node to be refused", || {
-        let log = fs::read_to_string(&node.spec.stderr).unwrap_or_default()
-            + &cluster.nodes.log(2)
-            + &cluster.nodes.log(3);
+        let log = fs::read_to_string(&node.spec.log_path).unwrap_or_default()
+            + &cluster.nodes.log_path(2)
+            + &cluster.nodes.log_path(3);
         log.contains("another cluster").then_some(())
     });
     wait_weights(&node, &[(4, 1), (5, 1)]);
@@ -206,7 +206,7 @@ fn a_cluster_with_a_store_in_memory_is_restored() {
 fn damaged_backups_and_used_folders_are_refused() {
     let cluster = Cluster::start(1, &["--store", "memory", "--feature-level", "hold"]);
     let admin = cluster.nodes.admin_addresses().remove(0);
-    let mut link = Link::connect(&cluster.clients()[0]).unwrap();
+    let mut link = RespConnection::connect(&cluster.clients()[0]).unwrap();
     for number in 0..20 {
         set(&mut link, &format!("key-{number}"), &"x".repeat(1000));
     }
@@ -251,7 +251,7 @@ fn damaged_backups_and_used_folders_are_refused() {
         assert_eq!((exit, said["error"]["code"].as_str()), (1, Some(code)), "{said}");
         assert_ne!(said["error"]["hint"], "", "{said}");
     };
-    used(&cluster.nodes.all()[0].spec.data, "node_exists");
+    used(&cluster.nodes.all()[0].spec.data_folder, "node_exists");
     let full = folder.path().join("full");
     fs::create_dir(&full).unwrap();
     fs::write(full.join("precious"), b"x").unwrap();
@@ -281,8 +281,8 @@ fn damaged_backups_and_used_folders_are_refused() {
     assert!(verified.status.success(), "{verified:?}");
     let node = start(single(&cut, &[]));
     wait_serves(&node);
-    let mut link = Link::connect(&node.ready.client).unwrap();
-    assert_eq!(link.ask(&["GET", "key-3"]).unwrap(), bulk(&"x".repeat(1000)));
+    let mut link = RespConnection::connect(&node.ready.client).unwrap();
+    assert_eq!(link.run_command(&["GET", "key-3"]).unwrap(), bulk(&"x".repeat(1000)));
 
     // No node responds, and the folder does not exist.
     let closed = format!("127.0.0.1:{}", free_port());
@@ -304,7 +304,7 @@ fn damaged_backups_and_used_folders_are_refused() {
 fn a_slow_reader_is_served_to_the_end_while_newer_snapshots_are_taken() {
     let cluster = Cluster::start(1, &["--store", "memory"]);
     let admin = cluster.nodes.admin_addresses().remove(0);
-    let mut link = Link::connect(&cluster.clients()[0]).unwrap();
+    let mut link = RespConnection::connect(&cluster.clients()[0]).unwrap();
     let large = "y".repeat(1 << 20);
     // More than one file. The first one can be read through its descriptor even after it is
     // removed.
@@ -312,7 +312,7 @@ fn a_slow_reader_is_served_to_the_end_while_newer_snapshots_are_taken() {
         set(&mut link, &format!("key-{number}"), &large);
     }
     let mut slow = TcpStream::connect(&admin).unwrap();
-    slow.set_read_timeout(Some(PATIENCE)).unwrap();
+    slow.set_read_timeout(Some(START_TIMEOUT)).unwrap();
     let ask = b"GET /backup HTTP/1.0\r\n\r\n";
     slow.write_all(ask).unwrap();
     let mut slow = BufReader::with_capacity(4096, slow);
@@ -337,11 +337,11 @@ fn a_slow_reader_is_served_to_the_end_while_newer_snapshots_are_taken() {
     thread::sleep(Duration::from_secs(1));
     let mut all = Vec::new();
     slow.read_to_end(&mut all).unwrap();
-    let checked = check(&all[..], &mut |_, _| Ok(()), &mut |_, _| {}).unwrap();
+    let checked = check_backup(&all[..], &mut |_, _| Ok(()), &mut |_, _| {}).unwrap();
     assert!(checked.summary.bytes > 80 << 20);
 
     // After the reader has finished, the old files are removed, and the next backup is served.
-    let data = cluster.nodes.all()[0].spec.data.join("snapshot");
+    let data = cluster.nodes.all()[0].spec.data_folder.join("snapshot");
     wait_for("unneeded files to go", || (fs::read_dir(&data).unwrap().count() == 2).then_some(()));
     wait_for("the next turn", || {
         let taken = quorate(&["backup", "--to", text(&file), "--admin", &admin]);
@@ -361,7 +361,7 @@ fn recover(data: &Path, flags: &[&str]) -> (i32, Json) {
 fn recovered_from(store: &str) {
     let mut cluster = Cluster::start(3, &["--store", store]);
     let leader = cluster.leader();
-    let mut link = Link::connect(&cluster.clients()[leader as usize - 1]).unwrap();
+    let mut link = RespConnection::connect(&cluster.clients()[leader as usize - 1]).unwrap();
     for number in 0..200 {
         set(&mut link, &format!("key-{number}"), &"v".repeat(number * 11));
     }
@@ -375,7 +375,7 @@ fn recovered_from(store: &str) {
     set(&mut link, "last", "acknowledged");
     let old = cluster.status(leader).unwrap();
     let id = old["cluster"].as_str().unwrap().to_owned();
-    let data = cluster.node(leader).spec.data.clone();
+    let data = cluster.node(leader).spec.data_folder.clone();
     let flags = ["--unsafe", "--yes", &id];
     let (code, said) = recover(&data, &flags);
     assert_eq!(code, 1, "{said}");
@@ -402,22 +402,22 @@ fn recovered_from(store: &str) {
     let mut node = start(spec(&data, &place, &[]));
     assert_eq!(node.ready.node, 4);
     wait_serves(&node);
-    let mut link = Link::connect(&node.ready.client).unwrap();
-    assert_eq!(link.ask(&["GET", "last"]).unwrap(), bulk("acknowledged"));
+    let mut link = RespConnection::connect(&node.ready.client).unwrap();
+    assert_eq!(link.run_command(&["GET", "last"]).unwrap(), bulk("acknowledged"));
     for number in 1..200 {
-        let found = link.ask(&["GET", &format!("key-{number}")]).unwrap();
+        let found = link.run_command(&["GET", &format!("key-{number}")]).unwrap();
         assert_eq!(found, bulk(&"v".repeat(number * 11)), "key-{number}");
     }
     let first = if store == "memory" { "behind" } else { "" };
-    assert_eq!(link.ask(&["GET", "key-0"]).unwrap(), bulk(first));
+    assert_eq!(link.run_command(&["GET", "key-0"]).unwrap(), bulk(first));
     set(&mut link, "after", "1");
 
     // The lost nodes return, and the new cluster rejects them whatever they do.
     let others: Vec<u32> = (1..=3).filter(|node| *node != leader).collect();
     cluster.nodes.restart(&others).unwrap();
     wait_for("an old node to be refused", || {
-        let log = fs::read_to_string(&node.spec.stderr).unwrap_or_default();
-        let theirs = others.iter().map(|node| cluster.nodes.log(*node));
+        let log = fs::read_to_string(&node.spec.log_path).unwrap_or_default();
+        let theirs = others.iter().map(|node| cluster.nodes.log_path(*node));
         let all: String = [log].into_iter().chain(theirs).collect();
         all.contains("another cluster").then_some(())
     });
@@ -432,9 +432,9 @@ fn recovered_from(store: &str) {
     node.kill().unwrap();
     node.restart().unwrap();
     wait_serves(&second);
-    let mut other = Link::connect(&second.ready.client).unwrap();
-    assert_eq!(other.ask(&["GET", "last"]).unwrap(), bulk("acknowledged"));
-    assert_eq!(other.ask(&["GET", "after"]).unwrap(), bulk("1"));
+    let mut other = RespConnection::connect(&second.ready.client).unwrap();
+    assert_eq!(other.run_command(&["GET", "last"]).unwrap(), bulk("acknowledged"));
+    assert_eq!(other.run_command(&["GET", "after"]).unwrap(), bulk("1"));
 }
 
 #[test]
@@ -467,8 +467,8 @@ fn only_the_owner_may_read_what_a_node_writes() {
         let address = &node.ready.client;
         let put = r#"{"key":"Zm9v","value":"MQ=="}"#;
         match service {
-            "kv" => set(&mut Link::connect(address).unwrap(), "key", "value"),
-            _ => drop(client::post(address, "/v3/kv/put", put, PATIENCE).unwrap()),
+            "kv" => set(&mut RespConnection::connect(address).unwrap(), "key", "value"),
+            _ => drop(client::post(address, "/v3/kv/put", put, START_TIMEOUT).unwrap()),
         }
         // An aborted backup left it.
         fs::write(&part, "x").unwrap();
@@ -487,7 +487,7 @@ fn only_the_owner_may_read_what_a_node_writes() {
         node.restart().unwrap();
         wait_serves(&node);
         assert_eq!(all(&data), 0);
-        let log = fs::read_to_string(&node.spec.stderr).unwrap();
+        let log = fs::read_to_string(&node.spec.log_path).unwrap();
         assert_eq!(log.matches("closed the data folder").count(), 1, "{log}");
     }
 }

@@ -11,9 +11,9 @@ use std::{
 use crate::common::{Cluster, NodeProcess, free_port, http, quorate_json, single, wait_for, with};
 use quorate_node::log_service::{
     classes::AnswerClass,
-    frames::{self, Status},
+    frames::{self, CommandStatus},
 };
-use quorate_testbed::resp::{Link, Reply};
+use quorate_testbed::resp::{Reply, RespConnection};
 
 /// Minimum duration of a flush on these nodes.
 const FLUSH: Duration = Duration::from_millis(300);
@@ -29,9 +29,9 @@ fn ok() -> Reply {
     Reply::Simple("OK".to_owned())
 }
 
-fn took(link: &mut Link, words: &[&str]) -> (Reply, Duration) {
+fn took(link: &mut RespConnection, words: &[&str]) -> (Reply, Duration) {
     let began = Instant::now();
-    let reply = link.ask(words).unwrap();
+    let reply = link.run_command(words).unwrap();
     (reply, began.elapsed())
 }
 
@@ -46,8 +46,8 @@ fn recovers(data: &Path, cluster: &str, key: &str) -> bool {
     let mut node = NodeProcess::spawn(with(spec, "--admin", &admin)).unwrap();
     node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
     wait_for("the node to serve", || (http(&node.ready.admin, "/ready")?.0 == 200).then_some(()));
-    let mut link = Link::connect(&node.ready.client).unwrap();
-    link.ask(&["GET", key]).unwrap() == Reply::Bulk("1".to_owned())
+    let mut link = RespConnection::connect(&node.ready.client).unwrap();
+    link.run_command(&["GET", key]).unwrap() == Reply::Bulk("1".to_owned())
 }
 
 /// Only clients that request durability wait for disks. A write that was reported as durable
@@ -59,14 +59,14 @@ fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
     let mut cluster = Cluster::start(3, &[&flags[..], &HOLD].concat());
     let leader = cluster.leader();
     let asked = (leader % 3) as usize;
-    let mut link = Link::connect(&cluster.clients()[asked]).unwrap();
-    assert_eq!(link.ask(&["SET", "a", "1"]).unwrap(), ok());
-    let class = |link: &mut Link| link.ask(&["QUORATE", "CLASS"]).unwrap();
+    let mut link = RespConnection::connect(&cluster.clients()[asked]).unwrap();
+    assert_eq!(link.run_command(&["SET", "a", "1"]).unwrap(), ok());
+    let class = |link: &mut RespConnection| link.run_command(&["QUORATE", "CLASS"]).unwrap();
     assert_eq!(class(&mut link), Reply::Simple("volatile".to_owned()));
 
     // Nodes of the previous release might be members.
-    assert_eq!(link.ask(&["QUORATE", "CLASS", "durable"]).unwrap(), ok());
-    let Reply::Error(refused) = link.ask(&["SET", "b", "1"]).unwrap() else {
+    assert_eq!(link.run_command(&["QUORATE", "CLASS", "durable"]).unwrap(), ok());
+    let Reply::Error(refused) = link.run_command(&["SET", "b", "1"]).unwrap() else {
         panic!("it was taken")
     };
     assert!(refused.starts_with("LEVEL not executed"), "{refused}");
@@ -76,18 +76,18 @@ fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
         (quorate_json(&asked).0 == 0).then_some(())
     });
     wait_for("the node to hear of it", || {
-        (link.ask(&["SET", "b", "1"]).unwrap() == ok()).then_some(())
+        (link.run_command(&["SET", "b", "1"]).unwrap() == ok()).then_some(())
     });
 
     assert_eq!(class(&mut link), Reply::Simple("durable".to_owned()));
     let (reply, durable) = took(&mut link, &["SET", "durable", "1"]);
     assert_eq!(reply, ok());
     assert!(durable >= FLUSH, "{durable:?}");
-    let Reply::Error(refused) = link.ask(&["BLPOP", "list", "1"]).unwrap() else {
+    let Reply::Error(refused) = link.run_command(&["BLPOP", "list", "1"]).unwrap() else {
         panic!("it was taken")
     };
     assert!(refused.contains("QUORATE CLASS group"), "{refused}");
-    assert_eq!(link.ask(&["QUORATE", "CLASS", "group"]).unwrap(), ok());
+    assert_eq!(link.run_command(&["QUORATE", "CLASS", "group"]).unwrap(), ok());
     let (reply, volatile) = took(&mut link, &["SET", "volatile", "1"]);
     assert_eq!(reply, ok());
     assert!(volatile < FLUSH, "{volatile:?}");
@@ -96,7 +96,7 @@ fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
     cluster.kill_all_at_once();
     let mut found = 0;
     for node in 1..=3 {
-        let data = cluster.node(node).spec.data.clone();
+        let data = cluster.node(node).spec.data_folder.clone();
         found += u32::from(recovers(&data, &id, "durable"));
     }
     assert!(found >= 2, "in {found} folders");
@@ -107,7 +107,7 @@ fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
 fn append(stream: &mut TcpStream, command: &[u8]) -> (u8, u64, Duration) {
     let began = Instant::now();
     let mut frame = Vec::new();
-    frames::command(command, &mut frame);
+    frames::append_command(command, &mut frame);
     stream.write_all(&frame).unwrap();
     let said = reply(stream);
     let slot = said[1..].try_into().map_or(0, u64::from_le_bytes);
@@ -134,14 +134,14 @@ fn a_client_of_a_durable_cluster_is_told_when_its_command_is_in_memory() {
     let mut stream = TcpStream::connect(&cluster.clients()[asked]).unwrap();
     stream.set_nodelay(true).unwrap();
     let class = |stream: &mut TcpStream, asked: AnswerClass| {
-        stream.write_all(asked.word()).unwrap();
+        stream.write_all(asked.as_word()).unwrap();
         let said = reply(stream);
-        assert_eq!(said, [&[Status::Done as u8], asked.name().as_bytes()].concat());
+        assert_eq!(said, [&[CommandStatus::Done as u8], asked.name().as_bytes()].concat());
     };
     let (status, first, _) = append(&mut stream, b"first");
-    assert_eq!(status, Status::Done as u8);
+    assert_eq!(status, CommandStatus::Done as u8);
     class(&mut stream, AnswerClass::Volatile);
-    assert_eq!(append(&mut stream, b"refused").0, Status::Level as u8);
+    assert_eq!(append(&mut stream, b"refused").0, CommandStatus::Level as u8);
     let admin = cluster.nodes.admin_addresses()[asked].clone();
     wait_for("the newest level", || {
         let asked = ["member", "feature", "--raise", "--yes", "--admin", &admin, "--json"];
@@ -149,13 +149,13 @@ fn a_client_of_a_durable_cluster_is_told_when_its_command_is_in_memory() {
         (code == 0 && said["level"] == said["supports"]).then_some(())
     });
     wait_for("the node to hear of it", || {
-        (append(&mut stream, b"taken").0 != Status::Level as u8).then_some(())
+        (append(&mut stream, b"taken").0 != CommandStatus::Level as u8).then_some(())
     });
     let (status, slot, took) = append(&mut stream, b"early");
-    assert_eq!(status, Status::InMemory as u8);
+    assert_eq!(status, CommandStatus::InMemory as u8);
     assert!(slot > first && took < FLUSH, "slot {slot} after {took:?}");
     class(&mut stream, AnswerClass::Group);
     let (status, later, _) = append(&mut stream, b"");
-    assert_eq!(status, Status::Done as u8);
+    assert_eq!(status, CommandStatus::Done as u8);
     assert!(later > slot);
 }

@@ -84,7 +84,7 @@ fn clients_that_do_not_read_cost_no_more_than_their_memory() {
     // The limit may be exceeded by one reply and the allocator's overhead.
     let grown = peak(&node) - before;
     assert!(grown < 220 * MIB, "{} MiB", grown / MIB);
-    let log = fs::read_to_string(&node.spec.stderr).unwrap();
+    let log = fs::read_to_string(&node.spec.log_path).unwrap();
     assert!(log.contains("held most of the memory for clients"), "{log}");
 }
 
@@ -143,7 +143,7 @@ fn a_web_page_cannot_write() {
         assert_eq!(text, "-ERR Protocol error: HTTP is not spoken here\r\n");
     }
     assert_eq!(client(&node).run(&[b"GET", b"page"]).unwrap(), Reply::Nil);
-    let log = fs::read_to_string(&node.spec.stderr).unwrap();
+    let log = fs::read_to_string(&node.spec.log_path).unwrap();
     let lines = log.matches("does not speak the Redis protocol").count();
     assert!((1..20).contains(&lines), "{lines} lines: {log}");
 }

@@ -16,7 +16,7 @@ use crate::top::terminal;
 use quorate_client::{Client, Options, Reply};
 use serde_json::Value as Json;
 
-fn serve(spec: crate::common::Spec) -> NodeProcess {
+fn serve(spec: crate::common::NodeSpec) -> NodeProcess {
     let mut node = NodeProcess::spawn(spec).unwrap();
     node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
     wait_for("a node that serves", || (http(&node.ready.admin, "/ready")?.0 == 200).then_some(()));
@@ -72,7 +72,7 @@ fn a_command_for_the_service_is_sent_from_the_command_line() {
 
 /// Starts `quorate kv` with pipes.
 fn piped_kv(arguments: &[&str]) -> Child {
-    let mut command = quorate_testbed::process::command(&program());
+    let mut command = quorate_testbed::process::command_of(&program());
     command.arg("kv").args(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -108,7 +108,7 @@ fn commands_for_the_service_are_typed() {
     let node = serve(single(&folder.path().join("n"), &[]));
     let (mut keys, its) = terminal();
     let end = || Stdio::from(its.try_clone().unwrap());
-    let mut command = quorate_testbed::process::command(&program());
+    let mut command = quorate_testbed::process::command_of(&program());
     command.args(["kv", "--client", &node.ready.client]).env("HOME", folder.path());
     command.env("TERM", "xterm").stdin(end()).stdout(end()).stderr(end());
     let mut shell = command.spawn().unwrap();
@@ -124,7 +124,7 @@ fn commands_for_the_service_are_typed() {
         keys.write_all(format!("{line}\r").as_bytes()).unwrap();
     }
     assert_eq!(shell.wait().unwrap().code(), Some(0));
-    assert_eq!(client(&node).ask(&[b"GET", b"typed"]), Ok(Reply::Bulk(b"2".to_vec())));
+    assert_eq!(client(&node).read(&[b"GET", b"typed"]), Ok(Reply::Bulk(b"2".to_vec())));
     let history = fs::read_to_string(folder.path().join(".quorate_history")).unwrap();
     assert!(history.contains("INCR typed") && !history.contains("secret"), "{history}");
 }
@@ -379,7 +379,7 @@ fn a_node_alone_of_three_is_alive_but_not_ready() {
     assert!(metrics.contains("\nquorate_leading 0\n"), "{metrics}");
     let error = Client::new(
         &[cluster.nodes.all()[0].ready.client.clone()],
-        Options { deadline: std::time::Duration::from_millis(500), ..Options::default() },
+        Options { command_timeout: std::time::Duration::from_millis(500), ..Options::default() },
     )
     .run(&[b"SET", b"x", b"1"]);
     assert!(error.is_err(), "{error:?}");
@@ -414,7 +414,7 @@ fn a_joining_node_listens_before_the_founder_runs() {
     let first = serve(spec("1"));
     wait_for("the joined node", || (http(&second.ready.admin, "/ready")?.0 == 200).then_some(()));
     client(&first).run(&[b"SET", b"x", b"1"]).unwrap();
-    assert_eq!(client(&second).ask(&[b"GET", b"x"]).unwrap(), Reply::Bulk(b"1".to_vec()));
+    assert_eq!(client(&second).read(&[b"GET", b"x"]).unwrap(), Reply::Bulk(b"1".to_vec()));
 }
 
 /// The stored membership takes precedence. A different list of nodes only causes a warning.
@@ -425,7 +425,7 @@ fn a_differing_list_is_ignored_with_a_warning() {
     let mut node = serve(single(&data, &[]));
     node.kill().unwrap();
     let node = serve(single(&data, &["--cluster", "1=127.0.0.1:1,2=127.0.0.1:2"]));
-    let said = fs::read_to_string(&node.spec.stderr).unwrap();
+    let said = fs::read_to_string(&node.spec.log_path).unwrap();
     assert!(said.contains("differs from the stored membership"), "{said}");
 }
 

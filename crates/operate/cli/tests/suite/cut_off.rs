@@ -15,7 +15,7 @@ use std::{
 use crate::common::{
     Cluster, NodeProcess, Signal, free_port, program, quorate_json, refused, single, wait_for, with,
 };
-use quorate_testbed::resp::{Link, Reply};
+use quorate_testbed::resp::{Reply, RespConnection};
 use rustix::process::{Pid, WaitOptions, kill_process, waitpid};
 use serde_json::Value as Json;
 use tempfile::TempDir;
@@ -39,10 +39,10 @@ fn value(number: usize) -> String {
 }
 
 fn fill(address: &str) {
-    let mut link = Link::connect(address).unwrap();
+    let mut link = RespConnection::connect(address).unwrap();
     for number in 0..VALUES {
         let key = format!("key-{number}");
-        let reply = link.ask(&["SET", &key, &value(number)]).unwrap();
+        let reply = link.run_command(&["SET", &key, &value(number)]).unwrap();
         assert_eq!(reply, Reply::Simple("OK".to_owned()));
     }
 }
@@ -53,11 +53,11 @@ fn serves(data: &Path, peer: &str) -> String {
     let mut node = NodeProcess::spawn(spec).unwrap();
     node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
     let mut link = wait_for("the node to serve", || {
-        let mut link = Link::connect(&node.ready.client).ok()?;
-        matches!(link.ask(&["GET", "key-0"]).ok()?, Reply::Bulk(_)).then_some(link)
+        let mut link = RespConnection::connect(&node.ready.client).ok()?;
+        matches!(link.run_command(&["GET", "key-0"]).ok()?, Reply::Bulk(_)).then_some(link)
     });
     for number in 0..VALUES {
-        let found = link.ask(&["GET", &format!("key-{number}")]).unwrap();
+        let found = link.run_command(&["GET", &format!("key-{number}")]).unwrap();
         assert!(found == Reply::Bulk(value(number)), "key-{number}");
     }
     let status = crate::common::http(&node.ready.admin, "/status").unwrap().1;
@@ -169,7 +169,7 @@ fn a_recovery_that_was_killed_leaves_the_old_node_or_is_ended() {
     cluster.wait_until_equal();
     let id = cluster.status(1).unwrap()["cluster"].as_str().unwrap().to_owned();
     cluster.kill_all_at_once();
-    let old = cluster.nodes.all()[0].spec.data.clone();
+    let old = cluster.nodes.all()[0].spec.data_folder.clone();
     let folder = TempDir::new().unwrap();
     let moments: &[Moment<'_>] = &[
         ("its work", &|data| data.join("recover").exists()),

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::common::{
-    Cluster, NodeProcess, PATIENCE, Signal, http, refused, signal, single, wait_end, wait_for,
+    Cluster, NodeProcess, START_TIMEOUT, Signal, http, refused, signal, single, wait_end, wait_for,
 };
 use quorate_client::Reply;
 
@@ -36,7 +36,7 @@ fn open_files(node: &NodeProcess) -> usize {
 }
 
 fn segments(node: &NodeProcess) -> usize {
-    fs::read_dir(node.spec.data.join("log")).unwrap().count()
+    fs::read_dir(node.spec.data_folder.join("log")).unwrap().count()
 }
 
 fn value(number: usize) -> Vec<u8> {
@@ -57,7 +57,7 @@ struct Raw(BufReader<TcpStream>);
 impl Raw {
     fn connect(address: &str) -> Self {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(START_TIMEOUT)).unwrap();
         Self(BufReader::new(stream))
     }
 
@@ -140,7 +140,7 @@ fn a_follower_catches_up_from_a_log_of_more_segments_than_descriptors() {
     cluster.node(follower).restart().unwrap();
     cluster.wait_until_equal();
     let last = format!("k{}", WRITES - 1);
-    let read = cluster.client_of(follower).ask(&[b"GET", last.as_bytes()]);
+    let read = cluster.client_of(follower).read(&[b"GET", last.as_bytes()]);
     assert_eq!(read, Ok(Reply::Bulk(value(WRITES - 1))));
     for node in cluster.nodes.all() {
         assert!(open_files(node) < LIMIT);
@@ -174,5 +174,5 @@ fn a_limit_that_is_too_low_is_refused_before_anything_is_made() {
             && text.contains("ulimit -n"),
         "{text}"
     );
-    assert!(!spec.data.exists());
+    assert!(!spec.data_folder.exists());
 }

@@ -4,12 +4,12 @@
 use std::{env, fs};
 
 use crate::common::{
-    Cluster, NodeProcess, PATIENCE, Signal, patient, program, quorate_json, single, wait_for,
+    Cluster, NodeProcess, START_TIMEOUT, Signal, patient, program, quorate_json, single, wait_for,
 };
 use quorate_client::Client;
 use quorate_testbed::{
-    nodes::{Nodes, answer},
-    process::cluster,
+    nodes::{NodeCluster, fetch},
+    process::loopback_cluster,
 };
 use serde_json::Value as Json;
 
@@ -54,7 +54,7 @@ fn a_learner_submits_and_learns_by_frames() {
     let mut learner = NodeProcess::spawn(single(&folder.path().join("n4"), &flags)).unwrap();
     learner.wait_ready().unwrap();
     let device = || {
-        let body = answer(&learner.ready.admin, "/status", PATIENCE)?;
+        let body = fetch(&learner.ready.admin, "/status", START_TIMEOUT)?;
         let status: Json = serde_json::from_str(&body).unwrap();
         Some(status["device"].clone())
     };
@@ -72,7 +72,7 @@ fn a_learner_submits_and_learns_by_frames() {
         (is("offered") && is("counted")).then_some(device)
     });
     assert_eq!(device["votes"], 0, "{device}");
-    let reply = cluster.client_of(1).ask(&[b"GET", b"key"]).unwrap();
+    let reply = cluster.client_of(1).read(&[b"GET", b"key"]).unwrap();
     assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
@@ -106,7 +106,7 @@ fn device_of(cluster: &Cluster, id: u32) -> Option<Json> {
 
 /// Returns the process that runs this program for a node's device.
 fn process_of(cluster: &mut Cluster, id: u32, program: &str) -> Option<u32> {
-    let children = cluster.node(id).children().unwrap();
+    let children = cluster.node(id).child_pids().unwrap();
     children.into_iter().find(|child| {
         let words = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
         words.split(|byte| *byte == 0).any(|word| word == program.as_bytes())
@@ -145,7 +145,7 @@ fn boxes_give_out_slots_and_may_lose_their_memory() {
             written += 1;
         }
     }
-    let reply = cluster.client_of(1).ask(&[b"GET", b"key"]).unwrap();
+    let reply = cluster.client_of(1).read(&[b"GET", b"key"]).unwrap();
     assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
@@ -175,8 +175,9 @@ fn a_box_ends_with_its_node() {
 #[test]
 fn groups_are_mixed() {
     require_interpreter();
-    let mut nodes = Nodes::none("quorate-test-").unwrap();
-    let specs = cluster(&program(), nodes.folder(), 3, &["--durability", "volatile"]).unwrap();
+    let mut nodes = NodeCluster::with_empty_folder("quorate-test-").unwrap();
+    let specs = loopback_cluster(&program(), nodes.data_folder(), 3, &["--durability", "volatile"])
+        .unwrap();
     let devices = ["p4", "udp", "off"].into_iter();
     let specs = specs.into_iter().zip(devices).map(|(mut spec, device)| {
         spec.flags.extend(["--device", device].map(str::to_owned));
@@ -208,7 +209,7 @@ fn groups_are_mixed() {
         assert_eq!(device["kind"], ["", "p4", "udp"][id as usize]);
         assert!(device["votes"].as_u64().unwrap() >= 20, "{device}");
     }
-    let reply = cluster.client_of(2).ask(&[b"GET", b"key"]).unwrap();
+    let reply = cluster.client_of(2).read(&[b"GET", b"key"]).unwrap();
     assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 

@@ -4,20 +4,20 @@
 use std::path::Path;
 
 use quorate_admin::client;
-use quorate_testbed::nodes::answer;
+use quorate_testbed::nodes::fetch;
 use serde_json::Value as Json;
 
-use crate::common::{Cluster, NodeProcess, PATIENCE, quorate, quorate_json, single, wait_for};
+use crate::common::{Cluster, NodeProcess, START_TIMEOUT, quorate, quorate_json, single, wait_for};
 
 #[test]
 fn a_cluster_keeps_the_service_that_it_began_with() {
     let mut cluster = Cluster::start(3, &["--service", "etcd"]);
     let serves = |cluster: &Cluster| {
         for address in cluster.clients() {
-            let version = answer(&address, "/version", PATIENCE).unwrap();
+            let version = fetch(&address, "/version", START_TIMEOUT).unwrap();
             assert!(version.contains(r#""etcdserver":"3.6.0""#), "{version}");
             wait_for("a healthy node", || {
-                let health = answer(&address, "/health", PATIENCE)?;
+                let health = fetch(&address, "/health", START_TIMEOUT)?;
                 (health == r#"{"health":"true","reason":""}"#).then_some(())
             });
         }
@@ -26,7 +26,7 @@ fn a_cluster_keeps_the_service_that_it_began_with() {
     let status = cluster.status(1).unwrap();
     assert_eq!(status["store"], "etcd-memory");
     cluster.node(1).kill().unwrap();
-    let data = cluster.node(1).spec.data.display().to_string();
+    let data = cluster.node(1).spec.data_folder.display().to_string();
     let any = "127.0.0.1:0";
     let places = ["--client", any, "--admin", any, "--stream", any, "--peer", any];
     let refused = quorate(&[&["start", "--data", &data, "--service", "kv"], &places[..]].concat());
@@ -40,7 +40,7 @@ fn a_cluster_keeps_the_service_that_it_began_with() {
 
 /// Sends a JSON request and returns the node's response.
 fn ask(address: &str, path: &str, body: &str) -> Json {
-    let answer = client::post(address, path, body, PATIENCE).unwrap();
+    let answer = client::post(address, path, body, START_TIMEOUT).unwrap();
     serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.body))
 }
 
@@ -74,7 +74,7 @@ fn keys_on_disk_are_there_after_a_kill() {
     };
     let before = now(&address);
     cluster.node(1).kill().unwrap();
-    let folder = cluster.node(1).spec.data.join("etcd");
+    let folder = cluster.node(1).spec.data_folder.join("etcd");
     assert!(folder.is_dir());
     cluster.node(1).restart().unwrap();
     cluster.wait_until_all_serve();

@@ -69,13 +69,13 @@ fn check_all_there(cluster: &Cluster, keys: &[String]) {
     cluster.wait_until_equal();
     for stale_reads in [false, true] {
         for address in cluster.clients() {
-            let options = quorate_client::Options { stale_reads, ..patient() };
+            let options = quorate_client::Options { allow_stale_reads: stale_reads, ..patient() };
             let mut client = Client::new(&[address], options);
             for some in keys.chunks(200) {
                 let mut question: Vec<&[u8]> = vec![b"MGET"];
                 question.extend(some.iter().map(String::as_bytes));
                 let expected = some.iter().map(|key| Reply::Bulk(key.clone().into_bytes()));
-                assert_eq!(client.ask(&question), Ok(Reply::Array(expected.collect())));
+                assert_eq!(client.read(&question), Ok(Reply::Array(expected.collect())));
             }
         }
     }
@@ -118,7 +118,7 @@ fn members_of_a_ring_killed_lose_nothing_acknowledged() {
     let load = Load::start(&cluster);
     load.wait_for_more(100);
     let leader = cluster.leader();
-    let ring = cluster.nodes.view(leader).map(|view| view.ring);
+    let ring = cluster.nodes.status(leader).map(|view| view.ring);
     let mut members: Vec<u32> = ring.into_iter().flatten().filter(|node| *node != leader).collect();
     members.extend((1..=5).filter(|node| *node != leader));
     members.dedup();
@@ -153,13 +153,13 @@ fn a_leader_killed_on_planes_of_packets_loses_nothing_acknowledged() {
 fn a_leader_killed_with_its_device_loses_nothing_acknowledged() {
     let mut cluster = Cluster::start(3, &["--store", "memory", "--device", "udp"]);
     wait_long_for("a leader that hands phase 2 to its device", || {
-        let device = cluster.nodes.view(cluster.leader())?.device?;
+        let device = cluster.nodes.status(cluster.leader())?.device?;
         device.gives_from
     });
     let load = Load::start(&cluster);
     load.wait_for_more(100);
     let given = |node| {
-        let device = cluster.nodes.view(node).and_then(|view| view.device);
+        let device = cluster.nodes.status(node).and_then(|view| view.device);
         device.map_or(0, |device| device.given)
     };
     // The time depends on the machine, and the load continues during the wait.
@@ -212,7 +212,7 @@ fn a_paused_leader_is_replaced_and_does_not_serve_old_values() {
     signal(cluster.node(old), Signal::CONT);
     // [read-2] The old leader may still consider itself the leader, which a linearizable read
     // detects.
-    let value = cluster.client_of(old).ask(&[b"GET", b"x"]).unwrap();
+    let value = cluster.client_of(old).read(&[b"GET", b"x"]).unwrap();
     assert_eq!(value, Reply::Bulk(b"new".to_vec()));
 }
 
@@ -249,7 +249,7 @@ fn increments_run_exactly_once_across_leaders() {
         writer.join().unwrap();
     }
     let expected = count.load(Ordering::SeqCst).to_string().into_bytes();
-    let value = cluster.client_of(1).ask(&[b"GET", b"counter"]).unwrap();
+    let value = cluster.client_of(1).read(&[b"GET", b"counter"]).unwrap();
     assert_eq!(value, Reply::Bulk(expected));
 }
 
@@ -304,7 +304,7 @@ fn a_volatile_node_stopped_cleanly_keeps_its_vote() {
     }
     cluster.restart_all();
     cluster.wait_until_all_serve();
-    assert_eq!(cluster.client_of(2).ask(&[b"GET", b"x"]).unwrap(), Reply::Bulk(b"1".to_vec()));
+    assert_eq!(cluster.client_of(2).read(&[b"GET", b"x"]).unwrap(), Reply::Bulk(b"1".to_vec()));
     for node in 1..=3 {
         let status = cluster.status(node).unwrap();
         assert_ne!(status["role"], "learner");
@@ -339,7 +339,7 @@ fn forgot_votes(cluster: &mut Cluster, why: &str) {
     });
     let error = learner["error"].as_str().unwrap();
     assert!(error.contains("may have forgotten votes"), "{error}");
-    let said = std::fs::read_to_string(&cluster.node(1).spec.stderr).unwrap();
+    let said = std::fs::read_to_string(&cluster.node(1).spec.log_path).unwrap();
     assert!(said.contains(why), "{said}");
 }
 
@@ -350,15 +350,17 @@ fn forgot_votes(cluster: &mut Cluster, why: &str) {
 fn a_node_without_its_log_does_not_help_to_forget() {
     for store in ["memory", "lsm"] {
         let mut cluster = Cluster::start(3, &["--store", store]);
-        let quick =
-            quorate_client::Options { deadline: std::time::Duration::from_secs(3), ..patient() };
+        let quick = quorate_client::Options {
+            command_timeout: std::time::Duration::from_secs(3),
+            ..patient()
+        };
         cluster.node(3).kill().unwrap();
         let written = cluster.client_from(1).run(&[b"SET", b"k", b"kept"]);
         assert_eq!(written, Ok(Reply::Simple("OK".to_owned())));
         for id in [1, 2] {
             cluster.node(id).kill().unwrap();
         }
-        let log = cluster.node(1).spec.data.join("log");
+        let log = cluster.node(1).spec.data_folder.join("log");
         for entry in std::fs::read_dir(&log).unwrap() {
             std::fs::remove_file(entry.unwrap().path()).unwrap();
         }
@@ -377,7 +379,7 @@ fn a_node_without_its_log_does_not_help_to_forget() {
         cluster.wait_until_all_serve();
         cluster.wait_until_equal();
         for id in 1..=3 {
-            let kept = cluster.client_of(id).ask(&[b"GET", b"k"]);
+            let kept = cluster.client_of(id).read(&[b"GET", b"k"]);
             assert_eq!(kept, Ok(Reply::Bulk(b"kept".to_vec())), "node {id}");
         }
     }
@@ -392,7 +394,7 @@ fn a_log_older_than_its_store_is_found_out() {
     let old = cluster.client_from(2).run(&[b"SET", b"old", b"kept"]);
     assert_eq!(old, ok);
     cluster.wait_until_equal();
-    let data = cluster.node(1).spec.data.clone();
+    let data = cluster.node(1).spec.data_folder.clone();
     let (log, copy) = (data.join("log"), data.join("../copy of the log"));
     let copy_files = |from: &std::path::Path, to: &std::path::Path| {
         std::fs::create_dir_all(to).unwrap();
@@ -411,7 +413,7 @@ fn a_log_older_than_its_store_is_found_out() {
     let new = cluster.client_from(1).run(&[b"SET", b"new", b"kept"]);
     assert_eq!(new, ok);
     // Node 1 itself must have applied the write. Otherwise its store is no newer than the copy.
-    let applied = cluster.client_of(1).ask(&[b"GET", b"new"]);
+    let applied = cluster.client_of(1).read(&[b"GET", b"new"]);
     assert_eq!(applied, Ok(Reply::Bulk(b"kept".to_vec())));
     cluster.wait_until_equal();
     stop(&mut cluster);
@@ -420,7 +422,7 @@ fn a_log_older_than_its_store_is_found_out() {
     forgot_votes(&mut cluster, "the store has all slots below");
     cluster.wait_until_equal();
     for id in 1..=3 {
-        let found = cluster.client_of(id).ask(&[b"GET", b"new"]);
+        let found = cluster.client_of(id).read(&[b"GET", b"new"]);
         assert_eq!(found, Ok(Reply::Bulk(b"kept".to_vec())), "node {id}");
     }
 }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use crate::common::{NodeProcess, free_port, http, quorate, quorate_json, single, wait_for, with};
-use quorate_testbed::resp::{Link, Reply};
+use quorate_testbed::resp::{Reply, RespConnection};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
@@ -129,16 +129,16 @@ fn bulk(text: &str) -> Reply {
     Reply::Bulk(text.to_owned())
 }
 
-fn has_everything(link: &mut Link) {
+fn has_everything(link: &mut RespConnection) {
     for number in 0..KEYS {
-        let found = link.ask(&["GET", &format!("key-{number}")]).unwrap();
+        let found = link.run_command(&["GET", &format!("key-{number}")]).unwrap();
         let expected = match number {
-            DELETED => Reply::Nothing,
+            DELETED => Reply::Null,
             number => bulk(&format!("value-{number}")),
         };
         assert_eq!(found, expected, "key-{number}");
     }
-    assert_eq!(link.ask(&["GET", "counter"]).unwrap(), bulk("3"));
+    assert_eq!(link.run_command(&["GET", "counter"]).unwrap(), bulk("3"));
 }
 
 /// Starts the node in the folder, uses the node further, and returns its view of the members.
@@ -153,29 +153,29 @@ fn goes_on(name: &str, node_id: u32) -> (Json, TempDir) {
     assert_eq!(said["records"], records, "{said}");
     let mut node = start(&data, &[]);
     assert_eq!(node.ready.node, node_id);
-    let mut link = Link::connect(&node.ready.client).unwrap();
+    let mut link = RespConnection::connect(&node.ready.client).unwrap();
     has_everything(&mut link);
     // The cluster's sessions are intact, so an executed command is not executed again.
-    let resumed = link.ask(&["QUORATE", "SESSION", &session]).unwrap();
+    let resumed = link.run_command(&["QUORATE", "SESSION", &session]).unwrap();
     assert_eq!(resumed, Reply::Simple("OK".to_owned()));
     let again = ["QUORATE", "SEQ", "1", "INCR", "counter"];
-    assert_eq!(link.ask(&again).unwrap(), Reply::Number(2));
+    assert_eq!(link.run_command(&again).unwrap(), Reply::Number(2));
     has_everything(&mut link);
 
     // New writes survive the next start, with and without a snapshot in between.
     let admin = node.ready.admin.clone();
     for round in ["one", "two"] {
-        link.ask(&["SET", round, "1"]).unwrap();
+        link.run_command(&["SET", round, "1"]).unwrap();
         let (code, said) = quorate_json(&["snapshot", "--json", "--admin", &admin]);
         assert_eq!(code, 0, "{said}");
-        link.ask(&["SET", &format!("behind-{round}"), "1"]).unwrap();
+        link.run_command(&["SET", &format!("behind-{round}"), "1"]).unwrap();
     }
     node.kill().unwrap();
     let node = start(&data, &[]);
-    let mut link = Link::connect(&node.ready.client).unwrap();
+    let mut link = RespConnection::connect(&node.ready.client).unwrap();
     has_everything(&mut link);
     for key in ["one", "two", "behind-one", "behind-two"] {
-        assert_eq!(link.ask(&["GET", key]).unwrap(), bulk("1"), "{key}");
+        assert_eq!(link.run_command(&["GET", key]).unwrap(), bulk("1"), "{key}");
     }
     let members = http(&node.ready.admin, "/members").unwrap().1;
     (serde_json::from_str(&members).unwrap(), folder)
@@ -229,25 +229,25 @@ fn write_today(name: &str, store: &str) {
     let (code, said) = quorate_json(&["member", "remove", "1", "--json", "--admin", &admin]);
     assert_eq!(code, 0, "{said}");
     drop(first);
-    let mut link = Link::connect(&node.ready.client).unwrap();
-    let set = |link: &mut Link, numbers: std::ops::Range<usize>| {
+    let mut link = RespConnection::connect(&node.ready.client).unwrap();
+    let set = |link: &mut RespConnection, numbers: std::ops::Range<usize>| {
         for number in numbers {
             let (key, value) = (format!("key-{number}"), format!("value-{number}"));
-            link.ask(&["SET", &key, &value]).unwrap();
+            link.run_command(&["SET", &key, &value]).unwrap();
         }
     };
     set(&mut link, 0..20);
-    link.ask(&["DEL", &format!("key-{DELETED}")]).unwrap();
-    link.ask(&["INCR", "counter"]).unwrap();
-    let Reply::Bulk(session) = link.ask(&["QUORATE", "SESSION"]).unwrap() else {
+    link.run_command(&["DEL", &format!("key-{DELETED}")]).unwrap();
+    link.run_command(&["INCR", "counter"]).unwrap();
+    let Reply::Bulk(session) = link.run_command(&["QUORATE", "SESSION"]).unwrap() else {
         panic!("no session");
     };
-    link.ask(&["QUORATE", "SEQ", "1", "INCR", "counter"]).unwrap();
+    link.run_command(&["QUORATE", "SEQ", "1", "INCR", "counter"]).unwrap();
     let (code, said) = quorate_json(&["snapshot", "--json", "--admin", &admin]);
     assert_eq!(code, 0, "{said}");
     set(&mut link, 20..KEYS);
-    let mut other = Link::connect(&node.ready.client).unwrap();
-    other.ask(&["INCR", "counter"]).unwrap();
+    let mut other = RespConnection::connect(&node.ready.client).unwrap();
+    other.run_command(&["INCR", "counter"]).unwrap();
     wait_for("its address book", || {
         let book = fs::read_to_string(data.join("peers")).unwrap();
         book.contains("\nremoved 1\n").then_some(())

@@ -6,15 +6,17 @@ use std::{
     net::TcpStream,
 };
 
-use crate::common::{Cluster, NodeProcess, PATIENCE, Signal, http, signal, wait_end, wait_for};
+use crate::common::{
+    Cluster, NodeProcess, START_TIMEOUT, Signal, http, signal, wait_end, wait_for,
+};
 use quorate_client::Reply;
 
 fn value(cluster: &Cluster, node: u32) -> Reply {
-    cluster.client_of(node).ask(&[b"GET", b"x"]).unwrap()
+    cluster.client_of(node).read(&[b"GET", b"x"]).unwrap()
 }
 
 fn said(node: &NodeProcess, what: &str) -> bool {
-    fs::read_to_string(&node.spec.stderr).unwrap().contains(what)
+    fs::read_to_string(&node.spec.log_path).unwrap().contains(what)
 }
 
 #[test]
@@ -23,8 +25,8 @@ fn a_founder_without_its_disk_does_not_found_beside_its_cluster() {
     cluster.client_from(2).run(&[b"SET", b"x", b"1"]).unwrap();
     cluster.node(1).kill().unwrap();
     let spec = cluster.node(1).spec.clone();
-    let aside = spec.data.with_extension("aside");
-    fs::rename(&spec.data, &aside).unwrap();
+    let aside = spec.data_folder.with_extension("aside");
+    fs::rename(&spec.data_folder, &aside).unwrap();
 
     // A single other node suffices to detect the loss.
     for gone in [None, Some(2)] {
@@ -34,20 +36,20 @@ fn a_founder_without_its_disk_does_not_found_beside_its_cluster() {
         // Wait no longer than a test may take, since a founding node does not end.
         let mut node = NodeProcess::spawn(spec.clone()).unwrap();
         let code = wait_end(&mut node).code();
-        let text = fs::read_to_string(&spec.stderr).unwrap();
+        let text = fs::read_to_string(&spec.log_path).unwrap();
         assert_eq!(code, Some(1), "{text}");
         assert!(text.contains("belongs to a cluster already"), "{text}");
         assert!(text.contains("hint: if this node lost its folder"), "{text}");
-        assert!(!spec.data.exists(), "nothing was made");
+        assert!(!spec.data_folder.exists(), "nothing was made");
     }
     cluster.node(2).restart().unwrap();
     let survivor =
-        wait_for("the others to serve", || cluster.client_of(3).ask(&[b"GET", b"x"]).ok());
+        wait_for("the others to serve", || cluster.client_of(3).read(&[b"GET", b"x"]).ok());
     assert_eq!(survivor, Reply::Bulk(b"1".to_vec()));
     assert!(said(cluster.node(3), "starts with an empty folder"));
 
     // With its folder, the founder is a member again.
-    fs::rename(&aside, &spec.data).unwrap();
+    fs::rename(&aside, &spec.data_folder).unwrap();
     cluster.node(1).restart().unwrap();
     cluster.wait_until_all_serve();
     cluster.wait_until_equal();
@@ -65,7 +67,7 @@ fn two_clusters_at_one_list_of_addresses_say_so() {
     for node in cluster.nodes.all_mut() {
         assert_eq!(wait_end(node).code(), Some(0));
     }
-    let data = cluster.node(1).spec.data.clone();
+    let data = cluster.node(1).spec.data_folder.clone();
     fs::rename(&data, data.with_extension("aside")).unwrap();
     for node in 1..=3 {
         cluster.node(node).restart().unwrap();
@@ -100,7 +102,7 @@ fn two_clusters_at_one_list_of_addresses_say_so() {
     assert_eq!(code, 503);
     assert!(body.contains("belongs to another cluster"), "{body}");
     let mut client = TcpStream::connect(&cluster.node(1).ready.client).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_read_timeout(Some(START_TIMEOUT)).unwrap();
     client.write_all(b"SET x 2\r\n").unwrap();
     let mut answer = String::new();
     BufReader::new(client).read_line(&mut answer).unwrap();

@@ -19,17 +19,17 @@ use std::{
 };
 
 use crate::common::{
-    NodeProcess, PATIENCE, Signal, http, program, quorate, signal, single, wait_end, wait_for,
+    NodeProcess, START_TIMEOUT, Signal, http, program, quorate, signal, single, wait_end, wait_for,
 };
 use quorate_client::{
     Client, Options, Reply, StreamReader, StreamWriter,
-    stream::{self, How},
+    stream::{self, OpenMode},
 };
 use quorate_testbed::{
-    nodes::Nodes,
+    nodes::NodeCluster,
     process,
-    resp::Link,
-    stream_bytes::{bytes, first_other},
+    resp::RespConnection,
+    stream_bytes::{bytes, first_difference},
     writers::Writers,
 };
 use rustix::fs::{FallocateFlags, fallocate};
@@ -95,7 +95,7 @@ impl Disk {
         let flags = [&["--log-ready", "0", "--client-timeout-ms", "1000"], flags].concat();
         let mut spec = single(&data, &flags);
         spec.program = self.program();
-        spec.stderr = self.folder.path().join("node.log");
+        spec.log_path = self.folder.path().join("node.log");
         // The node must return to the address that stream writers know.
         let at = spec.flags.iter().position(|flag| flag == "--stream");
         spec.flags[at.unwrap() + 1] = format!("127.0.0.1:{}", process::free_port().unwrap());
@@ -160,7 +160,7 @@ impl Writer {
     fn write(&mut self) -> bool {
         self.number += 1;
         let key = self.number.to_string();
-        let reply = self.client.ask(&[b"SET", key.as_bytes(), &value(self.number)]);
+        let reply = self.client.read(&[b"SET", key.as_bytes(), &value(self.number)]);
         let taken = reply == Ok(Reply::Simple("OK".into()));
         if taken {
             self.acknowledged.push(self.number);
@@ -174,13 +174,13 @@ impl Writer {
         let keys: Vec<_> = (0..12).map(|key| format!("{key:016000}")).collect();
         let words: Vec<_> = ["DEL"].into_iter().chain(keys.iter().map(|key| &**key)).collect();
         let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
-        self.client.ask(&words) == Ok(Reply::Integer(0))
+        self.client.read(&words) == Ok(Reply::Integer(0))
     }
 
     fn check(&mut self, node: &NodeProcess) {
         self.client = client(node);
         for number in &self.acknowledged {
-            let found = self.client.ask(&[b"GET", number.to_string().as_bytes()]);
+            let found = self.client.read(&[b"GET", number.to_string().as_bytes()]);
             assert!(found == Ok(Reply::Bulk(value(*number))), "{number} is lost");
         }
     }
@@ -188,8 +188,8 @@ impl Writer {
 
 fn client(node: &NodeProcess) -> Client {
     let options = Options {
-        deadline: Duration::from_secs(3),
-        attempt: Duration::from_secs(2),
+        command_timeout: Duration::from_secs(3),
+        attempt_timeout: Duration::from_secs(2),
         ..Options::default()
     };
     Client::new(std::slice::from_ref(&node.ready.client), options)
@@ -252,13 +252,13 @@ fn a_node_that_filled_its_disk_refuses_data_and_lets_it_be_removed() {
     wait_until_ready(&node);
     let mut writer = Writer::new(&node);
     wait_for("a full disk", || (0..50).any(|_| !writer.write()).then_some(()));
-    let refused = writer.client.ask(&[b"SET", b"key", b"value"]).unwrap_err().to_string();
+    let refused = writer.client.read(&[b"SET", b"key", b"value"]).unwrap_err().to_string();
     assert!(refused.contains("DISKFULL not executed: the disk of node 1 is full"), "{refused}");
     let (_, status) = http(&node.ready.admin, "/status").unwrap();
     assert!(status.contains("the disk of node 1 is full: data is refused"), "{status}");
     writer.check(&node);
-    assert_eq!(writer.client.ask(&[b"DEL", b"1"]), Ok(Reply::Integer(1)));
-    assert_eq!(writer.client.ask(&[b"FLUSHALL"]), Ok(Reply::Simple("OK".into())));
+    assert_eq!(writer.client.read(&[b"DEL", b"1"]), Ok(Reply::Integer(1)));
+    assert_eq!(writer.client.read(&[b"FLUSHALL"]), Ok(Reply::Simple("OK".into())));
 }
 
 /// The disk may become full at any moment, even while the storage engine is writing.
@@ -303,18 +303,18 @@ fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     let Some(disk) = Disk::make(1200) else { return };
     let flags = "--store memory --log-ready 0 --log-segment 8388608 --transfer-limit 33554432";
     let flags: Vec<&str> = flags.split(' ').collect();
-    let mut nodes = Nodes::none("quorate-test-").unwrap();
-    let mut specs = process::cluster(&program(), nodes.folder(), 3, &flags).unwrap();
+    let mut nodes = NodeCluster::with_empty_folder("quorate-test-").unwrap();
+    let mut specs = process::loopback_cluster(&program(), nodes.data_folder(), 3, &flags).unwrap();
     specs[2].program = disk.program();
-    specs[2].data = disk.folder.path().join("disk").join("node");
-    specs[2].stderr = disk.folder.path().join("node.log");
+    specs[2].data_folder = disk.folder.path().join("disk").join("node");
+    specs[2].log_path = disk.folder.path().join("node.log");
     nodes.start(specs).unwrap();
     nodes.wait_until_all_ready().unwrap();
     // More than fits in the first file of a snapshot.
-    let mut link = Link::connect(&nodes.client_addresses()[0]).unwrap();
+    let mut link = RespConnection::connect(&nodes.client_addresses()[0]).unwrap();
     let large = "x".repeat(1 << 20);
     for number in 0..150 {
-        let reply = link.ask(&["SET", &format!("large:{number}"), &large]);
+        let reply = link.run_command(&["SET", &format!("large:{number}"), &large]);
         assert!(reply.is_ok_and(|reply| reply.text().is_some()), "{number}");
     }
 
@@ -323,7 +323,7 @@ fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     let asked = admin.clone();
     let taking = thread::spawn(move || quorate(&["snapshot", "--admin", &asked]));
     wait_for("a snapshot in progress", || {
-        let taking = nodes.view(3)?.snapshot_taking?;
+        let taking = nodes.status(3)?.snapshot_taking?;
         (taking.bytes > 0).then_some(())
     });
     wait_for("its end", || {
@@ -341,8 +341,8 @@ fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
         let (code, body) = http(&admin, "/ready")?;
         (code != 200 && body.contains("room")).then_some(())
     });
-    let before = writers.acknowledged();
-    wait_for("writes without it", || (writers.acknowledged() > before + 50).then_some(()));
+    let before = writers.acknowledged_count();
+    wait_for("writes without it", || (writers.acknowledged_count() > before + 50).then_some(()));
     nodes.check_alive().unwrap();
 
     disk.empty();
@@ -374,11 +374,12 @@ fn a_leader_on_a_full_disk_hands_over() {
             "--store {store} --durability {durability} --log-ready 0 --log-segment 8388608"
         );
         let flags: Vec<&str> = flags.split(' ').collect();
-        let mut nodes = Nodes::none("quorate-test-").unwrap();
-        let mut specs = process::cluster(&program(), nodes.folder(), 3, &flags).unwrap();
+        let mut nodes = NodeCluster::with_empty_folder("quorate-test-").unwrap();
+        let mut specs =
+            process::loopback_cluster(&program(), nodes.data_folder(), 3, &flags).unwrap();
         specs[0].program = disk.program();
-        specs[0].data = disk.folder.path().join("disk").join("node");
-        specs[0].stderr = disk.folder.path().join("node.log");
+        specs[0].data_folder = disk.folder.path().join("disk").join("node");
+        specs[0].log_path = disk.folder.path().join("node.log");
         nodes.start(specs).unwrap();
         nodes.wait_until_all_ready().unwrap();
         let admin = nodes.admin_addresses().swap_remove(0);
@@ -426,14 +427,14 @@ fn a_leader_on_a_full_disk_hands_over() {
 fn longest_gap(address: &str, enough: &AtomicBool) -> (Duration, u32) {
     let (mut last, mut longest, mut number) = (Instant::now(), Duration::ZERO, 0);
     let options = Options {
-        deadline: Duration::from_secs(1),
-        attempt: Duration::from_secs(1),
+        command_timeout: Duration::from_secs(1),
+        attempt_timeout: Duration::from_secs(1),
         ..Options::default()
     };
     let mut client = Client::new(&[address.to_owned()], options);
     while !enough.load(Ordering::Relaxed) {
         let key = format!("large:{}", number % 20);
-        let reply = client.ask(&[b"SET", key.as_bytes(), &value(u64::from(number))]);
+        let reply = client.read(&[b"SET", key.as_bytes(), &value(u64::from(number))]);
         if reply == Ok(Reply::Simple("OK".into())) {
             longest = longest.max(last.elapsed());
             (last, number) = (Instant::now(), number + 1);
@@ -451,11 +452,14 @@ fn a_stream_waits_for_room_and_goes_on() {
     let mut node = disk.start(&[]);
     wait_until_ready(&node);
     let address = [node.ready.stream.clone()];
-    let options =
-        stream::Options { buffer: 4 << 20, patience: 2 * PATIENCE, ..stream::Options::default() };
-    let mut writer = StreamWriter::open(&address, "s", How::Create, options.clone()).unwrap();
-    let watch = writer.watch();
-    let durable = || watch.progress().durable;
+    let options = stream::Options {
+        buffer_bytes_max: 4 << 20,
+        give_up_timeout: 2 * START_TIMEOUT,
+        ..stream::Options::default()
+    };
+    let mut writer = StreamWriter::open(&address, "s", OpenMode::Create, options.clone()).unwrap();
+    let watch = writer.progress_handle();
+    let durable = || watch.progress().durable_position;
     let enough = Arc::new(AtomicBool::new(false));
     let is_enough = Arc::clone(&enough);
     let writing = thread::spawn(move || {
@@ -500,7 +504,7 @@ fn a_stream_waits_for_room_and_goes_on() {
     let mut read = Vec::new();
     let mut reader = StreamReader::new(&address, "s", options);
     reader.read_to_end(&mut read).unwrap();
-    assert_eq!((read.len() as u64, first_other(0, 0, &read)), (end, None));
+    assert_eq!((read.len() as u64, first_difference(0, 0, &read)), (end, None));
     assert!(!disk.log().contains("panicked"));
 }
 

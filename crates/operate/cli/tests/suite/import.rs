@@ -22,14 +22,14 @@ fn golden() -> String {
 fn start() -> (Cluster, Client, String) {
     let cluster = Cluster::start(1, &["--store", "memory"]);
     let mut client = cluster.client_of(1);
-    wait_for("the level of streams", || client.ask(&[b"XLEN", b"x"]).ok());
+    wait_for("the level of streams", || client.read(&[b"XLEN", b"x"]).ok());
     let address = cluster.clients().swap_remove(0);
     (cluster, client, address)
 }
 
 fn text(client: &mut Client, words: &str) -> String {
     let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
-    client.ask(&words).unwrap().to_string()
+    client.read(&words).unwrap().to_string()
 }
 
 fn import(file: &str, address: &str, flags: &[&str]) -> (i32, Json) {
@@ -117,7 +117,7 @@ fn spawn(file: &Path, address: &str) -> Child {
 }
 
 fn number(client: &mut Client, words: &[&[u8]]) -> usize {
-    match client.ask(words) {
+    match client.read(words) {
         Ok(Reply::Integer(number)) => usize::try_from(number).unwrap(),
         other => panic!("{other:?}"),
     }
@@ -134,7 +134,7 @@ fn whole_lists(client: &mut Client) -> usize {
 #[test]
 fn a_killed_import_leaves_whole_keys_and_continues() {
     let (cluster, mut client, address) = start();
-    let file = large(cluster.nodes.folder());
+    let file = large(cluster.nodes.data_folder());
     for lists in [3, 9] {
         let mut killed = spawn(&file, &address);
         let until = format!("l:{lists:03}").into_bytes();
@@ -150,7 +150,7 @@ fn a_killed_import_leaves_whole_keys_and_continues() {
     assert_eq!(code, 0, "{report}");
     assert_eq!(whole_lists(&mut client), LISTS);
     let ends: [&[u8]; 4] = [b"LRANGE", b"l:004", b"29999", b"-1"];
-    assert_eq!(client.ask(&ends).unwrap().to_string(), format!("{:016}", ITEMS - 1));
+    assert_eq!(client.read(&ends).unwrap().to_string(), format!("{:016}", ITEMS - 1));
     // Besides the keys of the file, a killed import leaves a key that expires.
     let keys = number(&mut client, &[b"DBSIZE"]);
     assert!((LISTS * 501..=LISTS * 501 + 2).contains(&keys), "{keys}");
@@ -167,7 +167,7 @@ fn an_export_holds_what_was_imported() {
         let member = format!("m{member}");
         client.run(&[b"ZADD", b"z:pages", score.as_bytes(), member.as_bytes()]).unwrap();
     }
-    let file = cluster.nodes.folder().join("out.rdb");
+    let file = cluster.nodes.data_folder().join("out.rdb");
     let file = file.to_str().unwrap();
     let export = ["export", "--rdb", file, "--client", &address, "--json"];
     let (code, refused) = quorate_json(&export);
@@ -214,7 +214,7 @@ fn an_export_holds_what_was_imported() {
 #[test]
 fn a_file_that_cannot_be_read_is_refused_before_the_first_write() {
     let (cluster, mut client, address) = start();
-    let file = cluster.nodes.folder().join("bad.rdb");
+    let file = cluster.nodes.data_folder().join("bad.rdb");
     let mut bytes = fs::read(golden()).unwrap();
     let at = bytes.windows(5).position(|word| word == b"hello").unwrap();
     bytes[at] = b'j';
@@ -254,7 +254,7 @@ fn stream_file(folder: &Path, groups: &[&[u8]]) -> PathBuf {
 #[test]
 fn a_key_with_a_failed_command_does_not_appear() {
     let (cluster, mut client, address) = start();
-    let folder = cluster.nodes.folder();
+    let folder = cluster.nodes.data_folder();
     let long = vec![b'g'; 65_473];
     let file = stream_file(folder, &[&long]);
     let (code, refused) = import(file.to_str().unwrap(), &address, &[]);
@@ -299,7 +299,7 @@ fn chunks_fit_into_the_commands_of_the_nodes() {
         put(&mut bytes, b"value");
     }
     bytes.extend_from_slice(b"\xff\0\0\0\0\0\0\0\0");
-    let file = cluster.nodes.folder().join("chunks.rdb");
+    let file = cluster.nodes.data_folder().join("chunks.rdb");
     fs::write(&file, bytes).unwrap();
     let address = cluster.clients().swap_remove(0);
     let (code, report) = import(file.to_str().unwrap(), &address, &[]);
@@ -337,7 +337,7 @@ fn a_large_stream_keeps_its_pending_entries() {
     bytes.extend_from_slice(&count);
     ids().for_each(|ms| bytes.extend_from_slice(&[ms.to_be_bytes(), [0; 8]].concat()));
     bytes.extend_from_slice(b"\xff\0\0\0\0\0\0\0\0");
-    let file = cluster.nodes.folder().join("pending.rdb");
+    let file = cluster.nodes.data_folder().join("pending.rdb");
     fs::write(&file, bytes).unwrap();
     let (code, report) = import(file.to_str().unwrap(), &address, &[]);
     assert_eq!((code, &report["written"]["keys"]), (0, &1.into()), "{report}");

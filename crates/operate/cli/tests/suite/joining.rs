@@ -14,8 +14,8 @@ use std::{
 };
 
 use crate::common::{
-    NodeProcess, PATIENCE, Signal, Spec, free_port, http, patient, quorate, signal, single,
-    wait_end, wait_for, with,
+    NodeProcess, NodeSpec, START_TIMEOUT, Signal, free_port, http, patient, quorate, signal,
+    single, wait_end, wait_for, with,
 };
 use quorate_admin::client::{self, Response};
 use quorate_client::{Client, Reply};
@@ -23,7 +23,7 @@ use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
 /// Returns the spec of a node in the folder `name`, with fixed ports.
-fn spec(folder: &Path, name: &str, flags: &[&str]) -> Spec {
+fn spec(folder: &Path, name: &str, flags: &[&str]) -> NodeSpec {
     let mut spec = single(&folder.join(name), flags);
     for flag in ["--client", "--peer", "--admin", "--stream"] {
         spec = with(spec, flag, &format!("127.0.0.1:{}", free_port()));
@@ -31,23 +31,23 @@ fn spec(folder: &Path, name: &str, flags: &[&str]) -> Spec {
     spec
 }
 
-fn admin_of(spec: &Spec) -> String {
+fn admin_of(spec: &NodeSpec) -> String {
     let at = spec.flags.iter().position(|flag| flag == "--admin").unwrap();
     spec.flags[at + 1].clone()
 }
 
-fn start(spec: Spec) -> NodeProcess {
+fn start(spec: NodeSpec) -> NodeProcess {
     let mut node = NodeProcess::spawn(spec).unwrap();
     node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
     node
 }
 
-fn said(spec: &Spec, what: &str) -> bool {
-    let text = fs::read_to_string(&spec.stderr).unwrap_or_default();
+fn said(spec: &NodeSpec, what: &str) -> bool {
+    let text = fs::read_to_string(&spec.log_path).unwrap_or_default();
     text.contains(what)
 }
 
-fn wait_said(spec: &Spec, what: &str) {
+fn wait_said(spec: &NodeSpec, what: &str) {
     wait_for(what, || said(spec, what).then_some(()));
 }
 
@@ -73,12 +73,12 @@ fn client(nodes: &[&NodeProcess]) -> Client {
 }
 
 fn post(admin: &str, path: &str, body: &Json) -> Response {
-    client::post(admin, path, &body.to_string(), PATIENCE).unwrap()
+    client::post(admin, path, &body.to_string(), START_TIMEOUT).unwrap()
 }
 
 /// Returns the ids in the address book. No other id was ever assigned.
-fn ids_in_book(spec: &Spec) -> Vec<String> {
-    let text = fs::read_to_string(spec.data.join("peers")).unwrap_or_default();
+fn ids_in_book(spec: &NodeSpec) -> Vec<String> {
+    let text = fs::read_to_string(spec.data_folder.join("peers")).unwrap_or_default();
     let peers = text.lines().filter_map(|line| line.strip_prefix("peer "));
     let id = |line: &str| line.split(' ').next().unwrap().to_owned();
     peers.map(id).collect()
@@ -108,7 +108,7 @@ fn three_commands_make_a_cluster_of_three() {
     // The founder is one of three voters, so the others continue without it.
     one.kill().unwrap();
     let mut others = client(&[&two, &three]);
-    assert_eq!(others.ask(&[b"GET", b"x"]).unwrap(), Reply::Bulk(b"1".to_vec()));
+    assert_eq!(others.read(&[b"GET", b"x"]).unwrap(), Reply::Bulk(b"1".to_vec()));
     others.run(&[b"SET", b"x", b"2"]).unwrap();
 
     // The same commands are repeated. Afterwards the folder alone suffices, because it contains the
@@ -124,7 +124,7 @@ fn three_commands_make_a_cluster_of_three() {
     for node in [&one, &two, &three] {
         wait_weights(node, &[(1, 1), (2, 1), (3, 1)]);
         wait_for("all to serve", || (http(&node.ready.admin, "/ready")?.0 == 200).then_some(()));
-        let value = client(&[node]).ask(&[b"GET", b"x"]).unwrap();
+        let value = client(&[node]).read(&[b"GET", b"x"]).unwrap();
         assert_eq!(value, Reply::Bulk(b"2".to_vec()));
     }
     assert_eq!(three.ready.node, 3);
@@ -151,7 +151,7 @@ impl Way {
                     continue;
                 };
                 let mut there = TcpStream::connect(&admin).unwrap();
-                there.set_read_timeout(Some(PATIENCE)).unwrap();
+                there.set_read_timeout(Some(START_TIMEOUT)).unwrap();
                 there.write_all(change(request).as_bytes()).unwrap();
                 let mut answer = Vec::new();
                 let _ = there.read_to_end(&mut answer);
@@ -172,7 +172,7 @@ impl Way {
 /// Reads the head and the body of a request. `None` for a connection without a request. The server
 /// should close the connection after its response.
 fn read_request(stream: &mut TcpStream) -> Option<String> {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(START_TIMEOUT)).unwrap();
     let mut text = String::new();
     let mut chunk = [0; 4096];
     loop {
@@ -203,7 +203,7 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     // No node can be contacted, so the joining node waits and reports that.
     let mut two = begin();
     wait_said(&joiner, "waiting for an id");
-    assert!(!joiner.data.join("identity").exists());
+    assert!(!joiner.data_folder.join("identity").exists());
     two.kill().unwrap();
     let one = start(one);
     let mut database = client(&[&one]);
@@ -219,17 +219,17 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     let mut two = NodeProcess::spawn(astray.clone()).unwrap();
     wait_for("the lost answer", || way.lost.load(Ordering::SeqCst).then_some(()));
     two.kill().unwrap();
-    assert!(!joiner.data.join("identity").exists());
+    assert!(!joiner.data_folder.join("identity").exists());
     wait_for("the id", || (ids_in_book(&one.spec) == ["1", "2"]).then_some(()));
 
     // Kill the node at each of these log lines.
     for step in ["got id 2", "peer connected", "node started", "caught up"] {
-        fs::write(&joiner.stderr, "").unwrap();
+        fs::write(&joiner.log_path, "").unwrap();
         let mut two = begin();
         wait_for(step, || {
             let ended = two.child.try_wait().unwrap();
-            assert_eq!(ended, None, "{}", two.last_words());
-            let done = step == "got id 2" && joiner.data.join("identity").exists();
+            assert_eq!(ended, None, "{}", two.log_tail());
+            let done = step == "got id 2" && joiner.data_folder.join("identity").exists();
             (done || said(&joiner, step)).then_some(())
         });
         two.kill().unwrap();
@@ -244,7 +244,7 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     two.spec = astray;
     two.restart().unwrap();
     assert_eq!(two.ready.node, 2);
-    let value = client(&[&two]).ask(&[b"GET", b"k7"]).unwrap();
+    let value = client(&[&two]).read(&[b"GET", b"k7"]).unwrap();
     assert_eq!(value, Reply::Bulk(vec![b'x'; 1000]));
 }
 
@@ -261,7 +261,7 @@ fn a_joiner_that_cannot_be_dialled_back_is_refused_with_the_reason() {
     joiner.flags.extend(["--join".to_owned(), way.address.clone()]);
     let mut two = NodeProcess::spawn(joiner.clone()).unwrap();
     assert_eq!(wait_end(&mut two).code(), Some(1));
-    let text = fs::read_to_string(&joiner.stderr).unwrap();
+    let text = fs::read_to_string(&joiner.log_path).unwrap();
     let reason = format!("node 1 cannot connect to it at 127.0.0.1:{closed}: Connection refused");
     assert!(text.contains(&reason), "{text}");
     assert!(text.contains("hint: start it with a --peer address"), "{text}");
@@ -279,7 +279,7 @@ fn a_joiner_that_cannot_be_dialled_back_is_refused_with_the_reason() {
         assert_eq!(post(&one.ready.admin, "/join", &body).status, 422);
     }
     assert_eq!(weights(&one).unwrap(), [(1, 1)]);
-    assert!(!one.spec.data.join("peers").exists(), "no id was given out");
+    assert!(!one.spec.data_folder.join("peers").exists(), "no id was given out");
 
     // With the same folder and a reachable address, the node is admitted.
     joiner = with(joiner, "--join", &one.ready.admin);
@@ -332,7 +332,7 @@ fn a_cluster_outlives_its_founder() {
     let join = one.ready.admin.clone();
     let two = start(spec(folder.path(), "n2", &["--join", &join]));
     wait_weights(&two, &[(1, 1), (2, 1)]);
-    let text = fs::read_to_string(two.spec.data.join("peers")).unwrap();
+    let text = fs::read_to_string(two.spec.data_folder.join("peers")).unwrap();
     assert!(text.contains(&format!("peer 1 127.0.0.1:{port}\n")), "{text}");
     let three = start(spec(folder.path(), "n3", &["--join", &join]));
     wait_weights(&three, &[(1, 1), (2, 1), (3, 1)]);
@@ -346,27 +346,27 @@ fn a_cluster_outlives_its_founder() {
         (answer.status == 200).then_some(())
     });
     wait_for("the mark", || {
-        let text = fs::read_to_string(one.spec.data.join("identity")).unwrap();
+        let text = fs::read_to_string(one.spec.data_folder.join("identity")).unwrap();
         text.contains("\nremoved\n").then_some(())
     });
     one.kill().unwrap();
 
     let mut four = start(spec(folder.path(), "n4", &["--join", &two.ready.admin]));
     wait_weights(&four, &[(2, 1), (3, 1), (4, 1)]);
-    let identity = fs::read_to_string(four.spec.data.join("identity")).unwrap();
+    let identity = fs::read_to_string(four.spec.data_folder.join("identity")).unwrap();
     assert!(identity.contains("member 1 ") && !identity.contains("member 2 "), "{identity}");
     // The node finds the other nodes again by itself, even if it has to replay its log.
     for store in ["kept", "lost"] {
         four.kill().unwrap();
         if store == "lost" {
-            fs::remove_dir_all(four.spec.data.join("kv")).unwrap();
+            fs::remove_dir_all(four.spec.data_folder.join("kv")).unwrap();
         }
         four.restart().unwrap();
         wait_for("it to serve", || (http(&four.ready.admin, "/ready")?.0 == 200).then_some(()));
-        let value = client(&[&four]).ask(&[b"GET", b"x"]).unwrap();
+        let value = client(&[&four]).read(&[b"GET", b"x"]).unwrap();
         assert_eq!(value, Reply::Bulk(b"1".to_vec()));
     }
-    let book = fs::read_to_string(four.spec.data.join("peers")).unwrap();
+    let book = fs::read_to_string(four.spec.data_folder.join("peers")).unwrap();
     assert!(book.contains("removed 1\n") && !book.contains("peer 1 "), "{book}");
 }
 
@@ -382,10 +382,10 @@ fn a_machine_whose_folder_is_lost_takes_the_place_of_its_predecessor() {
     let mut three = start(spec(folder.path(), "n3", &join));
     wait_weights(&one, &[(1, 1), (2, 1), (3, 1)]);
     three.kill().unwrap();
-    fs::remove_dir_all(&three.spec.data).unwrap();
+    fs::remove_dir_all(&three.spec.data_folder).unwrap();
     let mut again = NodeProcess::spawn(three.spec.clone()).unwrap();
     assert_eq!(wait_end(&mut again).code(), Some(1));
-    assert!(said(&three.spec, "'quorate member replace 3 NEW'"), "{}", three.last_words());
+    assert!(said(&three.spec, "'quorate member replace 3 NEW'"), "{}", three.log_tail());
 
     let mut spec = three.spec.clone();
     spec.flags.extend(["--as", "learner"].map(str::to_owned));
@@ -425,15 +425,15 @@ fn a_removed_node_says_so_and_does_not_start_again() {
         });
     }
     wait_for("the mark", || {
-        let text = fs::read_to_string(three.spec.data.join("identity")).unwrap();
+        let text = fs::read_to_string(three.spec.data_folder.join("identity")).unwrap();
         text.contains("\nremoved\n").then_some(())
     });
     signal(&three, Signal::TERM);
     wait_end(&mut three);
-    fs::write(&three.spec.stderr, "").unwrap();
+    fs::write(&three.spec.log_path, "").unwrap();
     let mut again = NodeProcess::spawn(three.spec.clone()).unwrap();
     assert_eq!(wait_end(&mut again).code(), Some(1));
-    let text = fs::read_to_string(&three.spec.stderr).unwrap();
+    let text = fs::read_to_string(&three.spec.log_path).unwrap();
     assert!(text.contains("was removed from its cluster"), "{text}");
     assert!(text.contains("hint:"), "{text}");
 

@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use crate::common::{Cluster, PATIENCE, wait_for};
+use crate::common::{Cluster, START_TIMEOUT, wait_for};
 
 const FLAGS: [&str; 4] = ["--reads", "lease", "--election-ms", "300-600"];
 /// Number of times that a leader is paused.
@@ -92,7 +92,7 @@ impl Round {
     fn read_on(&self, address: &str, newest: u64) {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(START_TIMEOUT)).unwrap();
         let sender = stream.try_clone().unwrap();
         let floors = Mutex::default();
         thread::scope(|scope| {

@@ -13,13 +13,15 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
 use serde_json::Value as Json;
 
-use crate::common::{NodeProcess, Signal, Spec, http, signal, single, wait_end, wait_for, with};
+use crate::common::{
+    NodeProcess, NodeSpec, Signal, http, signal, single, wait_end, wait_for, with,
+};
 use quorate_client::{Client, Options, Reply};
 
-fn spec(folder: &Path, stderr: &Path, flags: &[&str]) -> Spec {
+fn spec(folder: &Path, stderr: &Path, flags: &[&str]) -> NodeSpec {
     let mut spec = single(&folder.join("node"), flags);
-    spec.stderr = stderr.to_owned();
-    spec.variables.push(("QUORATE_LOG".to_owned(), "info".to_owned()));
+    spec.log_path = stderr.to_owned();
+    spec.environment.push(("QUORATE_LOG".to_owned(), "info".to_owned()));
     spec
 }
 
@@ -87,7 +89,7 @@ fn logged(flags: &[&str], journal: bool) -> String {
         let mut spec = with(spec(folder.path(), &log, flags), "--client", client);
         if journal {
             let stream = format!("{}:{}", file.dev(), file.ino());
-            spec.variables.push(("JOURNAL_STREAM".to_owned(), stream));
+            spec.environment.push(("JOURNAL_STREAM".to_owned(), stream));
         }
         NodeProcess::spawn(spec).unwrap()
     };

@@ -17,7 +17,7 @@ use std::{
     time::Instant,
 };
 
-use crate::common::{PATIENCE, free_port, http};
+use crate::common::{START_TIMEOUT, free_port, http};
 use quorate_testbed::process;
 use rustix::{
     fs::OFlags,
@@ -47,7 +47,7 @@ impl Manager {
     }
 
     fn new(socket: UnixDatagram, place: &str) -> Self {
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(START_TIMEOUT)).unwrap();
         let place = place.to_owned();
         Self { socket, place }
     }
@@ -66,7 +66,7 @@ impl Manager {
         let begin = Instant::now();
         while !heard.iter().any(|line| is_it(line)) {
             match self.hear() {
-                Ok(lines) if begin.elapsed() < PATIENCE => heard.extend(lines),
+                Ok(lines) if begin.elapsed() < START_TIMEOUT => heard.extend(lines),
                 Ok(_) => panic!("something else only; heard {heard:#?}"),
                 Err(error) => panic!("{error}; heard {heard:#?}"),
             }
@@ -102,7 +102,7 @@ impl Managed {
     fn start(manager: &Manager, folder: &Path, flags: &[&str], stderr: impl Into<Stdio>) -> Self {
         let address = || format!("127.0.0.1:{}", free_port());
         let (admin, client) = (address(), address());
-        let mut command = process::command(&crate::common::program());
+        let mut command = process::command_of(&crate::common::program());
         let mut node = command
             .args(["start", "--data", folder.join("node").to_str().unwrap()])
             .args(["--admin", &admin, "--client", &client])
@@ -228,7 +228,7 @@ fn fill(pipe: &PipeReader) {
 fn a_manager_that_is_gone_keeps_no_node_from_running() {
     let folder = tempfile::tempdir().unwrap();
     let nowhere = folder.path().join("nowhere");
-    let mut node = process::command(&crate::common::program())
+    let mut node = process::command_of(&crate::common::program())
         .args(["start", "--data", folder.path().join("node").to_str().unwrap()])
         .args(["--admin", "127.0.0.1:0", "--client", "127.0.0.1:0", "--peer", "127.0.0.1:0"])
         .args(["--stream", "127.0.0.1:0"])

@@ -3,8 +3,8 @@
 use std::{fs, path::Path, thread};
 
 use crate::common::{
-    Cluster, NodeProcess, PATIENCE, Signal, Spec, free_port, quorate, quorate_json, signal, single,
-    wait_for, with,
+    Cluster, NodeProcess, NodeSpec, START_TIMEOUT, Signal, free_port, quorate, quorate_json,
+    signal, single, wait_for, with,
 };
 use quorate_admin::client;
 use serde_json::{Value as Json, json};
@@ -255,7 +255,7 @@ fn the_admin_address_takes_wishes_as_json() {
     let follower = 1 + leader % 3;
     let post = |node: u64, body: &str| {
         let admin = &admins[node as usize - 1];
-        let response = client::post(admin, "/members", body, PATIENCE).unwrap();
+        let response = client::post(admin, "/members", body, START_TIMEOUT).unwrap();
         let json: Json = serde_json::from_str(&response.body).unwrap();
         (response.status, json)
     };
@@ -273,7 +273,7 @@ fn the_admin_address_takes_wishes_as_json() {
     let four = (200, json!({"result": "node", "node": 4}));
     assert_eq!(post(follower, body), four);
     assert_eq!(post(leader, body), four, "asked again, it is the same id");
-    let metrics = client::get(&admins[leader as usize - 1], "/metrics", PATIENCE).unwrap();
+    let metrics = client::get(&admins[leader as usize - 1], "/metrics", START_TIMEOUT).unwrap();
     for line in [
         "quorate_members{role=\"voter\"} 3",
         "quorate_members{role=\"learner\"} 0",
@@ -285,7 +285,7 @@ fn the_admin_address_takes_wishes_as_json() {
 }
 
 /// Returns the spec of a node in the folder `name`, with fixed ports.
-fn spec(folder: &Path, name: &str, flags: &[&str]) -> Spec {
+fn spec(folder: &Path, name: &str, flags: &[&str]) -> NodeSpec {
     let mut spec = single(&folder.join(name), flags);
     for flag in ["--client", "--peer", "--admin", "--stream"] {
         spec = with(spec, flag, &format!("127.0.0.1:{}", free_port()));
@@ -293,12 +293,12 @@ fn spec(folder: &Path, name: &str, flags: &[&str]) -> Spec {
     spec
 }
 
-fn flag<'a>(spec: &'a Spec, name: &str) -> &'a str {
+fn flag<'a>(spec: &'a NodeSpec, name: &str) -> &'a str {
     let at = spec.flags.iter().position(|flag| flag == name).unwrap();
     &spec.flags[at + 1]
 }
 
-fn start(spec: Spec) -> NodeProcess {
+fn start(spec: NodeSpec) -> NodeProcess {
     let mut node = NodeProcess::spawn(spec).unwrap();
     node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
     node
@@ -372,7 +372,11 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
     let added = done(&admin, &format!("add --as learner --peer {}", flag(&five, "--peer")));
     let five = start(five);
     assert_eq!(added["node"], five.ready.node);
-    assert!(fs::read_to_string(five.spec.data.join("identity")).unwrap().contains("joins learner"));
+    assert!(
+        fs::read_to_string(five.spec.data_folder.join("identity"))
+            .unwrap()
+            .contains("joins learner")
+    );
     drop(three);
 }
 
@@ -414,7 +418,7 @@ fn the_feature_level_is_shown_held_back_and_raised() {
         (1..=3).all(|id| level(id) == Some(json!(10))).then_some(())
     });
     cluster.nodes.terminate(&[away]).unwrap();
-    let folder = cluster.node(away).spec.data.clone();
+    let folder = cluster.node(away).spec.data_folder.clone();
     let identity = fs::read_to_string(folder.join("identity")).unwrap();
     assert!(identity.starts_with("quorate identity 2\nlevel 10\n"), "{identity}");
     cluster.nodes.restart(&[away]).unwrap();

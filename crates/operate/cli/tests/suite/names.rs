@@ -12,8 +12,8 @@ use std::{
     process::Command,
 };
 
-use crate::common::{Cluster, Spec, program, wait_for};
-use quorate_testbed::{nodes::Nodes, process};
+use crate::common::{Cluster, NodeSpec, program, wait_for};
+use quorate_testbed::{nodes::NodeCluster, process};
 
 /// Writes a script that executes another program in the same process, with the host names in
 /// `names` instead of the machine's.
@@ -44,10 +44,10 @@ fn write_names(file: &Path, addresses: [&str; 3]) {
 
 #[test]
 fn a_node_whose_name_leads_elsewhere_is_found_there() {
-    let mut nodes = Nodes::none("quorate-test-").unwrap();
-    let names = nodes.folder().join("hosts");
+    let mut nodes = NodeCluster::with_empty_folder("quorate-test-").unwrap();
+    let names = nodes.data_folder().join("hosts");
     write_names(&names, ["127.0.0.1", "127.0.0.2", "127.0.0.3"]);
-    let script = with_names(nodes.folder(), &names);
+    let script = with_names(nodes.data_folder(), &names);
     let trial = Command::new(&script).arg("--version").output();
     if !trial.is_ok_and(|output| output.status.success()) {
         let why = "names of its own cannot be given to a node: no mount namespaces";
@@ -71,16 +71,16 @@ fn a_node_whose_name_leads_elsewhere_is_found_there() {
             ("--stream", free()),
         ];
         let flags = flags.into_iter();
-        Spec {
+        NodeSpec {
             program: script.clone(),
-            data: nodes.folder().join(format!("node-{node}")),
+            data_folder: nodes.data_folder().join(format!("node-{node}")),
             flags: flags.flat_map(|(flag, value)| [flag.to_owned(), value]).collect(),
-            variables: Vec::new(),
-            stderr: nodes.folder().join(format!("node-{node}.log")),
-            tied: true,
+            environment: Vec::new(),
+            log_path: nodes.data_folder().join(format!("node-{node}.log")),
+            dies_with_parent: true,
         }
     });
-    let specs: Vec<Spec> = specs.collect();
+    let specs: Vec<NodeSpec> = specs.collect();
     nodes.start(specs).unwrap();
     let mut cluster = Cluster { nodes };
     cluster.wait_until_all_serve();

@@ -20,10 +20,10 @@ use std::{
 };
 
 use crate::common::{
-    NodeProcess, Signal, Spec, free_port, http, patient, program, signal, wait_for,
+    NodeProcess, NodeSpec, Signal, free_port, http, patient, program, signal, wait_for,
 };
 use quorate_client::{Client, Reply};
-use quorate_testbed::page::{Step, steps, typed};
+use quorate_testbed::page::{PageCommand, page_commands, to_shell};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
@@ -70,7 +70,7 @@ fn every_page_with_commands_is_run() {
     for entry in fs::read_dir(folder()).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let page = fs::read_to_string(folder().join(&name)).unwrap();
-        if !steps(&page).is_empty() {
+        if !page_commands(&page).is_empty() {
             with_commands.insert(name);
         }
     }
@@ -97,7 +97,7 @@ fn addresses_of_a_page_are_places_of_a_run() {
 fn run(page: &str) {
     let text = fs::read_to_string(folder().join(page)).unwrap();
     let mut world = World::new();
-    for Step { line, text, .. } in steps(&text) {
+    for PageCommand { line, text, .. } in page_commands(&text) {
         world.now_at = format!("docs/operate/{page}:{line}: {text}");
         world.step(&text);
     }
@@ -187,7 +187,7 @@ impl World {
             }
             ["quorate" | "tar" | "printf" | "rm" | "run", ..] => {
                 self.settle();
-                self.command(&typed(&told));
+                self.command(&to_shell(&told));
             }
             ["nc", "-N", host, port, "<", input, ">", output] => {
                 self.settle();
@@ -213,13 +213,13 @@ impl World {
             }),
             said_before: fs::read(&stderr).map_or(0, |said| said.len()),
         });
-        let spec = Spec {
+        let spec = NodeSpec {
             program: program(),
-            data,
+            data_folder: data,
             flags: flags.iter().map(|flag| self.found(flag)).collect(),
-            variables: self.variables.clone().into_iter().collect(),
-            stderr,
-            tied: true,
+            environment: self.variables.clone().into_iter().collect(),
+            log_path: stderr,
+            dies_with_parent: true,
         };
         let node = NodeProcess::spawn(spec).unwrap();
         self.nodes.insert(name.to_owned(), node);
@@ -245,7 +245,7 @@ impl World {
             }
             if let Some(line) = joins {
                 wait_for(line, || {
-                    let said = fs::read(&node.spec.stderr).unwrap();
+                    let said = fs::read(&node.spec.log_path).unwrap();
                     let said = String::from_utf8_lossy(&said[said_before..]);
                     said.contains(line).then_some(())
                 });
@@ -318,7 +318,7 @@ impl World {
             ["stop", name] => {
                 let mut node = self.nodes.remove(name).unwrap();
                 signal(&node, Signal::TERM);
-                assert!(node.wait_end().unwrap().success());
+                assert!(node.wait_for_exit().unwrap().success());
             }
             ["write"] => self.write(),
             ["read"] => self.read(),
@@ -350,7 +350,7 @@ impl World {
         let mut client = self.client();
         for number in 0..self.written {
             let (key, value) = pair(number);
-            let found = client.ask(&[b"GET", key.as_bytes()]).unwrap();
+            let found = client.read(&[b"GET", key.as_bytes()]).unwrap();
             assert_eq!(found, Reply::Bulk(value.into_bytes()), "{key}");
         }
     }
@@ -388,7 +388,7 @@ impl Drop for World {
         if std::thread::panicking() {
             eprintln!("at {}", self.now_at);
             for (name, node) in &self.nodes {
-                let said = fs::read_to_string(&node.spec.stderr).unwrap_or_default();
+                let said = fs::read_to_string(&node.spec.log_path).unwrap_or_default();
                 eprintln!("--- {name}\n{said}");
             }
         }

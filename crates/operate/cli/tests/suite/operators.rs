@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 
 /// Returns the lines that a node has written to standard error.
 fn lines(cluster: &mut Cluster, node: u32) -> Vec<String> {
-    let said = fs::read_to_string(&cluster.node(node).spec.stderr).unwrap();
+    let said = fs::read_to_string(&cluster.node(node).spec.log_path).unwrap();
     said.lines().map(str::to_owned).collect()
 }
 

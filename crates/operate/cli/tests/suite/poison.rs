@@ -7,7 +7,7 @@ use quorate_client::{Client, Error, Reply};
 const LONGEST: usize = (64 << 10) - 16;
 
 fn refused(client: &mut Client, words: &[&[u8]]) -> String {
-    match client.ask(words) {
+    match client.read(words) {
         Err(Error::Refused(text)) => text,
         other => panic!("{}: {other:?}", words[0].escape_ascii()),
     }
@@ -45,13 +45,13 @@ fn keys_of_any_length_end_no_node() {
         let longest = vec![b'l'; LONGEST];
         for options in [&[][..], &[&b"PX"[..], b"300"]] {
             let set = [&[&b"SET"[..], &longest, b"1"][..], options].concat();
-            assert_eq!(client.ask(&set), Ok(Reply::Simple("OK".into())));
+            assert_eq!(client.read(&set), Ok(Reply::Simple("OK".into())));
         }
         wait_for("its deadline", || {
-            (client.ask(&[b"EXISTS", &longest]) == Ok(Reply::Integer(0))).then_some(())
+            (client.read(&[b"EXISTS", &longest]) == Ok(Reply::Integer(0))).then_some(())
         });
         for (key, value) in [(&longest[..], &b"kept"[..]), (b"", b"empty"), (b"\0\r\n", b"")] {
-            assert_eq!(client.ask(&[b"SET", key, value]), Ok(Reply::Simple("OK".into())));
+            assert_eq!(client.read(&[b"SET", key, value]), Ok(Reply::Simple("OK".into())));
         }
         cluster.kill_all_at_once();
         cluster.restart_all();
@@ -59,9 +59,9 @@ fn keys_of_any_length_end_no_node() {
         cluster.wait_until_equal();
         for id in 1..=3 {
             let mut client = cluster.client_of(id);
-            let value = client.ask(&[b"GET", &longest]);
+            let value = client.read(&[b"GET", &longest]);
             assert_eq!(value, Ok(Reply::Bulk(b"kept".to_vec())));
-            assert_eq!(client.ask(&[b"DBSIZE"]), Ok(Reply::Integer(3)));
+            assert_eq!(client.read(&[b"DBSIZE"]), Ok(Reply::Integer(3)));
         }
         assert!(
             cluster.nodes.all_mut().iter_mut().all(|node| node.child.try_wait().unwrap().is_none())

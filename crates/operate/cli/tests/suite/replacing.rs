@@ -4,7 +4,7 @@ use crate::common::{Cluster, program, quorate_json, wait_for};
 use quorate_testbed::{
     replace::{
         self, Step,
-        kill::{self, Moment, Role},
+        kill::{self, KillMoment, KilledProcess},
     },
     writers::Writers,
 };
@@ -17,45 +17,45 @@ const FLAGS: [&str; 2] = ["--store", "memory"];
 fn all_nodes_are_replaced_under_load_and_nothing_is_lost() {
     let mut cluster = Cluster::start(NODES as u32, &FLAGS);
     let nodes = &mut cluster.nodes;
-    let newcomers = replace::newcomers(nodes, &program(), NODES, &FLAGS).unwrap();
+    let newcomers = replace::newcomer_specs(nodes, &program(), NODES, &FLAGS).unwrap();
     let addresses = replace::client_addresses(nodes, &newcomers);
-    let writers = Writers::repeating(NODES, &addresses);
-    wait_for("writes", || (writers.acknowledged() > 100).then_some(()));
+    let writers = Writers::start_retrying(NODES, &addresses);
+    wait_for("writes", || (writers.acknowledged_count() > 100).then_some(()));
     let mut steps = Vec::new();
-    replace::all(nodes, &program(), newcomers, &mut |_, step| {
-        let before = writers.acknowledged();
+    replace::replace_all(nodes, &program(), newcomers, &mut |_, step| {
+        let before = writers.acknowledged_count();
         wait_for("writes behind each step", || {
-            (writers.acknowledged() > before + 10).then_some(())
+            (writers.acknowledged_count() > before + 10).then_some(())
         });
         steps.push(step.clone());
     })
     .unwrap_or_else(|error| panic!("{error}"));
     let off = |step: &Step| match step {
-        Step::Off(old) => Some(*old),
+        Step::Stopped(old) => Some(*old),
         _ => None,
     };
     let mut gone: Vec<u32> = steps.iter().filter_map(off).collect();
     gone.sort_unstable();
     assert_eq!((gone, nodes.ids()), (vec![1, 2, 3], vec![4, 5, 6]));
-    let acknowledged = writers.acknowledged();
+    let acknowledged = writers.acknowledged_count();
     let keys = writers.compare(nodes).unwrap();
     assert!(keys > 100 && acknowledged > 200, "{keys} {acknowledged}");
 }
 
 /// Checks that the plan completes when a process is killed and restarted, and that the old node is
 /// excluded.
-fn survives(kills: &[(Role, Moment)]) {
+fn survives(kills: &[(KilledProcess, KillMoment)]) {
     let mut cluster = Cluster::start(NODES as u32, &FLAGS);
     let nodes = &mut cluster.nodes;
-    let newcomers = replace::newcomers(nodes, &program(), kills.len(), &FLAGS).unwrap();
+    let newcomers = replace::newcomer_specs(nodes, &program(), kills.len(), &FLAGS).unwrap();
     let addresses = replace::client_addresses(nodes, &newcomers);
-    let writers = Writers::few(NODES, &addresses);
-    wait_for("writes", || (writers.acknowledged() > 100).then_some(()));
+    let writers = Writers::start_unretried(NODES, &addresses);
+    wait_for("writes", || (writers.acknowledged_count() > 100).then_some(()));
     for ((role, at), spec) in kills.iter().zip(newcomers) {
-        let killed = kill::one(nodes, &program(), spec, *role, *at);
+        let killed = kill::replace_with_kill(nodes, &program(), spec, *role, *at);
         let killed = killed.unwrap_or_else(|error| panic!("{role:?} at {at:?}: {error}"));
         // The command follows the plan to its end, unless the command itself is killed.
-        let outlived = killed.outlived || *role == Role::Command;
+        let outlived = killed.command_outlived || *role == KilledProcess::Command;
         assert!(outlived, "{role:?} at {at:?}: {killed}");
     }
     assert!(writers.compare(nodes).unwrap() > 50);
@@ -63,12 +63,15 @@ fn survives(kills: &[(Role, Moment)]) {
 
 #[test]
 fn the_command_that_replaces_a_node_is_killed_and_repeated() {
-    survives(&[(Role::Command, Moment::Era(1))]);
+    survives(&[(KilledProcess::Command, KillMoment::ErasInForce(1))]);
 }
 
 #[test]
 fn a_leader_and_a_newcomer_are_killed_while_a_node_is_replaced() {
-    survives(&[(Role::Leader, Moment::Era(2)), (Role::Newcomer, Moment::Listed)]);
+    survives(&[
+        (KilledProcess::Leader, KillMoment::ErasInForce(2)),
+        (KilledProcess::Newcomer, KillMoment::InMemberList),
+    ]);
 }
 
 /// The demo replaces every node and reports each replacement.

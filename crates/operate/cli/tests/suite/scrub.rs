@@ -9,14 +9,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::common::{Cluster, PATIENCE, quorate, quorate_json, wait_for};
+use crate::common::{Cluster, START_TIMEOUT, quorate, quorate_json, wait_for};
 use quorate_client::{
     StreamReader, StreamWriter,
-    stream::{self, How},
+    stream::{self, OpenMode},
 };
 use quorate_testbed::{
-    resp::{Link, Reply},
-    stream_bytes::{bytes, first_other},
+    resp::{Reply, RespConnection},
+    stream_bytes::{bytes, first_difference},
     writers::Writers,
 };
 use serde_json::Value as Json;
@@ -63,20 +63,21 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
     let mut cluster = Cluster::start(3, &flags);
     let stream_at: Vec<String> =
         cluster.nodes.all().iter().map(|n| n.ready.stream.clone()).collect();
-    let options = stream::Options { patience: PATIENCE, ..stream::Options::default() };
-    let mut writer = StreamWriter::open(&stream_at, "s", How::Create, options.clone()).unwrap();
+    let options = stream::Options { give_up_timeout: START_TIMEOUT, ..stream::Options::default() };
+    let mut writer =
+        StreamWriter::open(&stream_at, "s", OpenMode::Create, options.clone()).unwrap();
     writer.write_all(&bytes(0, 0, STREAM as usize)).unwrap();
     assert_eq!(writer.finish().unwrap(), STREAM);
-    let mut link = Link::connect(&cluster.nodes.client_addresses()[0]).unwrap();
+    let mut link = RespConnection::connect(&cluster.nodes.client_addresses()[0]).unwrap();
     for number in 0..40 {
         let value = number.to_string().repeat(20_000);
-        let reply = link.ask(&["SET", &format!("key-{number}"), &value]).unwrap();
+        let reply = link.run_command(&["SET", &format!("key-{number}"), &value]).unwrap();
         assert_eq!(reply, Reply::Simple("OK".to_owned()));
     }
     let ill = cluster.leader() % 3 + 1;
     let at = ill as usize - 1;
     let admin = cluster.nodes.admin_addresses().swap_remove(at);
-    let data = cluster.nodes.all()[at].spec.data.clone();
+    let data = cluster.nodes.all()[at].spec.data_folder.clone();
     // Take a snapshot, so that the scrub reads one as well.
     assert!(quorate(&["snapshot", "--admin", &admin]).status.success());
 
@@ -106,7 +107,7 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
     assert!(fine && code == 0, "{code} {json}");
     assert_eq!(fs::read(&identity).unwrap(), identity_was);
     assert_ne!(fs::read(&base).unwrap(), base_was, "it names another snapshot now");
-    let said = cluster.nodes.log(ill);
+    let said = cluster.nodes.log_path(ill);
     // One batch may hold both places of the log.
     for (what, times) in [
         ("scrub: damaged log: segment 1, offset ", 1..=2),
@@ -119,7 +120,7 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
     assert!(counted >= 4, "{counted}");
 
     // No damaged data is served, nothing is lost, and the node starts by itself.
-    assert!(writers.acknowledged() > 10);
+    assert!(writers.acknowledged_count() > 10);
     let written = writers.end().unwrap();
     let (code, again) = scrub(&admin);
     let (_, fine) = found(&again);
@@ -132,10 +133,10 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
     cluster.wait_until_equal();
     let address = &cluster.nodes.client_addresses()[at];
     assert!(written.compare(address).unwrap() > 10);
-    let mut link = Link::connect(address).unwrap();
+    let mut link = RespConnection::connect(address).unwrap();
     for number in 0..40 {
         let value = number.to_string().repeat(20_000);
-        let reply = link.ask(&["GET", &format!("key-{number}")]).unwrap();
+        let reply = link.run_command(&["GET", &format!("key-{number}")]).unwrap();
         assert!(reply == Reply::Bulk(value), "key-{number} differs");
     }
     let here = [cluster.nodes.all()[at].ready.stream.clone()];
@@ -145,7 +146,7 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
         std::io::Read::read_to_end(&mut reader, &mut all).ok()?;
         Some(all)
     });
-    assert_eq!((read.len() as u64, first_other(0, 0, &read)), (STREAM, None));
+    assert_eq!((read.len() as u64, first_difference(0, 0, &read)), (STREAM, None));
 }
 
 /// An invalid rate is refused with an example of a valid one.

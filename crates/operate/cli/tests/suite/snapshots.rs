@@ -6,8 +6,8 @@ use std::{fs, path::Path};
 use crate::common::{Cluster, quorate, quorate_json, wait_for};
 use quorate_admin::{client, view::NodeView};
 use quorate_testbed::{
-    nodes::PATIENCE,
-    resp::{Link, Reply},
+    nodes::START_TIMEOUT,
+    resp::{Reply, RespConnection},
     writers::Writers,
 };
 
@@ -24,17 +24,17 @@ fn value(number: usize) -> String {
     value
 }
 
-fn write(link: &mut Link, numbers: std::ops::Range<usize>) {
+fn write(link: &mut RespConnection, numbers: std::ops::Range<usize>) {
     for number in numbers {
         let key = format!("key-{}", number % KEYS);
-        let reply = link.ask(&["SET", &key, &value(number)]).unwrap();
+        let reply = link.run_command(&["SET", &key, &value(number)]).unwrap();
         assert_eq!(reply, Reply::Simple("OK".to_owned()));
     }
 }
 
 fn status(admin: &str) -> NodeView {
-    let response = client::get(admin, "/status", PATIENCE).unwrap();
-    response.json().unwrap()
+    let response = client::get(admin, "/status", START_TIMEOUT).unwrap();
+    response.parse_json().unwrap()
 }
 
 fn bytes_in(folder: &Path) -> u64 {
@@ -54,7 +54,7 @@ fn the_log_is_trimmed_and_a_restart_reads_the_snapshot() {
     let flags: Vec<&str> = flags.split(' ').collect();
     let mut cluster = Cluster::start(1, &flags);
     let admin = cluster.nodes.admin_addresses().remove(0);
-    let mut link = Link::connect(&cluster.nodes.client_addresses()[0]).unwrap();
+    let mut link = RespConnection::connect(&cluster.nodes.client_addresses()[0]).unwrap();
     write(&mut link, 0..VALUES);
 
     let applied = status(&admin).applied;
@@ -84,12 +84,12 @@ fn the_log_is_trimmed_and_a_restart_reads_the_snapshot() {
     write(&mut link, VALUES..VALUES + 3);
     let before: Vec<_> = values(&mut link);
     cluster.nodes.kill(&[1]).unwrap();
-    let data = cluster.nodes.all()[0].spec.data.clone();
+    let data = cluster.nodes.all()[0].spec.data_folder.clone();
     let kept = bytes_in(&data);
     assert!(kept < written, "{kept} bytes of {written} are there");
     cluster.restart_all();
     cluster.wait_until_all_serve();
-    let mut link = Link::connect(&cluster.nodes.client_addresses()[0]).unwrap();
+    let mut link = RespConnection::connect(&cluster.nodes.client_addresses()[0]).unwrap();
     assert!(values(&mut link) == before, "the contents differ");
     let expected: Vec<_> = [VALUES, VALUES + 1, VALUES + 2, VALUES - 1]
         .iter()
@@ -97,12 +97,12 @@ fn the_log_is_trimmed_and_a_restart_reads_the_snapshot() {
         .collect();
     let found = (0..KEYS).map(|at| before[(VALUES + at) % KEYS].clone());
     assert!(found.eq(expected), "another value than the last");
-    let log = cluster.nodes.log(1);
+    let log = cluster.nodes.log_path(1);
     assert!(log.contains("snapshot: loaded, the service continues at slot"), "{log}");
 }
 
-fn values(link: &mut Link) -> Vec<Reply> {
-    let get = |at| link.ask(&["GET", &format!("key-{at}")]).unwrap();
+fn values(link: &mut RespConnection) -> Vec<Reply> {
+    let get = |at| link.run_command(&["GET", &format!("key-{at}")]).unwrap();
     (0..KEYS).map(get).collect()
 }
 
@@ -112,7 +112,7 @@ fn a_node_with_a_store_on_disk_takes_one_when_asked() {
     let mut cluster = Cluster::start(1, &["--store", "lsm"]);
     let admin = cluster.nodes.admin_addresses().remove(0);
     assert_eq!(status(&admin).snapshot, None);
-    let mut link = Link::connect(&cluster.nodes.client_addresses()[0]).unwrap();
+    let mut link = RespConnection::connect(&cluster.nodes.client_addresses()[0]).unwrap();
     write(&mut link, 0..KEYS);
     let applied = status(&admin).applied;
     let (code, json) = quorate_json(&["snapshot", "--admin", &admin, "--json"]);
@@ -144,27 +144,27 @@ fn a_follower_paused_far_past_the_trim_point_comes_back_through_a_snapshot() {
     let leader = nodes.agreed_leader().unwrap();
     let follower = leader % 3 + 1;
     let writers = Writers::start(&nodes.client_addresses());
-    wait_for("writes", || (writers.acknowledged() > 100).then_some(()));
+    wait_for("writes", || (writers.acknowledged_count() > 100).then_some(()));
     nodes.pause(follower).unwrap();
     // The follower cannot have more than the leader had before the pause.
-    let decided = wait_for("the leader", || nodes.view(leader)).decided;
+    let decided = wait_for("the leader", || nodes.status(leader)).decided;
     for other in (1..=3).filter(|id| *id != follower) {
         wait_for("a log without what the follower lacks", || {
-            (nodes.view(other)?.log_start > decided).then_some(())
+            (nodes.status(other)?.log_start > decided).then_some(())
         });
     }
-    let before = writers.acknowledged();
+    let before = writers.acknowledged_count();
     nodes.resume(follower).unwrap();
     wait_for("a peer's snapshot", || {
         // Repeated log lines are rate-limited, but counters are not.
         let installed = nodes.metric(follower, "quorate_snapshots_installed_total ");
         (installed.ok()? > 0).then_some(())
     });
-    let decided = wait_for("the leader", || nodes.view(leader)).decided;
+    let decided = wait_for("the leader", || nodes.status(leader)).decided;
     wait_for("a follower that is level", || {
-        (nodes.view(follower)?.applied >= decided).then_some(())
+        (nodes.status(follower)?.applied >= decided).then_some(())
     });
-    assert!(writers.acknowledged() > before, "writes go on meanwhile");
+    assert!(writers.acknowledged_count() > before, "writes go on meanwhile");
     let written = writers.end().unwrap();
     nodes.wait_until_all_serve().unwrap();
     nodes.wait_until_equal().unwrap();

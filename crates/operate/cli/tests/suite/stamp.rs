@@ -66,45 +66,45 @@ fn a_commit_is_named_with_changes_of_what_the_program_is_made_of() {
     let (_folder, root) = repository();
     let first = git(&root, &["rev-parse", "--short=10", "HEAD"]);
     let changed = Some(format!("{first}+changes"));
-    assert_eq!(stamp::commit(&root), Some(first.clone()));
+    assert_eq!(stamp::source_commit(&root), Some(first.clone()));
     let today = git(&root, &["log", "--max-count=1", "--date=short", "--format=%cd"]);
-    assert_eq!(stamp::date(&root), Some(today));
+    assert_eq!(stamp::commit_date(&root), Some(today));
     write(&root, "docs/a.md", "other");
     write(&root, "docs/b.md", "new");
-    assert_eq!(stamp::commit(&root), Some(first.clone()), "no part of it");
+    assert_eq!(stamp::source_commit(&root), Some(first.clone()), "no part of it");
     write(&root, SOURCE, "other");
-    assert_eq!(stamp::commit(&root), changed);
+    assert_eq!(stamp::source_commit(&root), changed);
     git(&root, &["add", "--all"]);
-    assert_eq!(stamp::commit(&root), changed, "the index is no commit");
+    assert_eq!(stamp::source_commit(&root), changed, "the index is no commit");
     git(&root, &["commit", "--quiet", "--message", "two"]);
     let second = git(&root, &["rev-parse", "--short=10", "HEAD"]);
-    assert_eq!(stamp::commit(&root), Some(second.clone()));
+    assert_eq!(stamp::source_commit(&root), Some(second.clone()));
     write(&root, "crates/group/one/src/more.rs", "a file that was not added");
-    assert_eq!(stamp::commit(&root), Some(format!("{second}+changes")));
+    assert_eq!(stamp::source_commit(&root), Some(format!("{second}+changes")));
     fs::remove_file(root.join("crates/group/one/src/more.rs")).unwrap();
     git(&root, &["checkout", "--quiet", "HEAD~1"]);
-    assert_eq!(stamp::commit(&root), Some(first));
+    assert_eq!(stamp::source_commit(&root), Some(first));
 }
 
 #[test]
 fn a_tarball_has_no_commit_wherever_it_lies() {
     let (_folder, alone) = tree();
-    assert_eq!(stamp::commit(&alone), None);
+    assert_eq!(stamp::source_commit(&alone), None);
     if !has_git() {
         return;
     }
     let (_folder, other) = repository();
     let within = other.join("vendor/quorate");
     write(&within, SOURCE, "x");
-    assert_eq!(stamp::commit(&within), None, "that commit is of something else");
+    assert_eq!(stamp::source_commit(&within), None, "that commit is of something else");
     let (_folder, packed) = tree();
     let noted = "{\n  \"git\": {\n    \"sha1\": \"0123456789abcdef\"\n  },\n";
     write(&packed, ".cargo_vcs_info.json", noted);
-    assert_eq!(stamp::packed(&packed).as_deref(), Some("0123456789"));
-    assert_eq!(stamp::packed(&alone), None);
+    assert_eq!(stamp::packaged_commit(&packed).as_deref(), Some("0123456789"));
+    assert_eq!(stamp::packaged_commit(&alone), None);
     let (_folder, unborn) = tree();
     git(&unborn, &["init", "--quiet"]);
-    assert_eq!(stamp::commit(&unborn), None);
+    assert_eq!(stamp::source_commit(&unborn), None);
 }
 
 /// The files that Cargo watches exist and change with every commit. If one did not exist, Cargo
@@ -116,7 +116,7 @@ fn what_is_watched_exists_and_changes_with_the_commit() {
     }
     let (_folder, root) = repository();
     let commit_is_seen = |what: &str| {
-        let all = stamp::watched(&root);
+        let all = stamp::watched_paths(&root);
         assert!(all.iter().all(|path| path.exists()), "{all:?}");
         assert!(all.contains(&root.join("crates/group/one/src")), "{all:?}");
         assert!(!all.iter().any(|path| path.ends_with("index")), "{all:?}");

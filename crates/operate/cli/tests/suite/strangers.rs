@@ -6,7 +6,7 @@ use std::{
     net::TcpStream,
 };
 
-use crate::common::{Cluster, NodeProcess, PATIENCE, http, wait_for};
+use crate::common::{Cluster, NodeProcess, START_TIMEOUT, http, wait_for};
 use quorate_client::Reply;
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -24,7 +24,7 @@ fn intrude(cluster: &Cluster, boot: u32, says: &[Message]) -> TcpStream {
     let id = status["cluster"].as_str().unwrap();
     let node = cluster.nodes.all().iter().find(|node| node.ready.node == 1);
     let mut stream = TcpStream::connect(&node.unwrap().ready.peer).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(START_TIMEOUT)).unwrap();
     let from = Member::first(2);
     let mut bytes = Vec::new();
     let hello = Hello {
@@ -59,7 +59,7 @@ fn intrude(cluster: &Cluster, boot: u32, says: &[Message]) -> TcpStream {
 }
 
 fn said(node: &NodeProcess, what: &str) -> usize {
-    let text = std::fs::read_to_string(&node.spec.stderr).unwrap();
+    let text = std::fs::read_to_string(&node.spec.log_path).unwrap();
     text.matches(what).count()
 }
 
@@ -103,7 +103,7 @@ fn a_promise_to_an_era_that_does_not_exist_is_told() {
         assert_eq!(said(cluster.node(1), what), 1 + usize::from(restart));
     }
     let mut client = cluster.client_from(3);
-    assert_eq!(client.ask(&[b"GET", b"x"]), Ok(Reply::Bulk(b"1".to_vec())));
+    assert_eq!(client.read(&[b"GET", b"x"]), Ok(Reply::Bulk(b"1".to_vec())));
     client.run(&[b"SET", b"x", b"2"]).unwrap();
     for node in 2..=3 {
         let status = cluster.status(node).unwrap();
@@ -124,6 +124,6 @@ fn a_held_hello_with_a_higher_boot_evicts_nobody() {
     let status = cluster.status(1).unwrap();
     let members = status["members"].as_array().unwrap();
     assert!(members.iter().all(|member| member["connected"] == true), "{status}");
-    let other = cluster.client_of(2).ask(&[b"GET", b"x"]);
+    let other = cluster.client_of(2).read(&[b"GET", b"x"]);
     assert_eq!(other, Ok(Reply::Bulk(b"99".to_vec())));
 }

@@ -9,10 +9,10 @@ use std::{
     thread,
 };
 
-use crate::common::{PATIENCE, program, wait_for};
+use crate::common::{START_TIMEOUT, program, wait_for};
 use quorate_core::dice::Dice;
 use quorate_testbed::played::{Fault, SimulatedCluster};
-use quorate_wire::streams::Code;
+use quorate_wire::streams::ErrorCode;
 use rustix::{
     io::ioctl_fionread,
     process::{Pid, Signal, kill_process},
@@ -94,7 +94,7 @@ fn what_is_put_comes_out_again() {
     assert_eq!(keys, ["bytes", "name", "position", "reconnects", "seconds"]);
     assert_eq!((&said["name"], &said["bytes"]), (&"a".into(), &700_000.into()));
     assert_eq!((&said["position"], &said["reconnects"]), (&700_000.into(), &0.into()));
-    assert_eq!(played.stream("a"), Some((data.clone(), true)));
+    assert_eq!(played.decided_bytes("a"), Some((data.clone(), true)));
 
     for (arguments, expected) in [
         (&["cat", "a"][..], &data[..]),
@@ -123,11 +123,15 @@ fn a_file_is_put_through_lost_connections_and_nodes() {
     let folder = tempfile::tempdir().unwrap();
     let data = bytes(500_000);
     let path = file(folder.path(), &data);
-    played.play(&[Fault::CutIn(100_000), Fault::CutOut(1), Fault::CutIn(77_777)]);
+    played.queue_faults(&[
+        Fault::CutInputAfter(100_000),
+        Fault::CutBeforeFrame(1),
+        Fault::CutInputAfter(77_777),
+    ]);
     let (code, said) = json(&["put", &path, "--name", "a"], played.addresses());
     assert_eq!((code, &said["position"]), (0, &500_000.into()), "{said}");
     assert_eq!(said["reconnects"], 2, "{said}");
-    assert!(played.stream("a") == Some((data, true)));
+    assert!(played.decided_bytes("a") == Some((data, true)));
 }
 
 #[test]
@@ -137,7 +141,7 @@ fn a_name_is_made_and_said_where_none_is_given() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let said = String::from_utf8(output.stderr).unwrap();
     let name = said.lines().next().unwrap().strip_prefix("stream ").unwrap();
-    assert_eq!(played.stream(name), Some((b"abc".to_vec(), true)));
+    assert_eq!(played.decided_bytes(name), Some((b"abc".to_vec(), true)));
     let out = String::from_utf8(output.stdout).unwrap();
     assert!(out.starts_with(&format!("{name}: 3 B in ")), "{out}");
     assert!(out.contains("durable to position 3\n"), "{out}");
@@ -159,14 +163,14 @@ fn an_existing_stream_is_written_only_as_the_user_says() {
     assert_eq!(put(&["--no-close"], b"abc"), done);
     assert_eq!(put(&[], b"x"), (1, "exists".to_owned()));
     assert_eq!(put(&["--append", "--no-close"], b"def"), done);
-    assert_eq!(played.stream("a"), Some((b"abcdef".to_vec(), false)));
+    assert_eq!(played.decided_bytes("a"), Some((b"abcdef".to_vec(), false)));
 
     // A writer has the stream open.
     let mut child =
         stream(&["put", "--name", "a", "--append"], nodes).stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     pipe.write_all(b"ghi").unwrap();
-    assert!(played.wait_for("a", 9, PATIENCE));
+    assert!(played.wait_for_bytes("a", 9, START_TIMEOUT));
     assert_eq!(put(&["--append"], b"x"), (1, "in_use".to_owned()));
     assert_eq!(put(&["--takeover"], b"jkl"), done);
     // The writer is fenced permanently and reports its durable position.
@@ -175,7 +179,7 @@ fn an_existing_stream_is_written_only_as_the_user_says() {
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
     assert!(said.contains("stream a is durable to position 9"), "{said}");
-    assert_eq!(played.stream("a"), Some((b"abcdefghijkl".to_vec(), true)));
+    assert_eq!(played.decided_bytes("a"), Some((b"abcdefghijkl".to_vec(), true)));
     assert_eq!(put(&["--append"], b""), (1, "closed".to_owned()));
 }
 
@@ -189,23 +193,23 @@ fn an_interrupted_file_is_resumed_where_it_is_the_same() {
     let data = bytes(400_000);
     let path = file(folder.path(), &data);
     let arguments = ["put", &path, "--name", "a", "--resume"];
-    played.hold(123_456);
+    played.stop_deciding_at(123_456);
     let slow = [&arguments[..], &["--buffer", "100000"]].concat();
     let child = stream(&slow, nodes).spawn().unwrap();
     // The command sends this many bytes only after earlier bytes were reported durable.
-    assert!(played.wait_for("a", 223_456, PATIENCE));
+    assert!(played.wait_for_bytes("a", 223_456, START_TIMEOUT));
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(said.contains("stream a is durable to position 123456"), "{said}");
-    played.hold(u64::MAX);
+    played.stop_deciding_at(u64::MAX);
 
     let (code, said) = json(&arguments, nodes);
     assert_eq!((code, &said["position"]), (0, &400_000.into()), "{said}");
     // Bytes sent before the interruption may have been decided afterwards.
     assert!(said["bytes"].as_u64().unwrap() <= 400_000 - 123_456, "{said}");
-    assert!(played.stream("a") == Some((data.clone(), true)));
+    assert!(played.decided_bytes("a") == Some((data.clone(), true)));
     let (code, said) = json(&arguments, nodes);
     assert_eq!((code, &said["bytes"]), (0, &0.into()), "{said}");
 
@@ -217,11 +221,11 @@ fn an_interrupted_file_is_resumed_where_it_is_the_same() {
     assert!(message.contains("at position 200000"), "{message}");
     file(folder.path(), &data[..300_000]);
     refused(&arguments, nodes, 1, "differs");
-    played.put("b", &data[..1000], false);
+    played.put_stream("b", &data[..1000], false);
     file(folder.path(), &data);
     let (code, said) = json(&["put", &path, "--name", "b", "--resume", "--takeover"], nodes);
     assert_eq!((code, &said["bytes"]), (0, &399_000.into()), "{said}");
-    assert!(played.stream("b") == Some((data, true)));
+    assert!(played.decided_bytes("b") == Some((data, true)));
 }
 
 /// The previous writer may leave bytes above the compared position. They are compared as well.
@@ -232,21 +236,21 @@ fn what_was_decided_after_the_comparison_is_compared_as_well() {
     let folder = tempfile::tempdir().unwrap();
     let data = bytes(100_000);
     let path = file(folder.path(), &data);
-    played.hold(50_000);
+    played.stop_deciding_at(50_000);
     let mut other = data.clone();
     other[50_000] ^= 1;
     let mut child = stream(&["put", "--name", "a"], nodes).stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     pipe.write_all(&other).unwrap();
-    assert!(played.wait_for("a", 100_000, PATIENCE));
+    assert!(played.wait_for_bytes("a", 100_000, START_TIMEOUT));
     // All offered bytes are decided when the piece ends.
-    played.decide_at_end("a");
+    played.decide_all_at_end("a");
     let arguments = ["put", &path, "--name", "a", "--resume", "--takeover"];
     let message = refused(&arguments, nodes, 1, "differs");
     assert!(message.contains("at position 50000"), "{message}");
     drop(pipe);
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    let (stream, finished) = played.stream("a").unwrap();
+    let (stream, finished) = played.decided_bytes("a").unwrap();
     assert!(stream == other && !finished);
 }
 
@@ -254,28 +258,28 @@ fn what_was_decided_after_the_comparison_is_compared_as_well() {
 fn standard_input_is_not_read_past_what_the_buffer_holds() {
     const BUFFER: u64 = 100_000;
     let played = SimulatedCluster::start(1, 1).unwrap();
-    played.hold(0);
+    played.stop_deciding_at(0);
     let arguments = ["put", "--name", "a", "--buffer", "100000"];
     let mut child = stream(&arguments, played.addresses()).stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     let data = bytes(600_000);
     let mut given = 0;
     for held in [0, 3, 90_000, 200_000] {
-        played.hold(held);
+        played.stop_deciding_at(held);
         // The length exceeds what the writer may send, but not by so much that it also fills the
         // pipe.
         let goal = usize::try_from(held + BUFFER).unwrap() + 30_000;
         pipe.write_all(&data[given..goal]).unwrap();
         given = goal;
-        assert!(played.wait_for("a", held + BUFFER, PATIENCE));
+        assert!(played.wait_for_bytes("a", held + BUFFER, START_TIMEOUT));
         let taken = given as u64 - ioctl_fionread(&pipe).unwrap();
         assert_eq!(taken, held + BUFFER);
     }
-    played.hold(u64::MAX);
+    played.stop_deciding_at(u64::MAX);
     pipe.write_all(&data[given..]).unwrap();
     drop(pipe);
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    assert!(played.stream("a") == Some((data, true)));
+    assert!(played.decided_bytes("a") == Some((data, true)));
 }
 
 #[test]
@@ -283,7 +287,7 @@ fn cat_gives_out_nothing_it_should_not() {
     let played = SimulatedCluster::start(2, 1).unwrap();
     let nodes = played.addresses();
     let data = bytes(5_000);
-    played.put("a", &data, false);
+    played.put_stream("a", &data, false);
     played.trim("a", 1000);
     for (arguments, exit, code) in [
         (&["cat", "a", "--from", "999"][..], 1, "trimmed"),
@@ -313,19 +317,19 @@ fn cat_gives_out_nothing_it_should_not() {
     assert!(said.contains("it ends at 5000, before --to 6000"), "{said}");
 
     // Contact exactly the named node, leader or not.
-    played.lead(0);
-    let before = played.met().len();
-    played.play(&[Fault::Refuse(Code::Unavailable)]);
+    played.set_leader(0);
+    let before = played.accepted_by().len();
+    played.queue_faults(&[Fault::RefuseFirst(ErrorCode::Unavailable)]);
     let output = run(&["cat", "a", "--from", "1000"], &nodes[1..]);
     assert_eq!(output.stdout, &data[1000..]);
-    assert_eq!(played.met()[before..], [1, 1]);
+    assert_eq!(played.accepted_by()[before..], [1, 1]);
 }
 
 #[test]
 fn cat_ends_quietly_when_nobody_reads_any_more() {
     let played = SimulatedCluster::start(1, 1).unwrap();
     let nodes = played.addresses();
-    played.put("a", &bytes(4 << 20), false);
+    played.put_stream("a", &bytes(4 << 20), false);
     for arguments in [&["cat", "a"][..], &["cat", "a", "--follow"]] {
         let mut child = stream(arguments, nodes).spawn().unwrap();
         let mut some = [0; 1000];
@@ -344,7 +348,7 @@ fn cat_ends_quietly_when_nobody_reads_any_more() {
 #[test]
 fn cat_follows_until_the_stream_is_closed() {
     let played = SimulatedCluster::start(1, 1).unwrap();
-    played.put("a", b"abc", false);
+    played.put_stream("a", b"abc", false);
     let arguments = ["cat", "a", "--follow"];
     let mut child = stream(&arguments, played.addresses()).spawn().unwrap();
     let mut out = child.stdout.take().unwrap();
@@ -367,8 +371,8 @@ fn streams_are_listed_looked_at_trimmed_and_removed() {
     let nodes = played.addresses();
     let none = String::from_utf8(run(&["ls"], nodes).stdout).unwrap();
     assert_eq!(none, "no streams\n");
-    played.put("b", b"abc", true);
-    played.put("a", b"abcdef", false);
+    played.put_stream("b", b"abc", true);
+    played.put_stream("a", b"abcdef", false);
     assert_eq!(json(&["trim", "a", "--before", "2"], nodes).1["start"], 2);
     refused(&["trim", "a", "--before", "7"], nodes, 1, "behind_end");
     let a = serde_json::json!({
@@ -392,7 +396,7 @@ fn streams_are_listed_looked_at_trimmed_and_removed() {
 fn how_much_is_kept_is_said_by_bytes_by_age_or_both() {
     let played = SimulatedCluster::start(1, 1).unwrap();
     let nodes = played.addresses();
-    played.put("a", b"abc", false);
+    played.put_stream("a", b"abc", false);
     let kept = |name: &str| {
         let (_, said) = json(&["stat", name], nodes);
         (said["keep_bytes"].as_u64(), said["keep_ms"].as_u64())
@@ -457,9 +461,9 @@ fn bad_usage_and_nobody_there_are_clear() {
 #[test]
 fn an_interrupt_before_the_stream_is_open_says_so() {
     let played = SimulatedCluster::start(1, 1).unwrap();
-    played.play(&[Fault::Mute(1)]);
+    played.queue_faults(&[Fault::SilenceFromFrame(1)]);
     let child = stream(&["put", "--name", "a", "--json"], played.addresses()).spawn().unwrap();
-    wait_for("the question", || played.stream("a"));
+    wait_for("the question", || played.decided_bytes("a"));
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));

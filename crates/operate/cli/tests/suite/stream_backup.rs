@@ -11,11 +11,14 @@ use std::{
 };
 
 use crate::common::{
-    Cluster, NodeProcess, PATIENCE, free_port, http, quorate, quorate_json, single, wait_for, with,
+    Cluster, NodeProcess, START_TIMEOUT, free_port, http, quorate, quorate_json, single, wait_for,
+    with,
 };
-use quorate_client::stream::{How, Info, Keep, Options, StreamReader, StreamWriter, Streams};
-use quorate_replica::backup::check;
-use quorate_testbed::stream_bytes::{bytes, first_other};
+use quorate_client::stream::{
+    OpenMode, Options, Retention, StreamInfo, StreamReader, StreamWriter, Streams,
+};
+use quorate_replica::backup::check_backup;
+use quorate_testbed::stream_bytes::{bytes, first_difference};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
@@ -26,34 +29,34 @@ fn text(path: &Path) -> &str {
 }
 
 fn options() -> Options {
-    Options { open: PATIENCE, patience: PATIENCE, ..Options::default() }
+    Options { open: START_TIMEOUT, give_up_timeout: START_TIMEOUT, ..Options::default() }
 }
 
 /// Writes the bytes of `writer` to a stream, from the stream's end up to position `to`.
-fn put(nodes: &[String], name: &str, how: How, writer: u16, to: usize, finish: bool) {
+fn put(nodes: &[String], name: &str, how: OpenMode, writer: u16, to: usize, finish: bool) {
     let mut stream = StreamWriter::open(nodes, name, how, options()).unwrap();
     let from = stream.position();
     let count = to - usize::try_from(from).unwrap();
     stream.write_all(&bytes(writer, from, count)).unwrap();
     let end = match finish {
         true => stream.finish(),
-        false => stream.leave(),
+        false => stream.detach(),
     };
     assert_eq!(end.unwrap(), to as u64);
 }
 
-fn stat(nodes: &[String], name: &str) -> Info {
+fn stat(nodes: &[String], name: &str) -> StreamInfo {
     Streams::new(nodes, options()).stat(name).unwrap()
 }
 
 /// Checks that all retained bytes of a stream are those that its writer wrote.
 fn read(nodes: &[String], name: &str, writer: u16) {
-    let Info { start, end, .. } = stat(nodes, name);
-    let mut reader = StreamReader::new(nodes, name, options()).from(start).to(end);
+    let StreamInfo { start, durable_end: end, .. } = stat(nodes, name);
+    let mut reader = StreamReader::new(nodes, name, options()).from(start).stop_at(end);
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes).unwrap();
     assert_eq!(bytes.len() as u64, end - start, "{name}");
-    assert_eq!(first_other(writer, start, &bytes), None, "{name}");
+    assert_eq!(first_difference(writer, start, &bytes), None, "{name}");
 }
 
 fn addresses(cluster: &Cluster) -> Vec<String> {
@@ -96,15 +99,15 @@ fn started(data: &Path, peer: &str, flags: &[&str]) -> NodeProcess {
 fn streams_are_backed_up_at_one_moment_and_come_back() {
     let cluster = Cluster::start(3, &["--store", "memory"]);
     let nodes = addresses(&cluster);
-    put(&nodes, "closed", How::Create, 1, 3 * MIB + 77, true);
-    put(&nodes, "trimmed", How::Create, 2, MIB, false);
-    put(&nodes, "trimmed", How::Append, 2, 2 * MIB + 5, false);
+    put(&nodes, "closed", OpenMode::Create, 1, 3 * MIB + 77, true);
+    put(&nodes, "trimmed", OpenMode::Create, 2, MIB, false);
+    put(&nodes, "trimmed", OpenMode::Append, 2, 2 * MIB + 5, false);
     let mut streams = Streams::new(&nodes, options());
     streams.trim("trimmed", 300_001).unwrap();
-    put(&nodes, "bounded", How::Create, 3, 100_000, false);
-    let keep = Keep { bytes: Some(50 * MIB as u64), age_ms: Some(3_600_000) };
-    streams.retain("bounded", keep).unwrap();
-    put(&nodes, "removed", How::Create, 4, MIB, true);
+    put(&nodes, "bounded", OpenMode::Create, 3, 100_000, false);
+    let keep = Retention { bytes: Some(50 * MIB as u64), age_max_ms: Some(3_600_000) };
+    streams.set_retention("bounded", keep).unwrap();
+    put(&nodes, "removed", OpenMode::Create, 4, MIB, true);
     streams.remove("removed").unwrap();
 
     let folder = TempDir::new().unwrap();
@@ -114,18 +117,19 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
     let (before, said, after) = thread::scope(|scope| {
         let (stop, durable, nodes) = (&stop, &durable, &nodes);
         let writing = scope.spawn(move || {
-            let mut grows = StreamWriter::open(nodes, "grows", How::Create, options()).unwrap();
+            let mut grows =
+                StreamWriter::open(nodes, "grows", OpenMode::Create, options()).unwrap();
             while !stop.load(Ordering::SeqCst) {
                 let more = bytes(5, grows.position(), 10_000);
                 grows.write_all(&more).unwrap();
                 durable.store(grows.durable_position(), Ordering::SeqCst);
             }
-            grows.leave().unwrap()
+            grows.detach().unwrap()
         });
         wait_for("some bytes", || (durable.load(Ordering::SeqCst) > MIB as u64).then_some(()));
         let before = durable.load(Ordering::SeqCst);
         // Everything that was acknowledged through any node has been applied on this one.
-        assert!(stat(&nodes[1..2], "grows").end >= before);
+        assert!(stat(&nodes[1..2], "grows").durable_end >= before);
         let said = backup(&admin, &file, &["--streams"]);
         stop.store(true, Ordering::SeqCst);
         (before, said, writing.join().unwrap())
@@ -161,19 +165,19 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
         for (name, writer) in [("bounded", 3), ("closed", 1), ("grows", 5), ("trimmed", 2)] {
             read(here, name, writer);
             let (new, old) = (stat(here, name), stat(&nodes, name));
-            assert_eq!((new.start, new.finished), (old.start, old.finished), "{name}");
-            assert_eq!((new.keep, new.id), (old.keep, old.id), "{name}");
-            assert!(new.end == old.end || name == "grows", "{name}");
+            assert_eq!((new.start, new.is_finished), (old.start, old.is_finished), "{name}");
+            assert_eq!((new.retention, new.id), (old.retention, old.id), "{name}");
+            assert!(new.durable_end == old.durable_end || name == "grows", "{name}");
         }
     };
     check_all(&here);
-    let restored = stat(&here, "grows").end;
+    let restored = stat(&here, "grows").durable_end;
     assert!((before..=after).contains(&restored), "{before} {restored} {after}");
 
     // The growing stream can be continued, closed ones stay closed, and another node receives all
     // of them.
-    put(&here, "grows", How::Append, 5, usize::try_from(restored).unwrap() + MIB, false);
-    assert!(StreamWriter::open(&here, "closed", How::Append, options()).is_err());
+    put(&here, "grows", OpenMode::Append, 5, usize::try_from(restored).unwrap() + MIB, false);
+    assert!(StreamWriter::open(&here, "closed", OpenMode::Append, options()).is_err());
     node.kill().unwrap();
     node.restart().unwrap();
     let second = start(&folder.path().join("second"), &["--join", &node.ready.admin]);
@@ -212,15 +216,15 @@ fn what_is_removed_while_a_backup_is_read_is_in_it() {
     let node = start(&folder.path().join("n"), &[]);
     let (here, admin) = ([node.ready.stream.clone()], &node.ready.admin);
     // The stream is large enough for a checkpoint to pay off once it is removed.
-    put(&here, "large", How::Create, 1, 70 * MIB, true);
-    put(&here, "long", How::Create, 2, 10 * MIB, false);
+    put(&here, "large", OpenMode::Create, 1, 70 * MIB, true);
+    put(&here, "long", OpenMode::Create, 2, 10 * MIB, false);
     let used = || {
         let (_, status) = http(admin, "/status")?;
         let status: Json = serde_json::from_str(&status).unwrap();
         status["streams"]["bytes"].as_u64()
     };
     let mut slow = TcpStream::connect(admin).unwrap();
-    slow.set_read_timeout(Some(PATIENCE)).unwrap();
+    slow.set_read_timeout(Some(START_TIMEOUT)).unwrap();
     slow.write_all(b"GET /backup?streams HTTP/1.0\r\n\r\n").unwrap();
     let mut slow = BufReader::with_capacity(4096, slow);
     let mut head = String::new();
@@ -232,12 +236,12 @@ fn what_is_removed_while_a_backup_is_read_is_in_it() {
     streams.remove("large").unwrap();
     streams.trim("long", 9 * MIB as u64).unwrap();
     // Free space is reused, so the new stream would overwrite it.
-    put(&here, "later", How::Create, 3, 30 * MIB, true);
+    put(&here, "later", OpenMode::Create, 3, 30 * MIB, true);
     assert!(used().unwrap() >= 110 * MIB as u64, "the old ones are there still");
     let mut all = Vec::new();
     slow.read_to_end(&mut all).unwrap();
-    let checked = check(&all[..], &mut |_, _| Ok(()), &mut |_, _| {}).unwrap();
-    assert_eq!((checked.streams, checked.stream_bytes), (2, 80 * MIB as u64));
+    let checked = check_backup(&all[..], &mut |_, _| Ok(()), &mut |_, _| {}).unwrap();
+    assert_eq!((checked.stream_count, checked.stream_bytes), (2, 80 * MIB as u64));
     wait_for("the room of what is gone", || (used()? <= 40 * MIB as u64).then_some(()));
     read(&here, "later", 3);
 

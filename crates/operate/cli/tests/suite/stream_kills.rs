@@ -8,11 +8,11 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use crate::common::{Cluster, PATIENCE, wait_for};
+use crate::common::{Cluster, START_TIMEOUT, wait_for};
 use quorate_client::stream::{
-    End, Error, How, Options, StreamReader, StreamWriter, Streams, Watch,
+    Error, OpenMode, Options, ProgressHandle, ReadEnd, StreamReader, StreamWriter, Streams,
 };
-use quorate_testbed::stream_bytes::{fill, first_other};
+use quorate_testbed::stream_bytes::{fill_bytes, first_difference};
 
 const MIB: u64 = 1 << 20;
 const NODES: u32 = 3;
@@ -22,9 +22,9 @@ const CHUNK: usize = 256 << 10;
 fn options() -> Options {
     Options {
         // Limit on bytes in flight when a node dies.
-        buffer: 8 << 20,
-        open: PATIENCE,
-        patience: PATIENCE,
+        buffer_bytes_max: 8 << 20,
+        open: START_TIMEOUT,
+        give_up_timeout: START_TIMEOUT,
         ..Options::default()
     }
 }
@@ -36,7 +36,7 @@ fn addresses(cluster: &Cluster) -> Vec<String> {
 
 /// Writer whose bytes follow from their positions, with its progress.
 struct Writing {
-    watch: Watch,
+    watch: ProgressHandle,
     /// Lets the writer pass the position at which it pauses.
     resume: mpsc::Sender<()>,
     end: JoinHandle<Result<u64, Error>>,
@@ -45,10 +45,10 @@ struct Writing {
 impl Writing {
     /// Starts a writer that writes up to position `to`, and pauses at `pause` until it is told to
     /// resume. With `finish`, it then closes the stream permanently.
-    fn start(nodes: &[String], how: How, pause: Option<u64>, to: u64, finish: bool) -> Self {
+    fn start(nodes: &[String], how: OpenMode, pause: Option<u64>, to: u64, finish: bool) -> Self {
         let writer = StreamWriter::open(nodes, "long", how, options());
         let mut writer = writer.unwrap_or_else(|error| panic!("{error}"));
-        let watch = writer.watch();
+        let watch = writer.progress_handle();
         let (resume, resumed) = mpsc::channel();
         let mut pause = pause;
         let end = thread::spawn(move || {
@@ -60,14 +60,14 @@ impl Writing {
                 }
                 let count = usize::try_from(to - writer.position()).unwrap_or(CHUNK);
                 let chunk = &mut chunk[..count.min(CHUNK)];
-                fill(0, writer.position(), chunk);
+                fill_bytes(0, writer.position(), chunk);
                 if let Err(error) = writer.write_all(chunk) {
-                    return Err(Error::of(&error).unwrap().clone());
+                    return Err(Error::from_io_error(&error).unwrap().clone());
                 }
             }
             match finish {
                 true => writer.finish(),
-                false => writer.leave(),
+                false => writer.detach(),
             }
         });
         Self { watch, resume, end }
@@ -75,7 +75,7 @@ impl Writing {
 
     fn wait_durable(&self, position: u64) {
         wait_for(&format!("position {position} to be durable"), || {
-            let durable = self.watch.progress().durable >= position;
+            let durable = self.watch.progress().durable_position >= position;
             // The reason for which a writer failed is reported at the end.
             (durable || self.end.is_finished()).then_some(())
         });
@@ -97,12 +97,12 @@ fn compare(address: &str, end: u64) {
         if bytes.is_empty() {
             break;
         }
-        let other = first_other(0, position, bytes);
+        let other = first_difference(0, position, bytes);
         assert_eq!(other, None, "{address}, bytes from {position} on");
         let count = bytes.len();
         std::io::BufRead::consume(&mut reader, count);
     }
-    let expected = End { position: end, finished: true };
+    let expected = ReadEnd { position: end, is_finished: true };
     assert_eq!(reader.end(), Some(expected), "{address}");
 }
 
@@ -132,14 +132,14 @@ fn nothing_is_lost(engine: &str) {
     let leader = cluster.leader();
     let owner = (1..=NODES).find(|id| *id != leader).unwrap();
     let alone = std::slice::from_ref(&nodes[owner as usize - 1]);
-    let writing = Writing::start(alone, How::Create, None, 64 * MIB, false);
+    let writing = Writing::start(alone, OpenMode::Create, None, 64 * MIB, false);
     writing.wait_durable(24 * MIB);
     cluster.nodes.kill(&[owner]).unwrap();
     cluster.nodes.restart(&[owner]).unwrap();
     assert_eq!(writing.end(), 64 * MIB);
 
     // This writer finds the leader by itself. Its pause leaves bytes to write after the last kill.
-    let writing = Writing::start(&nodes, How::Append, Some(240 * MIB), 256 * MIB, true);
+    let writing = Writing::start(&nodes, OpenMode::Append, Some(240 * MIB), 256 * MIB, true);
     writing.wait_durable(112 * MIB);
     let leader = cluster.leader();
     assert_eq!(
@@ -149,7 +149,7 @@ fn nothing_is_lost(engine: &str) {
     );
     cluster.nodes.kill(&[leader]).unwrap();
     // The other nodes continue without the killed one.
-    let before = writing.watch.progress().durable;
+    let before = writing.watch.progress().durable_position;
     writing.wait_durable(before + 16 * MIB);
     cluster.nodes.restart(&[leader]).unwrap();
     writing.wait_durable(176 * MIB);
@@ -158,10 +158,10 @@ fn nothing_is_lost(engine: &str) {
     cluster.restart_all();
     let reconnects = writing.watch.clone();
     assert_eq!(writing.end(), 256 * MIB);
-    assert!(reconnects.progress().reconnects >= 2, "it met both kills");
+    assert!(reconnects.progress().reconnect_count >= 2, "it met both kills");
 
     let info = Streams::new(&nodes, options()).stat("long").unwrap();
-    assert_eq!((info.start, info.end, info.finished), (0, 256 * MIB, true));
+    assert_eq!((info.start, info.durable_end, info.is_finished), (0, 256 * MIB, true));
     let (sender, compared) = mpsc::channel();
     for node in &nodes {
         let (node, sender) = (node.clone(), sender.clone());
@@ -172,7 +172,7 @@ fn nothing_is_lost(engine: &str) {
     }
     drop(sender);
     assert_eq!(compared.iter().count(), nodes.len(), "equal on every node");
-    for process in cluster.nodes.processes() {
+    for process in cluster.nodes.process_ids() {
         // Files of a stream are opened only when needed.
         assert!(descriptors(process) < 200, "{}", descriptors(process));
     }

@@ -10,25 +10,29 @@ use std::{
     thread,
 };
 
-use crate::common::{NodeProcess, PATIENCE, Spec, http, patient, quorate_json, single, wait_for};
+use crate::common::{
+    NodeProcess, NodeSpec, START_TIMEOUT, http, patient, quorate_json, single, wait_for,
+};
 use quorate_client::{
     Client, Reply,
-    stream::{Code as Refused, Options, StreamReader, Streams},
+    stream::{ErrorCode as Refused, Options, StreamReader, Streams},
 };
 use quorate_core::node_id::NodeId;
-use quorate_wire::streams::{Answer, Ask, Code, Found, VERSION, decode_answer};
+use quorate_wire::streams::{
+    ClientFrame, DecodedFrame, ErrorCode, NodeFrame, VERSION, decode_node_frame,
+};
 
 const DEFAULT: &str = "127.0.0.1:7453";
 
 /// Returns the spec of a node without stream settings.
-fn silent(data: &Path) -> Spec {
+fn silent(data: &Path) -> NodeSpec {
     let mut spec = single(data, &[]);
     let at = spec.flags.iter().position(|flag| flag == "--stream");
     spec.flags.drain(at.unwrap()..at.unwrap() + 2);
     spec
 }
 
-fn serve(spec: Spec) -> NodeProcess {
+fn serve(spec: NodeSpec) -> NodeProcess {
     let mut node = NodeProcess::spawn(spec).unwrap();
     node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
     wait_for("a node that serves", || (http(&node.ready.admin, "/ready")?.0 == 200).then_some(()));
@@ -44,7 +48,7 @@ fn counts(node: &NodeProcess) {
 
 fn connect(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(START_TIMEOUT)).unwrap();
     stream
 }
 
@@ -63,16 +67,18 @@ fn commands_and_streams_have_a_door_each() {
     let folder = tempfile::tempdir().unwrap();
     let node = serve(single(&folder.path().join("n"), &[]));
     let mut hello = Vec::new();
-    Ask::Hello { version: VERSION }.encode(&mut hello);
-    let welcome = Answer::Welcome { version: VERSION, node: NodeId(1), leader: "" };
+    ClientFrame::Hello { version: VERSION }.encode(&mut hello);
+    let welcome = NodeFrame::Welcome { version: VERSION, node: NodeId(1), leader: "" };
     let heard = told(&node.ready.stream, &hello);
-    assert_eq!(decode_answer(&heard), Ok(Found::Frame(welcome, heard.len())));
+    assert_eq!(decode_node_frame(&heard), Ok(DecodedFrame::Frame(welcome, heard.len())));
 
     let heard = told(&node.ready.stream, b"*1\r\n$4\r\nPING\r\n");
-    let Ok(Found::Frame(Answer::Error { code, hint, .. }, used)) = decode_answer(&heard) else {
+    let Ok(DecodedFrame::Frame(NodeFrame::Error { code, hint, .. }, used)) =
+        decode_node_frame(&heard)
+    else {
         panic!("{heard:?}");
     };
-    assert_eq!((Code::of(code), used), (Some(Code::Malformed), heard.len()));
+    assert_eq!((ErrorCode::from_number(code), used), (Some(ErrorCode::Malformed), heard.len()));
     assert!(hint.contains("--stream"), "{hint}");
 
     counts(&node);
@@ -205,7 +211,7 @@ fn each_connection_of_the_raw_port_is_a_stream() {
     let mut streams = Streams::new(std::slice::from_ref(&node.ready.stream), Options::default());
     let list = streams.list().unwrap();
     let list: Vec<_> =
-        list.iter().map(|info| (info.name.as_str(), info.end, info.finished)).collect();
+        list.iter().map(|info| (info.name.as_str(), info.durable_end, info.is_finished)).collect();
     let expected = [
         ("raw-1-1", data.len() as u64, true),
         ("raw-1-2", 0, true),

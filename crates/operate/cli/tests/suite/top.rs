@@ -120,7 +120,7 @@ impl Top {
         let size = Winsize { ws_row: HIGH as u16, ws_col: WIDE as u16, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&ours, size).unwrap();
         let modes_before = modes(&its);
-        let mut command = quorate_testbed::process::command(&program());
+        let mut command = quorate_testbed::process::command_of(&program());
         let end = || Stdio::from(its.try_clone().unwrap());
         command
             .arg("top")
@@ -151,11 +151,12 @@ impl Top {
     fn sees(&mut self, parts: &[&str]) -> String {
         let mut last = String::new();
         let what = format!("a line with {parts:?} on the screen");
-        let found = quorate_testbed::wait::at_most(crate::common::PATIENCE, &what, || {
-            last = self.shown.lock().unwrap().text();
-            let has_all = |line: &str| parts.iter().all(|part| line.contains(part));
-            last.lines().any(has_all).then_some(())
-        });
+        let found =
+            quorate_testbed::wait::wait_at_most(crate::common::START_TIMEOUT, &what, || {
+                last = self.shown.lock().unwrap().text();
+                let has_all = |line: &str| parts.iter().all(|part| line.contains(part));
+                last.lines().any(has_all).then_some(())
+            });
         found.unwrap_or_else(|error| panic!("{error}:\n{last}"));
         last
     }

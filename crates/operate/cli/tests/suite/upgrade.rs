@@ -29,8 +29,10 @@ fn runs(process: u32) -> u64 {
 }
 
 fn wait_for_more(writers: &Writers) {
-    let from = writers.acknowledged();
-    wait_for("more acknowledged writes", || (writers.acknowledged() >= from + STEP).then_some(()));
+    let from = writers.acknowledged_count();
+    wait_for("more acknowledged writes", || {
+        (writers.acknowledged_count() >= from + STEP).then_some(())
+    });
 }
 
 #[test]
@@ -40,7 +42,7 @@ fn a_binary_is_exchanged_under_load_and_nothing_is_lost() {
     fs::copy(program(), &binary).unwrap();
     let old = fs::metadata(&binary).unwrap().ino();
     let mut cluster = Cluster::start_program(&binary, 3, &[]);
-    let writers = Writers::repeating(3, &cluster.clients());
+    let writers = Writers::start_retrying(3, &cluster.clients());
     wait_for_more(&writers);
     let mut new = Vec::new();
     for id in 1..=3 {

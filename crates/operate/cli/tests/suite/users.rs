@@ -8,9 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::common::{PATIENCE, program, quorate, wait_for};
+use crate::common::{START_TIMEOUT, program, quorate, wait_for};
 use quorate_testbed::{
-    nodes::{Nodes, metrics},
+    nodes::{NodeCluster, fetch_metrics},
     process,
 };
 use serde_json::Value as Json;
@@ -19,18 +19,18 @@ use serde_json::Value as Json;
 const SECRET: &str = "sesame-4711-sesame";
 
 struct Guarded {
-    nodes: Nodes,
+    nodes: NodeCluster,
     secret: PathBuf,
 }
 
 impl Guarded {
     fn start(flags: &[&str]) -> Self {
-        let mut nodes = Nodes::none("quorate-users-").unwrap();
-        let specs = process::cluster(&program(), nodes.folder(), 3, flags).unwrap();
+        let mut nodes = NodeCluster::with_empty_folder("quorate-users-").unwrap();
+        let specs = process::loopback_cluster(&program(), nodes.data_folder(), 3, flags).unwrap();
         nodes.start(specs).unwrap();
         nodes.wait_until_all_ready().unwrap();
         // Outside of any node's folder.
-        let secret = nodes.folder().join("secret");
+        let secret = nodes.data_folder().join("secret");
         fs::write(&secret, format!("{SECRET}\n")).unwrap();
         Self { nodes, secret }
     }
@@ -72,7 +72,7 @@ impl Guarded {
         let streams: Vec<&str> = nodes.map(|node| &*node.ready.stream).collect();
         let streams = streams.join(",");
         let at = ["--stream", &*streams];
-        let file = self.nodes.folder().join("put");
+        let file = self.nodes.data_folder().join("put");
         fs::write(&file, "three words here").unwrap();
         let file = file.to_str().unwrap();
         let put = |name| [&["stream", "put", file, "--name", name], &at[..]].concat();
@@ -92,7 +92,7 @@ impl Guarded {
         refused("eye", &put("others"), "forbidden");
         refused("stranger", &put("others"), "wrong_password");
         // Reading and writing fail with a wrong password and without a user.
-        let other = self.nodes.folder().join("other");
+        let other = self.nodes.data_folder().join("other");
         fs::write(&other, "not-the-password\n").unwrap();
         let wrong = ["--login", "web", "--login-file", other.to_str().unwrap()];
         for (login, expected) in [(&wrong[..], "wrong_password"), (&[], "forbidden")] {
@@ -136,7 +136,7 @@ struct Resp(BufReader<TcpStream>);
 impl Resp {
     fn new(address: &str) -> Self {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(START_TIMEOUT)).unwrap();
         Self(BufReader::new(stream))
     }
 
@@ -280,7 +280,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     cluster.nodes.node(3).unwrap().kill().unwrap();
     cluster.nodes.respawn(3).unwrap();
     let stream = wait_for("node 3 to listen", || TcpStream::connect(&place).ok());
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(START_TIMEOUT)).unwrap();
     let mut client = Resp(BufReader::new(stream));
     let heard = client.say("SET stolen 1");
     assert!(heard.starts_with("-NOAUTH") || heard.starts_with("-NOQUORUM"), "{heard}");
@@ -302,7 +302,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     wait_for("all clients to be let in", || (client.say("SET k w") == "+OK").then_some(()));
 
     // Refused requests are counted.
-    let text = metrics(&cluster.nodes.admin_addresses()[0]).unwrap();
+    let text = fetch_metrics(&cluster.nodes.admin_addresses()[0]).unwrap();
     for name in ["client_forbidden", "client_wrong_passwords", "admin_refused"] {
         let begins = format!("quorate_{name}_total ");
         let mut lines = text.lines();
@@ -311,7 +311,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     }
 
     let mut all = Vec::new();
-    files(cluster.nodes.folder(), &mut all);
+    files(cluster.nodes.data_folder(), &mut all);
     assert!(all.iter().any(|path| path.ends_with("audit.jsonl")));
     for path in all.iter().filter(|path| **path != cluster.secret) {
         // The nodes are running, so a listed file may be gone.
@@ -341,11 +341,11 @@ fn users_survive_restarts_of_all_and_move_with_a_backup() {
             (client.say(&format!("AUTH ann {SECRET}")) == "+OK").then_some(())
         });
     }
-    let file = cluster.nodes.folder().join("backup");
+    let file = cluster.nodes.data_folder().join("backup");
     let file = file.to_str().unwrap();
     let (exit, json) = cluster.run(Some("ann"), &["backup", "--to", file]);
     assert_eq!(exit, 0, "{json}");
-    let data = cluster.nodes.folder().join("restored");
+    let data = cluster.nodes.data_folder().join("restored");
     let restored = quorate(&["restore", file, "--data", data.to_str().unwrap(), "--json"]);
     assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stdout));
 }
@@ -358,7 +358,7 @@ fn the_first_user_is_refused_while_a_node_is_away() {
     cluster.nodes.kill(&[3]).unwrap();
     wait_for("the others to notice", || {
         let sees = |node| {
-            let members = cluster.nodes.view(node)?.members;
+            let members = cluster.nodes.status(node)?.members;
             members.iter().any(|peer| peer.node == 3 && !peer.connected).then_some(())
         };
         sees(1).and(sees(2))

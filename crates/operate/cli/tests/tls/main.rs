@@ -19,15 +19,15 @@ use std::{
 };
 
 use crate::common::{
-    NodeProcess, PATIENCE, once_answered, program, quorate, quorate_json, wait_for,
+    NodeProcess, START_TIMEOUT, once_answered, program, quorate, quorate_json, wait_for,
 };
 use quorate_client::{Client, Options, Reply};
 use quorate_core::{
     level::Levels,
     node_id::{Member, NodeId},
 };
-use quorate_testbed::{nodes::Nodes, process};
-use quorate_tls::{ClientFiles, ClientTrust, Files, Trust, authority, stream::Stream};
+use quorate_testbed::{nodes::NodeCluster, process};
+use quorate_tls::{ClientFiles, ClientTrust, NodeFiles, NodeTrust, authority, stream::Stream};
 use quorate_wire::{Frame, Hello, Join, Lane, encode};
 use tempfile::TempDir;
 
@@ -48,24 +48,26 @@ fn certs() -> &'static Path {
 }
 
 fn make(folder: &Path, cluster: &str, nodes: u32) {
-    authority::init(folder, cluster, 90, false).unwrap();
+    authority::create_authorities(folder, cluster, 90, false).unwrap();
     for node in 1..=nodes {
-        authority::node(folder, node, &["127.0.0.1".to_owned()], 90, false).unwrap();
+        authority::issue_node_certificates(folder, node, &["127.0.0.1".to_owned()], 90, false)
+            .unwrap();
     }
-    authority::client(folder, "ann", 90, false).unwrap();
+    authority::issue_client_certificate(folder, "ann", 90, false).unwrap();
 }
 
 /// Nodes, each with its own copy of a certificate folder that a test may change.
 struct Cluster {
-    nodes: Nodes,
+    nodes: NodeCluster,
 }
 
 impl Cluster {
     fn start(count: u32, flags: &[&str]) -> Self {
-        let mut nodes = Nodes::none("quorate-tls-").unwrap();
-        let specs = process::cluster(&program(), nodes.folder(), count, flags).unwrap();
+        let mut nodes = NodeCluster::with_empty_folder("quorate-tls-").unwrap();
+        let specs =
+            process::loopback_cluster(&program(), nodes.data_folder(), count, flags).unwrap();
         let specs = (1..).zip(specs).map(|(node, mut spec): (u32, _)| {
-            let own = nodes.folder().join(format!("tls-{node}"));
+            let own = nodes.data_folder().join(format!("tls-{node}"));
             copy(&certs().join(format!("node-{node}")), &own);
             spec.set_flag("--tls", own.to_str().unwrap());
             spec
@@ -77,7 +79,7 @@ impl Cluster {
     }
 
     fn folder(&self, node: u32) -> PathBuf {
-        self.nodes.folder().join(format!("tls-{node}"))
+        self.nodes.data_folder().join(format!("tls-{node}"))
     }
 
     fn node(&self, id: u32) -> &NodeProcess {
@@ -85,14 +87,15 @@ impl Cluster {
     }
 
     fn client(&self) -> Client {
-        let options = Options { deadline: PATIENCE, tls: Some(ann()), ..Options::default() };
+        let options =
+            Options { command_timeout: START_TIMEOUT, tls: Some(ann()), ..Options::default() };
         Client::new(&self.nodes.client_addresses(), options)
     }
 
     /// Waits until the disk of a node has everything that another node knows to be decided.
     fn wait_until_durable(&self, id: u32) {
-        let decided = wait_for("a status", || Some(self.nodes.view(1)?.decided));
-        wait_for("the rest", || (self.nodes.view(id)?.durable >= decided).then_some(()));
+        let decided = wait_for("a status", || Some(self.nodes.status(1)?.decided));
+        wait_for("the rest", || (self.nodes.status(id)?.durable >= decided).then_some(()));
     }
 
     fn refused(&self, id: u32) -> u64 {
@@ -139,7 +142,7 @@ fn who_belongs_to_a_cluster_is_served_at_every_door() {
     }
     cluster.nodes.node(3).unwrap().restart().unwrap();
     wait_for("all nodes to have applied the same", || {
-        let applied = |node| Some(cluster.nodes.view(node)?.applied);
+        let applied = |node| Some(cluster.nodes.status(node)?.applied);
         (applied(3)? > 200 && applied(3)? == applied(1)?).then_some(())
     });
 
@@ -148,7 +151,7 @@ fn who_belongs_to_a_cluster_is_served_at_every_door() {
     let admin = cluster.node(1).ready.admin.clone();
     let status = quorate(&["status", "--json", "--admin", &admin, "--tls", own]);
     assert!(status.status.success(), "{}", text(&status));
-    let view = cluster.nodes.view(1).unwrap();
+    let view = cluster.nodes.status(1).unwrap();
     assert_eq!(view.certificates.len(), 4);
     assert!(view.certificates.iter().all(|one| one.days_left >= 89), "{:?}", view.certificates);
     assert!(
@@ -161,7 +164,7 @@ fn who_belongs_to_a_cluster_is_served_at_every_door() {
 
     // Byte streams through the command line.
     let stream = cluster.node(2).ready.stream.clone();
-    let file = cluster.nodes.folder().join("file");
+    let file = cluster.nodes.data_folder().join("file");
     fs::write(&file, &large).unwrap();
     let file = file.to_str().unwrap();
     let put =
@@ -221,7 +224,7 @@ fn a_load_is_offered_by_who_belongs_to_the_cluster() {
 /// Connects, sends `says`, and returns everything received until the peer closes the connection.
 fn heard(address: &str, says: &[u8]) -> Vec<u8> {
     let mut socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(START_TIMEOUT)).unwrap();
     // The peer may close before everything is sent.
     let _ = socket.write_all(says);
     let mut heard = Vec::new();
@@ -242,7 +245,7 @@ fn says_nothing(heard: &[u8]) -> bool {
 fn shakes_hands(address: &str, session: quorate_tls::session::Session) -> Result<(), String> {
     let socket = TcpStream::connect(address).unwrap();
     let stream = Stream::new(socket, Some(session));
-    stream.handshake_within(PATIENCE).map_err(|error| error.to_string())?;
+    stream.handshake_within(START_TIMEOUT).map_err(|error| error.to_string())?;
     // The client learns of the refusal only from its first read.
     match (&stream).read(&mut [0; 64]) {
         Ok(0) => Err("it was ended".to_owned()),
@@ -272,7 +275,7 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     // Connections without TLS.
     let hello = Hello {
         levels: Levels::SUPPORTED,
-        cluster: u128::from_str_radix(&cluster.nodes.view(1).unwrap().cluster, 16).unwrap(),
+        cluster: u128::from_str_radix(&cluster.nodes.status(1).unwrap().cluster, 16).unwrap(),
         from: Member::first(2),
         boot: 1000,
         to: NodeId(1),
@@ -326,7 +329,7 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     }
     let as_client = |folder: &Path| {
         let trust = ClientTrust::load(&ClientFiles::in_folder(folder)).unwrap();
-        move || trust.session("127.0.0.1").unwrap()
+        move || trust.session_to_host("127.0.0.1").unwrap()
     };
     for folder in ["same-name", "other"] {
         let client = as_client(&at(folder).join("client-ann"));
@@ -338,8 +341,8 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
                 attempts += 1;
             }
         }
-        let node = Trust::load(Files::in_folder(&at(folder).join("node-2"))).unwrap();
-        for session in [node.peer_out(Some(1)), node.peer_out(None)] {
+        let node = NodeTrust::load(NodeFiles::in_folder(&at(folder).join("node-2"))).unwrap();
+        for session in [node.outgoing_peer_session(Some(1)), node.outgoing_peer_session(None)] {
             shakes_hands(doors[0], session).unwrap_err();
             attempts += 1;
         }
@@ -347,8 +350,9 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     // A certificate of the cluster that has expired, at the end of the second in which it was
     // created.
     let late = authorities();
-    authority::client(late.path(), "late", 0, false).unwrap();
-    authority::node(late.path(), 2, &["127.0.0.1".to_owned()], 0, false).unwrap();
+    authority::issue_client_certificate(late.path(), "late", 0, false).unwrap();
+    authority::issue_node_certificates(late.path(), 2, &["127.0.0.1".to_owned()], 0, false)
+        .unwrap();
     let made = SystemTime::now();
     wait_for("it to end", || (made.elapsed().ok()? > Duration::from_millis(1100)).then_some(()));
     let client = as_client(&late.path().join("client-late"));
@@ -356,18 +360,18 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
         shakes_hands(door, client()).unwrap_err();
         attempts += 1;
     }
-    let node = Trust::load(Files::in_folder(&late.path().join("node-2"))).unwrap();
-    shakes_hands(doors[0], node.peer_out(Some(1))).unwrap_err();
+    let node = NodeTrust::load(NodeFiles::in_folder(&late.path().join("node-2"))).unwrap();
+    shakes_hands(doors[0], node.outgoing_peer_session(Some(1))).unwrap_err();
     attempts += 1;
     // A client of the cluster is not a peer.
     let client = as_client(&certs().join("client-ann"));
     shakes_hands(doors[0], client()).unwrap_err();
     attempts += 1;
     // A node of the cluster sends a hello in another node's name.
-    let two = Trust::load(Files::in_folder(&certs().join("node-2"))).unwrap();
+    let two = NodeTrust::load(NodeFiles::in_folder(&certs().join("node-2"))).unwrap();
     let socket = TcpStream::connect(doors[0]).unwrap();
-    let stream = Stream::new(socket, Some(two.peer_out(Some(1))));
-    stream.handshake_within(PATIENCE).unwrap();
+    let stream = Stream::new(socket, Some(two.outgoing_peer_session(Some(1))));
+    stream.handshake_within(START_TIMEOUT).unwrap();
     let mut lie = Vec::new();
     let as_three = Hello { from: Member::first(3), ..hello };
     encode(Member::first(3), &Frame::Hello(as_three), &mut lie).unwrap();
@@ -386,7 +390,7 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     // The node still serves and has lost nothing.
     assert_eq!(cluster.client().run(&[b"GET", b"secret"]).unwrap(), Reply::Bulk(b"42".to_vec()));
     // No credential was logged.
-    let log = fs::read_to_string(&cluster.node(1).spec.stderr).unwrap();
+    let log = fs::read_to_string(&cluster.node(1).spec.log_path).unwrap();
     for file in ["node.key", "server.key"] {
         let key = fs::read_to_string(cluster.folder(1).join(file)).unwrap();
         let secret = key.lines().nth(1).unwrap();
@@ -439,7 +443,7 @@ fn a_certificate_is_a_user_with_a_role_at_every_door() {
     let cluster = Cluster::start(3, &["--store", "memory", "--stream-raw", "127.0.0.1:0"]);
     let people = authorities();
     for name in ["web", "eye", "eve"] {
-        authority::client(people.path(), name, 90, false).unwrap();
+        authority::issue_client_certificate(people.path(), name, 90, false).unwrap();
     }
     let folder = |name: &str| match name {
         "ann" => certs().join("client-ann"),
@@ -458,7 +462,7 @@ fn a_certificate_is_a_user_with_a_role_at_every_door() {
     }
     let client = |who: &str, node: u32| {
         let options = Options {
-            deadline: PATIENCE,
+            command_timeout: START_TIMEOUT,
             tls: Some(ClientTrust::load(&ClientFiles::in_folder(&folder(who))).unwrap()),
             ..Options::default()
         };
@@ -470,14 +474,14 @@ fn a_certificate_is_a_user_with_a_role_at_every_door() {
         let refused = web.run(&[b"FLUSHALL"]).unwrap_err().to_string();
         assert!(refused.contains("NOPERM User web "), "{refused}");
         let mut eye = client("eye", node);
-        assert_eq!(eye.ask(&[b"GET", b"k"]).unwrap(), Reply::Bulk(b"v".to_vec()));
+        assert_eq!(eye.read(&[b"GET", b"k"]).unwrap(), Reply::Bulk(b"v".to_vec()));
         for who in ["eye", "eve"] {
-            let refused = client(who, node).ask(&[b"SET", b"k", b"w"]).unwrap_err().to_string();
+            let refused = client(who, node).read(&[b"SET", b"k", b"w"]).unwrap_err().to_string();
             assert!(refused.contains("NOPERM"), "{who}: {refused}");
         }
     }
     // Byte streams.
-    let file = cluster.nodes.folder().join("file");
+    let file = cluster.nodes.data_folder().join("file");
     fs::write(&file, b"abc").unwrap();
     let file = file.to_str().unwrap();
     let stream = &cluster.node(2).ready.stream;
@@ -508,9 +512,9 @@ fn a_certificate_is_a_user_with_a_role_at_every_door() {
         let body = r#"{"node":2,"act":{"snapshot":{}}}"#;
         let trust = ClientTrust::load(&ClientFiles::in_folder(&folder(who))).unwrap();
         let socket = TcpStream::connect(one).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let stream = Stream::new(socket, Some(trust.session("127.0.0.1").unwrap()));
-        stream.handshake_within(PATIENCE).unwrap();
+        socket.set_read_timeout(Some(START_TIMEOUT)).unwrap();
+        let stream = Stream::new(socket, Some(trust.session_to_host("127.0.0.1").unwrap()));
+        stream.handshake_within(START_TIMEOUT).unwrap();
         let request = format!(
             "POST /act HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
@@ -541,13 +545,13 @@ fn the_slow_make_room() {
     let slow = |address: &str| {
         let mut socket = TcpStream::connect(address).unwrap();
         socket.write_all(&[0x16, 3, 1, 2, 0]).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(START_TIMEOUT)).unwrap();
         socket
     };
     let doors = [&ready.client, &ready.stream, &ready.admin, &ready.peer];
     let mut waiting: Vec<TcpStream> = (0..300).map(|at| slow(doors[at % doors.len()])).collect();
     cluster.client().run(&[b"SET", b"x", b"1"]).unwrap();
-    assert!(cluster.nodes.view(1).is_some());
+    assert!(cluster.nodes.status(1).is_some());
     for socket in &mut waiting {
         let mut rest = Vec::new();
         match socket.read_to_end(&mut rest) {
@@ -576,7 +580,7 @@ fn authorities_and_certificates_are_exchanged_while_all_run() {
     for file in ["ca.crt", "ca.key", "clients-ca.crt", "clients-ca.key"] {
         fs::copy(certs().join(file), all.join(file)).unwrap();
     }
-    authority::init(&all, "orders", 400, true).unwrap();
+    authority::create_authorities(&all, "orders", 400, true).unwrap();
     for node in 1..=3 {
         for file in ["ca.crt", "clients-ca.crt"] {
             put(&all.join(file), &cluster.folder(node));
@@ -584,13 +588,13 @@ fn authorities_and_certificates_are_exchanged_while_all_run() {
     }
     let hosts = ["127.0.0.1".to_owned()];
     for node in 1..=3 {
-        let made = authority::node(&all, node, &hosts, 200, true).unwrap();
+        let made = authority::issue_node_certificates(&all, node, &hosts, 200, true).unwrap();
         // The server certificate is not replaced, because this process knows no other authority.
         for file in ["node.key", "node.crt"] {
             put(&made.join(file), &cluster.folder(node));
         }
         wait_for("the new certificate", || {
-            let view = cluster.nodes.view(node)?;
+            let view = cluster.nodes.status(node)?;
             let own = view.certificates.iter().find(|one| one.what == "node")?;
             (own.days_left > 150).then_some(())
         });
@@ -603,15 +607,15 @@ fn authorities_and_certificates_are_exchanged_while_all_run() {
     cluster.nodes.node(3).unwrap().kill().unwrap();
     cluster.nodes.node(3).unwrap().restart().unwrap();
     wait_for("node 3", || {
-        let applied = |node| Some(cluster.nodes.view(node)?.applied);
+        let applied = |node| Some(cluster.nodes.status(node)?.applied);
         (applied(3)? == applied(1)?).then_some(())
     });
     // Clients of the new authority are served as well as those of the old one.
-    authority::client(&all, "bea", 90, false).unwrap();
+    authority::issue_client_certificate(&all, "bea", 90, false).unwrap();
     let bea = ClientTrust::load(&ClientFiles::in_folder(&all.join("client-bea"))).unwrap();
     wait_for("a client of the new authority", || {
         let options = Options {
-            deadline: Duration::from_secs(5),
+            command_timeout: Duration::from_secs(5),
             tls: Some(bea.clone()),
             ..Options::default()
         };
@@ -634,12 +638,13 @@ fn an_expired_certificate_is_an_error_until_it_is_renewed() {
     let renew = |days| {
         let hosts = ["127.0.0.1".to_owned()];
         // The server certificate remains valid, so that this process can still query the node.
-        let made = authority::node(folder.path(), 1, &hosts, days, true).unwrap();
+        let made =
+            authority::issue_node_certificates(folder.path(), 1, &hosts, days, true).unwrap();
         for file in ["node.key", "node.crt"] {
             put(&made.join(file), &cluster.folder(1));
         }
     };
-    let error = || cluster.nodes.view(1).map(|view| view.error);
+    let error = || cluster.nodes.status(1).map(|view| view.error);
     // The certificate expires at the end of the second in which it is created.
     renew(0);
     let error_is = wait_for("the error", || error()?);
@@ -648,7 +653,7 @@ fn an_expired_certificate_is_an_error_until_it_is_renewed() {
     let command = "'quorate cert node 1 --renew --host HOST'";
     assert!(error_is.contains(command), "{error_is}");
     wait_for("its line", || {
-        let log = fs::read_to_string(&cluster.node(1).spec.stderr).ok()?;
+        let log = fs::read_to_string(&cluster.node(1).spec.log_path).ok()?;
         let mut lines = log.lines();
         let line = lines.find(|line| line.contains("a certificate has expired: "))?;
         assert!(line.contains("ERROR") && line.contains("since="), "{line}");
@@ -673,7 +678,7 @@ fn a_folder_that_was_set_back_is_noticed_by_peers_with_certificates() {
         }
     };
     write(0);
-    let data = cluster.node(3).spec.data.clone();
+    let data = cluster.node(3).spec.data_folder.clone();
     let yesterday = data.with_extension("yesterday");
     cluster.nodes.kill(&[3]).unwrap();
     let mut copies = Command::new("cp");
@@ -682,12 +687,12 @@ fn a_folder_that_was_set_back_is_noticed_by_peers_with_certificates() {
     cluster.nodes.restart(&[3]).unwrap();
     write(100);
     cluster.wait_until_durable(3);
-    assert!(!cluster.nodes.log(3).contains(" remembers write "), "a restart is no lie");
+    assert!(!cluster.nodes.log_path(3).contains(" remembers write "), "a restart is no lie");
     cluster.nodes.kill(&[3]).unwrap();
     fs::remove_dir_all(&data).unwrap();
     fs::rename(&yesterday, &data).unwrap();
     cluster.nodes.restart(&[3]).unwrap();
-    let log = cluster.nodes.log(3);
+    let log = cluster.nodes.log_path(3);
     assert!(log.contains(" remembers write "), "{log}");
     write(200);
     cluster.wait_until_durable(3);

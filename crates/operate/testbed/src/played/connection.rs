@@ -10,31 +10,32 @@ use std::{
 
 use quorate_core::{node_id::NodeId, value::StreamName};
 use quorate_wire::streams::{
-    Answer, Ask, Code, Found, HEAD_BYTES, How, Info, Malformed, VERSION, decode_ask, head,
+    ClientFrame, DecodedFrame, ErrorCode, HEAD_BYTES, Info, Malformed, NodeFrame, OpenMode,
+    VERSION, decode_client_frame, head,
 };
 
-use super::{Fault, Shared, Stream, World};
+use super::{ClusterState, Fault, Shared, Stream};
 
 /// Interval at which a waiting read checks whether its client has disconnected.
-const LOOK: Duration = Duration::from_millis(50);
+const DISCONNECT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Sending side of a connection. It injects the faults.
-struct Out {
+struct FaultySender {
     socket: TcpStream,
     fault: Fault,
-    frames: usize,
+    sent_frames: usize,
 }
 
 /// Error that ends the connection.
-struct Gone;
+struct ConnectionEnded;
 
-impl From<io::Error> for Gone {
+impl From<io::Error> for ConnectionEnded {
     fn from(_: io::Error) -> Self {
         Self
     }
 }
 
-impl From<Malformed> for Gone {
+impl From<Malformed> for ConnectionEnded {
     fn from(_: Malformed) -> Self {
         Self
     }
@@ -43,15 +44,15 @@ impl From<Malformed> for Gone {
 #[derive(Clone)]
 struct Connection {
     shared: Arc<Shared>,
-    node: usize,
-    out: Arc<Mutex<Out>>,
+    node_index: usize,
+    sender: Arc<Mutex<FaultySender>>,
 }
 
 /// Piece to which the connection is writing.
-struct Writing {
+struct PieceWriter {
     name: String,
-    piece: u64,
-    offered: usize,
+    piece_id: u64,
+    offered_bytes: usize,
     fault: Fault,
 }
 
@@ -59,13 +60,16 @@ pub(super) fn serve(shared: &Arc<Shared>, node: usize, socket: TcpStream, fault:
     let (Ok(input), Ok(())) = (socket.try_clone(), socket.set_nodelay(true)) else {
         return;
     };
-    let out = Out { socket, fault, frames: 0 };
-    let connection =
-        Connection { shared: Arc::clone(shared), node, out: Arc::new(Mutex::new(out)) };
+    let out = FaultySender { socket, fault, sent_frames: 0 };
+    let connection = Connection {
+        shared: Arc::clone(shared),
+        node_index: node,
+        sender: Arc::new(Mutex::new(out)),
+    };
     let mut writing = None;
-    let _ = connection.take(&input, fault, &mut writing);
+    let _ = connection.handle_requests(&input, fault, &mut writing);
     let _ = input.shutdown(Shutdown::Both);
-    if let Some(Writing { name, piece, .. }) = writing {
+    if let Some(PieceWriter { name, piece_id: piece, .. }) = writing {
         let mut world = shared.lock();
         if world.is_writing(&name, piece) {
             world.end_piece(&name);
@@ -77,18 +81,18 @@ pub(super) fn serve(shared: &Arc<Shared>, node: usize, socket: TcpStream, fault:
 
 impl Connection {
     /// Reads and handles requests until the client disconnects.
-    fn take(
+    fn handle_requests(
         &self,
         mut socket: &TcpStream,
         fault: Fault,
-        writing: &mut Option<Writing>,
-    ) -> Result<(), Gone> {
+        writing: &mut Option<PieceWriter>,
+    ) -> Result<(), ConnectionEnded> {
         let mut left = match fault {
-            Fault::CutIn(bytes) => bytes,
+            Fault::CutInputAfter(bytes) => bytes,
             _ => usize::MAX,
         };
         let mut refusal = match fault {
-            Fault::Refuse(code) => Some(code),
+            Fault::RefuseFirst(code) => Some(code),
             _ => None,
         };
         let (mut input, mut piece) = (Vec::new(), vec![0; 64 << 10]);
@@ -98,40 +102,40 @@ impl Connection {
             left -= count;
             input.extend_from_slice(&piece[..count]);
             let mut used = 0;
-            while let Found::Frame(ask, length) = decode_ask(&input[used..])? {
+            while let DecodedFrame::Frame(ask, length) = decode_client_frame(&input[used..])? {
                 used += length;
                 match ask {
-                    Ask::Hello { .. } => self.welcome()?,
+                    ClientFrame::Hello { .. } => self.send_welcome()?,
                     _ if refusal.is_some() => {
                         let code = refusal.take().expect("just looked at");
-                        self.refuse(code, 0)?;
+                        self.send_refusal(code, 0)?;
                     }
-                    ask => self.answer(ask, fault, writing)?,
+                    ask => self.handle_request(ask, fault, writing)?,
                 }
             }
             input.drain(..used);
             if count == 0 {
                 // A real node may already use the data of an incomplete frame.
-                if let (Found::Frame(head, _), Some(writing)) = (head(&input)?, writing)
+                if let (DecodedFrame::Frame(head, _), Some(writing)) = (head(&input)?, writing)
                     && head.is_data()
                 {
-                    self.offer(&input[HEAD_BYTES..], writing);
+                    self.offer_bytes(&input[HEAD_BYTES..], writing);
                 }
                 return Ok(());
             }
         }
     }
 
-    fn say(&self, answer: Answer<'_>) -> Result<(), Gone> {
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = out.frames;
-        out.frames += 1;
+    fn send_answer(&self, answer: NodeFrame<'_>) -> Result<(), ConnectionEnded> {
+        let mut out = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = out.sent_frames;
+        out.sent_frames += 1;
         match out.fault {
-            Fault::CutOut(at) if number >= at => {
+            Fault::CutBeforeFrame(at) if number >= at => {
                 out.socket.shutdown(Shutdown::Both)?;
-                Err(Gone)
+                Err(ConnectionEnded)
             }
-            Fault::Mute(from) if number >= from => Ok(()),
+            Fault::SilenceFromFrame(from) if number >= from => Ok(()),
             _ => {
                 let mut bytes = Vec::new();
                 answer.encode(&mut bytes);
@@ -141,8 +145,8 @@ impl Connection {
         }
     }
 
-    fn refuse(&self, code: Code, position: u64) -> Result<(), Gone> {
-        self.say(Answer::Error {
+    fn send_refusal(&self, code: ErrorCode, position: u64) -> Result<(), ConnectionEnded> {
+        self.send_answer(NodeFrame::Error {
             code: code.number(),
             position,
             detail: &format!("played: {code}"),
@@ -150,50 +154,51 @@ impl Connection {
         })
     }
 
-    fn welcome(&self) -> Result<(), Gone> {
+    fn send_welcome(&self) -> Result<(), ConnectionEnded> {
         let world = self.shared.lock();
-        let leader = world.leader.filter(|leader| *leader != self.node);
+        let leader = world.leader_index.filter(|leader| *leader != self.node_index);
         let leader = leader.map(|leader| world.addresses[leader].clone());
         drop(world);
-        self.say(Answer::Welcome {
+        self.send_answer(NodeFrame::Welcome {
             version: VERSION,
-            node: node_id(self.node),
+            node: node_id(self.node_index),
             leader: &leader.unwrap_or_default(),
         })
     }
 
-    fn answer(
+    fn handle_request(
         &self,
-        ask: Ask<'_>,
+        ask: ClientFrame<'_>,
         fault: Fault,
-        writing: &mut Option<Writing>,
-    ) -> Result<(), Gone> {
+        writing: &mut Option<PieceWriter>,
+    ) -> Result<(), ConnectionEnded> {
         match (ask, writing.as_mut()) {
-            (Ask::Data(bytes), Some(writing)) => {
-                self.offer(bytes, writing);
+            (ClientFrame::Data(bytes), Some(writing)) => {
+                self.offer_bytes(bytes, writing);
                 Ok(())
             }
-            (Ask::Close { finish }, Some(open)) => {
+            (ClientFrame::Close { finish }, Some(open)) => {
                 self.close(open, finish)?;
                 *writing = None;
                 Ok(())
             }
-            (Ask::Open { how, writer, name }, None) => {
+            (ClientFrame::Open { mode: how, writer, name }, None) => {
                 *writing = self.open(how, writer, name, fault)?;
                 Ok(())
             }
-            (Ask::Stat { name }, None) => {
+            (ClientFrame::Stat { name }, None) => {
                 let world = self.shared.lock();
                 let Some(stream) = world.streams.get(name) else {
                     drop(world);
-                    return self.refuse(Code::Unknown, 0);
+                    return self.send_refusal(ErrorCode::Unknown, 0);
                 };
                 let mut info = stream.info(name);
                 drop(world);
-                info.end = info.end.saturating_add_signed(fault.misplaced());
-                self.say(Answer::Info(info))
+                info.next_position =
+                    info.next_position.saturating_add_signed(fault.position_shift());
+                self.send_answer(NodeFrame::Info(info))
             }
-            (Ask::List { after }, None) => {
+            (ClientFrame::List { after_name: after }, None) => {
                 let world = self.shared.lock();
                 let behind = world.streams.iter().filter(|(name, _)| name.as_str() > after);
                 let names: Vec<_> = behind.map(|(name, _)| name.clone()).collect();
@@ -205,44 +210,44 @@ impl Connection {
                         continue;
                     };
                     drop(world);
-                    self.say(Answer::Info(info))?;
+                    self.send_answer(NodeFrame::Info(info))?;
                 }
-                self.say(Answer::ListEnd)
+                self.send_answer(NodeFrame::ListEnd)
             }
-            (Ask::Trim { before, name }, None) => {
+            (ClientFrame::Trim { retain_from: before, name }, None) => {
                 let trimmed = self.shared.lock().trim(name, before);
-                self.done(trimmed)
+                self.send_result(trimmed)
             }
-            (Ask::Retain { keep, name }, None) => {
+            (ClientFrame::Retain { keep, name }, None) => {
                 let mut world = self.shared.lock();
                 let stream = world.streams.get_mut(name);
                 let kept = stream.map(|stream| {
-                    stream.keep = keep;
+                    stream.retention = keep;
                     stream.start
                 });
                 drop(world);
-                self.done(kept.ok_or((Code::Unknown, 0)))
+                self.send_result(kept.ok_or((ErrorCode::Unknown, 0)))
             }
-            (Ask::Remove { name }, None) => {
+            (ClientFrame::Remove { name }, None) => {
                 let removed = self.shared.lock().streams.remove(name);
                 self.shared.changed.notify_all();
-                self.done(removed.map(|_| 0).ok_or((Code::Unknown, 0)))
+                self.send_result(removed.map(|_| 0).ok_or((ErrorCode::Unknown, 0)))
             }
-            (Ask::Read { from, to, follow, name }, None) => {
-                self.read(name, from, to, follow, fault)
+            (ClientFrame::Read { from, to, follow, name }, None) => {
+                self.send_read(name, from, to, follow, fault)
             }
             // The client sent the request before it was notified that its piece had ended.
-            (Ask::Data(_) | Ask::Close { .. }, None) => Ok(()),
+            (ClientFrame::Data(_) | ClientFrame::Close { .. }, None) => Ok(()),
             _ => {
-                self.refuse(Code::OutOfOrder, 0)?;
-                Err(Gone)
+                self.send_refusal(ErrorCode::OutOfOrder, 0)?;
+                Err(ConnectionEnded)
             }
         }
     }
 
     /// Returns whether the client of a read has disconnected.
-    fn is_gone(&self) -> bool {
-        let out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+    fn is_disconnected(&self) -> bool {
+        let out = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         let peeked = out.socket.set_nonblocking(true).and_then(|()| out.socket.peek(&mut [0]));
         let _ = out.socket.set_nonblocking(false);
         match peeked {
@@ -251,45 +256,52 @@ impl Connection {
         }
     }
 
-    fn done(&self, done: Result<u64, (Code, u64)>) -> Result<(), Gone> {
+    fn send_result(&self, done: Result<u64, (ErrorCode, u64)>) -> Result<(), ConnectionEnded> {
         match done {
-            Ok(position) => self.say(Answer::Done { position }),
-            Err((code, position)) => self.refuse(code, position),
+            Ok(position) => self.send_answer(NodeFrame::Done { position }),
+            Err((code, position)) => self.send_refusal(code, position),
         }
     }
 
     fn open(
         &self,
-        how: How,
+        how: OpenMode,
         writer: u128,
         name: &str,
         fault: Fault,
-    ) -> Result<Option<Writing>, Gone> {
-        let opened = self.shared.lock().open(self.node, name, how, writer);
+    ) -> Result<Option<PieceWriter>, ConnectionEnded> {
+        let opened = self.shared.lock().open(self.node_index, name, how, writer);
         self.shared.changed.notify_all();
         let (piece, first) = match opened {
             Ok(opened) => opened,
-            Err(code) => return self.refuse(code, 0).map(|()| None),
+            Err(code) => return self.send_refusal(code, 0).map(|()| None),
         };
-        let writing = Writing { name: name.to_owned(), piece, offered: 0, fault };
+        let writing =
+            PieceWriter { name: name.to_owned(), piece_id: piece, offered_bytes: 0, fault };
         // The piece is open even if the client does not receive the response.
-        let position = first.saturating_add_signed(fault.misplaced());
-        if let Err(gone) = self.say(Answer::Opened { position }) {
+        let position = first.saturating_add_signed(fault.position_shift());
+        if let Err(gone) = self.send_answer(NodeFrame::Opened { position }) {
             self.shared.lock().end_piece(name);
             return Err(gone);
         }
         let teller = self.clone();
         let name = name.to_owned();
         thread::spawn(move || {
-            let _ = teller.tell(&name, piece, first, fault);
+            let _ = teller.report_durable(&name, piece, first, fault);
         });
         Ok(Some(writing))
     }
 
     /// Notifies the client of durable positions until the piece ends.
-    fn tell(&self, name: &str, piece: u64, first: u64, fault: Fault) -> Result<(), Gone> {
+    fn report_durable(
+        &self,
+        name: &str,
+        piece: u64,
+        first: u64,
+        fault: Fault,
+    ) -> Result<(), ConnectionEnded> {
         let beyond = match fault {
-            Fault::Exaggerate(by) => by,
+            Fault::RaiseAcknowledged(by) => by,
             _ => 0,
         };
         let mut told = first;
@@ -297,15 +309,15 @@ impl Connection {
         loop {
             let Some(stream) = world.streams.get(name) else {
                 drop(world);
-                return self.say(Answer::Ended { position: told });
+                return self.send_answer(NodeFrame::Ended { position: told });
             };
-            let end = stream.end();
+            let end = stream.end_position();
             if !world.is_writing(name, piece) {
-                let ended = world.ended.get(&piece).copied();
+                let ended = world.ended_pieces.get(&piece).copied();
                 drop(world);
                 // The handler of the close request responds.
                 return match ended {
-                    Some(position) => self.say(Answer::Ended { position }),
+                    Some(position) => self.send_answer(NodeFrame::Ended { position }),
                     None => Ok(()),
                 };
             }
@@ -313,7 +325,7 @@ impl Connection {
                 told = end;
                 drop(world);
                 let position = told + beyond;
-                self.say(Answer::Durable { position })?;
+                self.send_answer(NodeFrame::Durable { position })?;
                 world = self.shared.lock();
                 continue;
             }
@@ -322,100 +334,107 @@ impl Connection {
         }
     }
 
-    fn offer(&self, bytes: &[u8], writing: &mut Writing) {
+    fn offer_bytes(&self, bytes: &[u8], writing: &mut PieceWriter) {
         let mut world = self.shared.lock();
-        if !world.is_writing(&writing.name, writing.piece) {
+        if !world.is_writing(&writing.name, writing.piece_id) {
             return;
         }
         let ends_at = match writing.fault {
-            Fault::End(at) | Fault::Fence(at) => at,
+            Fault::EndPieceAfter(at) | Fault::FenceAfter(at) => at,
             _ => usize::MAX,
         };
-        let taken = bytes.len().min(ends_at - writing.offered);
-        writing.offered += taken;
+        let taken = bytes.len().min(ends_at - writing.offered_bytes);
+        writing.offered_bytes += taken;
         let stream = world.streams.get_mut(&writing.name);
         let stream = stream.expect("it is written");
         let piece = stream.piece.as_mut().expect("it is written");
-        piece.offered.extend_from_slice(&bytes[..taken]);
-        if writing.offered == ends_at {
-            if matches!(writing.fault, Fault::Fence(_)) {
+        piece.undecided.extend_from_slice(&bytes[..taken]);
+        if writing.offered_bytes == ends_at {
+            if matches!(writing.fault, Fault::FenceAfter(_)) {
                 stream.writer = !0;
             }
-            world.end_by_others(&writing.name);
+            world.end_piece_externally(&writing.name);
         }
-        world.decide();
+        world.decide_offered();
         drop(world);
         self.shared.changed.notify_all();
     }
 
-    fn close(&self, writing: &Writing, finish: bool) -> Result<(), Gone> {
+    fn close(&self, writing: &PieceWriter, finish: bool) -> Result<(), ConnectionEnded> {
         let mut world = self.shared.lock();
         loop {
-            if !world.is_writing(&writing.name, writing.piece) {
+            if !world.is_writing(&writing.name, writing.piece_id) {
                 return Ok(());
             }
             let stream = world.streams.get_mut(&writing.name);
             let stream = stream.expect("it is written");
-            if stream.piece.as_ref().is_some_and(|piece| piece.offered.is_empty()) {
+            if stream.piece.as_ref().is_some_and(|piece| piece.undecided.is_empty()) {
                 stream.piece = None;
-                stream.finished = finish;
-                let position = stream.end();
+                stream.is_finished = finish;
+                let position = stream.end_position();
                 drop(world);
                 self.shared.changed.notify_all();
                 let short = match writing.fault {
-                    Fault::Shorten(by) => by,
+                    Fault::LowerClosed(by) => by,
                     _ => 0,
                 };
                 let position = position - short;
-                return self.say(Answer::Closed { position });
+                return self.send_answer(NodeFrame::Closed { position });
             }
             let waited = self.shared.changed.wait(world);
             world = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn read(&self, name: &str, from: u64, to: u64, follow: bool, fault: Fault) -> Result<(), Gone> {
+    fn send_read(
+        &self,
+        name: &str,
+        from: u64,
+        to: u64,
+        follow: bool,
+        fault: Fault,
+    ) -> Result<(), ConnectionEnded> {
         let (mut at, mut parts) = (from, 0);
         let mut world = self.shared.lock();
         loop {
             let Some(stream) = world.streams.get(name) else {
                 drop(world);
-                return self.refuse(Code::Unknown, 0);
+                return self.send_refusal(ErrorCode::Unknown, 0);
             };
-            let (start, end, finished) = (stream.start, stream.end(), stream.finished);
+            let (start, end, finished) = (stream.start, stream.end_position(), stream.is_finished);
             let wrong = match at {
-                _ if at < start => Some((Code::Trimmed, start)),
-                _ if at > end && !follow => Some((Code::BehindEnd, end)),
+                _ if at < start => Some((ErrorCode::Trimmed, start)),
+                _ if at > end && !follow => Some((ErrorCode::PastEnd, end)),
                 _ => None,
             };
             if let Some((code, position)) = wrong {
                 drop(world);
-                return self.refuse(code, position);
+                return self.send_refusal(code, position);
             }
             if at == to || (at == end && (finished || !follow)) {
                 drop(world);
                 let finished = finished && at == end;
-                return self.say(Answer::End { position: at, finished });
+                return self.send_answer(NodeFrame::End { position: at, finished });
             }
             if at >= end {
-                if self.is_gone() {
-                    return Err(Gone);
+                if self.is_disconnected() {
+                    return Err(ConnectionEnded);
                 }
-                let waited = self.shared.changed.wait_timeout(world, LOOK);
+                let waited = self.shared.changed.wait_timeout(world, DISCONNECT_CHECK_INTERVAL);
                 world = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
             let range = usize::try_from(at).expect("in memory")
                 ..usize::try_from(end.min(to)).expect("in memory");
             let mut bytes = world.streams[name].bytes[range].to_vec();
-            let most = world.dice.pick(&[1, 100, 5000, 200 << 10]);
+            let most = world.random.pick(&[1, 100, 5000, 200 << 10]);
             bytes.truncate(most);
             drop(world);
             let position = match fault {
-                Fault::Skip(by) if parts == 1 => at + by,
+                Fault::SkipInRead(by) if parts == 1 => at + by,
                 _ => at,
             };
-            self.say(Answer::Bytes { position, bytes: &bytes })?;
+            self.send_answer(NodeFrame::Bytes { position, bytes: &bytes })?;
             at += bytes.len() as u64;
             parts += 1;
             world = self.shared.lock();
@@ -424,24 +443,24 @@ impl Connection {
 }
 
 impl Fault {
-    const fn misplaced(self) -> i64 {
+    const fn position_shift(self) -> i64 {
         match self {
-            Self::Misplace(by) => by,
+            Self::ShiftPosition(by) => by,
             _ => 0,
         }
     }
 }
 
-impl World {
+impl ClusterState {
     fn is_writing(&self, name: &str, piece: u64) -> bool {
         let piece_of = |stream: &Stream| stream.piece.as_ref().map(|piece| piece.id);
         self.streams.get(name).and_then(piece_of) == Some(piece)
     }
 
-    fn trim(&mut self, name: &str, before: u64) -> Result<u64, (Code, u64)> {
-        let stream = self.streams.get_mut(name).ok_or((Code::Unknown, 0))?;
-        if before > stream.end() {
-            return Err((Code::BehindEnd, stream.end()));
+    fn trim(&mut self, name: &str, before: u64) -> Result<u64, (ErrorCode, u64)> {
+        let stream = self.streams.get_mut(name).ok_or((ErrorCode::Unknown, 0))?;
+        if before > stream.end_position() {
+            return Err((ErrorCode::PastEnd, stream.end_position()));
         }
         stream.start = stream.start.max(before);
         Ok(stream.start)
@@ -452,17 +471,17 @@ impl Stream {
     fn info<'a>(&self, name: &'a str) -> Info<'a> {
         Info {
             id: self.id,
-            finished: self.finished,
-            writing: self.piece.as_ref().map(|piece| StreamName {
-                owner: node_id(piece.owner),
+            finished: self.is_finished,
+            open_stream: self.piece.as_ref().map(|piece| StreamName {
+                owner: node_id(piece.owner_index),
                 boot: 1,
-                number: self.pieces,
+                number: self.piece_count,
             }),
             start: self.start,
-            end: self.end(),
-            pieces: self.pieces,
+            next_position: self.end_position(),
+            piece_count: self.piece_count,
             created_ms: 1_700_000_000_000,
-            keep: self.keep,
+            retention: self.retention,
             name,
         }
     }

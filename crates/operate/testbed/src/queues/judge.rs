@@ -9,23 +9,23 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A push that took effect, or may have taken effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
-    pub queue: usize,
+    pub queue_index: usize,
     /// Pushed element, unique among all pushes.
     pub element: String,
     /// Time at which the command was sent, in nanoseconds.
-    pub call: u64,
+    pub called_at: u64,
     /// Time of the acknowledgement; `None` if there was no reply.
-    pub end: Option<u64>,
+    pub acknowledged_at: Option<u64>,
 }
 
 /// A take that returned an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Take {
-    pub queue: usize,
+    pub queue_index: usize,
     pub element: String,
     /// Time at which the command was sent, in nanoseconds.
-    pub call: u64,
-    pub end: u64,
+    pub called_at: u64,
+    pub returned_at: u64,
 }
 
 /// Pushes, takes and final contents, as observed by the clients.
@@ -35,47 +35,51 @@ pub struct History {
     pub pushes: Vec<Push>,
     pub takes: Vec<Take>,
     /// Number of take commands without a reply, for each queue.
-    pub unanswered: Vec<u64>,
+    pub unanswered_takes: Vec<u64>,
     /// Final contents of each queue, oldest element first.
-    pub left: Vec<Vec<String>>,
+    pub remaining: Vec<Vec<String>>,
 }
 
 /// Totals of a history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct HistoryTotals {
     /// Number of acknowledged pushes.
-    pub pushed: usize,
-    pub taken: usize,
-    pub left: usize,
+    pub pushed_count: usize,
+    pub taken_count: usize,
+    pub remaining_count: usize,
     /// Number of acknowledged elements that takes without a reply may have removed.
-    pub gone: usize,
+    pub possibly_taken_count: usize,
 }
 
 /// A fault to inject into a history, which the checker must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Falsification {
     /// An element is taken twice.
-    Twice,
+    TakenTwice,
     /// More elements are lost than takes without a reply can explain.
     Lost,
     /// The element that was pushed first is taken last.
-    Late,
+    TakenLate,
     /// An element is taken that was never pushed.
-    Invented,
+    NeverPushed,
 }
 
 impl Falsification {
-    pub const ALL: [Self; 4] = [Self::Twice, Self::Lost, Self::Late, Self::Invented];
+    pub const ALL: [Self; 4] = [Self::TakenTwice, Self::Lost, Self::TakenLate, Self::NeverPushed];
 
     /// Returns a copy of the history with the fault injected, unless the history is too short.
-    pub fn told_in(self, history: &History) -> Option<History> {
+    pub fn inject_into(self, history: &History) -> Option<History> {
         let mut told = history.clone();
-        let last = told.takes.iter().max_by_key(|take| take.end)?.clone();
+        let last = told.takes.iter().max_by_key(|take| take.returned_at)?.clone();
         match self {
-            Self::Twice => told.takes.push(Take { call: last.end + 1, end: last.end + 2, ..last }),
+            Self::TakenTwice => told.takes.push(Take {
+                called_at: last.returned_at + 1,
+                returned_at: last.returned_at + 2,
+                ..last
+            }),
             Self::Lost => {
-                let acknowledged: BTreeSet<String> = told.acknowledged(last.queue);
-                let mut more = told.unanswered.get(last.queue)? + 1;
+                let acknowledged: BTreeSet<String> = told.acknowledged_elements(last.queue_index);
+                let mut more = told.unanswered_takes.get(last.queue_index)? + 1;
                 told.takes.retain(|take| {
                     let lost = more > 0 && acknowledged.contains(&take.element);
                     more -= u64::from(lost);
@@ -85,15 +89,19 @@ impl Falsification {
                     return None;
                 }
             }
-            Self::Late => {
+            Self::TakenLate => {
                 let pushes = told.pushes.iter();
-                let pushes = pushes.filter(|push| push.queue == last.queue && push.end.is_some());
-                let first = pushes.min_by_key(|push| push.end)?.element.clone();
+                let pushes = pushes.filter(|push| {
+                    push.queue_index == last.queue_index && push.acknowledged_at.is_some()
+                });
+                let first = pushes.min_by_key(|push| push.acknowledged_at)?.element.clone();
                 let mut takes = told.takes.iter_mut();
                 let take = takes.find(|take| take.element == first)?;
-                (take.call, take.end) = (last.end + 1, last.end + 2);
+                (take.called_at, take.returned_at) = (last.returned_at + 1, last.returned_at + 2);
             }
-            Self::Invented => told.takes.push(Take { element: "never-pushed".to_owned(), ..last }),
+            Self::NeverPushed => {
+                told.takes.push(Take { element: "never-pushed".to_owned(), ..last })
+            }
         }
         Some(told)
     }
@@ -101,80 +109,89 @@ impl Falsification {
 
 impl History {
     pub fn new(queues: usize) -> Self {
-        Self { unanswered: vec![0; queues], left: vec![Vec::new(); queues], ..Self::default() }
+        Self {
+            unanswered_takes: vec![0; queues],
+            remaining: vec![Vec::new(); queues],
+            ..Self::default()
+        }
     }
 
-    pub(super) fn add(&mut self, other: Self) {
+    pub(super) fn merge(&mut self, other: Self) {
         self.pushes.extend(other.pushes);
         self.takes.extend(other.takes);
-        for (all, more) in self.unanswered.iter_mut().zip(other.unanswered) {
+        for (all, more) in self.unanswered_takes.iter_mut().zip(other.unanswered_takes) {
             *all += more;
         }
     }
 
-    fn acknowledged(&self, queue: usize) -> BTreeSet<String> {
-        let of = self.pushes.iter().filter(|push| push.queue == queue);
-        let known = of.filter(|push| push.end.is_some());
+    fn acknowledged_elements(&self, queue: usize) -> BTreeSet<String> {
+        let of = self.pushes.iter().filter(|push| push.queue_index == queue);
+        let known = of.filter(|push| push.acknowledged_at.is_some());
         known.map(|push| push.element.clone()).collect()
     }
 
     /// Checks the history. Returns its totals, or an error that describes the first violation.
-    pub fn judge(&self) -> Result<Sum, String> {
-        let mut sum = Sum::default();
-        for queue in 0..self.unanswered.len() {
-            let one = self.judge_one(queue)?;
-            sum.pushed += one.pushed;
-            sum.taken += one.taken;
-            sum.left += one.left;
-            sum.gone += one.gone;
+    pub fn check(&self) -> Result<HistoryTotals, String> {
+        let mut sum = HistoryTotals::default();
+        for queue in 0..self.unanswered_takes.len() {
+            let one = self.check_queue(queue)?;
+            sum.pushed_count += one.pushed_count;
+            sum.taken_count += one.taken_count;
+            sum.remaining_count += one.remaining_count;
+            sum.possibly_taken_count += one.possibly_taken_count;
         }
         Ok(sum)
     }
 
-    fn judge_one(&self, queue: usize) -> Result<Sum, String> {
-        let of_queue = self.pushes.iter().filter(|push| push.queue == queue);
+    fn check_queue(&self, queue: usize) -> Result<HistoryTotals, String> {
+        let of_queue = self.pushes.iter().filter(|push| push.queue_index == queue);
         let pushes: BTreeMap<&str, &Push> =
             of_queue.map(|push| (push.element.as_str(), push)).collect();
         // Treat the elements left over as if they were taken last, one by one.
-        let last = self.takes.iter().map(|take| take.end).max().unwrap_or(0);
-        let left = self.left.get(queue).into_iter().flatten();
+        let last = self.takes.iter().map(|take| take.returned_at).max().unwrap_or(0);
+        let left = self.remaining.get(queue).into_iter().flatten();
         let left = (last + 1..).zip(left).map(|(at, element)| (element, at, at));
-        let takes = self.takes.iter().filter(|take| take.queue == queue);
-        let takes = takes.map(|take| (&take.element, take.call, take.end));
+        let takes = self.takes.iter().filter(|take| take.queue_index == queue);
+        let takes = takes.map(|take| (&take.element, take.called_at, take.returned_at));
         let mut went: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for (element, call, end) in takes.chain(left) {
             let Some(push) = pushes.get(element.as_str()) else {
                 return Err(format!("{element} came out of queue {queue}, but was never pushed"));
             };
-            if end < push.call {
+            if end < push.called_at {
                 return Err(format!("{element} was taken before it was pushed"));
             }
             if went.insert(element, (call, end)).is_some() {
                 return Err(format!("{element} came out of queue {queue} twice"));
             }
         }
-        let known = pushes.values().filter(|push| push.end.is_some());
+        let known = pushes.values().filter(|push| push.acknowledged_at.is_some());
         let missing: Vec<&str> = known
             .clone()
             .map(|push| push.element.as_str())
             .filter(|element| !went.contains_key(element))
             .collect();
-        let may_miss = self.unanswered[queue];
+        let may_miss = self.unanswered_takes[queue];
         if missing.len() as u64 > may_miss {
             return Err(format!(
                 "{} elements of queue {queue} are lost, and {may_miss} commands had no answer: {missing:?}",
                 missing.len()
             ));
         }
-        in_order(queue, &pushes, &went)?;
-        let left = self.left.get(queue).map_or(0, Vec::len);
-        Ok(Sum { pushed: known.count(), taken: went.len() - left, left, gone: missing.len() })
+        check_order(queue, &pushes, &went)?;
+        let left = self.remaining.get(queue).map_or(0, Vec::len);
+        Ok(HistoryTotals {
+            pushed_count: known.count(),
+            taken_count: went.len() - left,
+            remaining_count: left,
+            possibly_taken_count: missing.len(),
+        })
     }
 }
 
 /// Checks that elements are taken in the order in which they were pushed. An operation may take
 /// effect at any time between its start and its end.
-fn in_order(
+fn check_order(
     queue: usize,
     pushes: &BTreeMap<&str, &Push>,
     went: &BTreeMap<&str, (u64, u64)>,
@@ -185,14 +202,17 @@ fn in_order(
         Some((*push, *call, *end))
     });
     let both: Vec<(&Push, u64, u64)> = both.collect();
-    let mut sure: Vec<_> = both.iter().filter(|(push, ..)| push.end.is_some()).collect();
-    sure.sort_by_key(|(push, ..)| push.end);
+    let mut sure: Vec<_> =
+        both.iter().filter(|(push, ..)| push.acknowledged_at.is_some()).collect();
+    sure.sort_by_key(|(push, ..)| push.acknowledged_at);
     let mut begun: Vec<_> = both.iter().collect();
-    begun.sort_by_key(|(push, ..)| push.call);
+    begun.sort_by_key(|(push, ..)| push.called_at);
     let mut before = sure.into_iter().peekable();
     let mut latest: Option<&(&Push, u64, u64)> = None;
     for later in begun {
-        while let Some(one) = before.next_if(|(push, ..)| push.end < Some(later.0.call)) {
+        while let Some(one) =
+            before.next_if(|(push, ..)| push.acknowledged_at < Some(later.0.called_at))
+        {
             if latest.is_none_or(|latest| latest.1 < one.1) {
                 latest = Some(one);
             }
@@ -214,11 +234,11 @@ mod tests {
     use super::*;
 
     fn push(element: &str, call: u64, end: Option<u64>) -> Push {
-        Push { queue: 0, element: element.to_owned(), call, end }
+        Push { queue_index: 0, element: element.to_owned(), called_at: call, acknowledged_at: end }
     }
 
     fn take(element: &str, call: u64, end: u64) -> Take {
-        Take { queue: 0, element: element.to_owned(), call, end }
+        Take { queue_index: 0, element: element.to_owned(), called_at: call, returned_at: end }
     }
 
     /// Elements a, b and d are ordered; c is concurrent.
@@ -231,66 +251,71 @@ mod tests {
                 push("d", 40, Some(50)),
             ],
             takes: vec![take("a", 0, 60), take("b", 0, 61)],
-            unanswered: vec![0],
-            left: vec![vec!["d".to_owned()]],
+            unanswered_takes: vec![0],
+            remaining: vec![vec!["d".to_owned()]],
         }
     }
 
     #[test]
     fn correct_history_is_accepted() {
-        let sum = Sum { pushed: 3, taken: 2, left: 1, gone: 0 };
-        assert_eq!(history().judge(), Ok(sum));
+        let sum = HistoryTotals {
+            pushed_count: 3,
+            taken_count: 2,
+            remaining_count: 1,
+            possibly_taken_count: 0,
+        };
+        assert_eq!(history().check(), Ok(sum));
         // An unanswered push may have taken effect.
         let mut more = history();
         more.takes.push(take("c", 0, 5));
-        assert_eq!(more.judge().unwrap().taken, 3);
+        assert_eq!(more.check().unwrap().taken_count, 3);
         // Concurrent takes may have happened in any order.
         let mut mixed = history();
         mixed.takes = vec![take("b", 0, 60), take("a", 55, 61)];
-        assert!(mixed.judge().is_ok());
+        assert!(mixed.check().is_ok());
     }
 
     #[test]
     fn only_elements_of_unanswered_takes_may_be_missing() {
         let mut history = history();
         history.takes.pop();
-        assert!(history.judge().unwrap_err().contains("are lost"));
-        history.unanswered = vec![1];
-        assert_eq!(history.judge().unwrap().gone, 1);
-        history.left = vec![Vec::new()];
-        assert!(history.judge().is_err());
+        assert!(history.check().unwrap_err().contains("are lost"));
+        history.unanswered_takes = vec![1];
+        assert_eq!(history.check().unwrap().possibly_taken_count, 1);
+        history.remaining = vec![Vec::new()];
+        assert!(history.check().is_err());
     }
 
     #[test]
     fn elements_taken_out_of_order_are_detected() {
         let mut history = history();
         history.takes = vec![take("b", 0, 54), take("a", 55, 61)];
-        assert!(history.judge().unwrap_err().contains("came out first"));
+        assert!(history.check().unwrap_err().contains("came out first"));
         // Left-over elements must be in order as well.
         history.takes = vec![take("d", 0, 54)];
-        history.left = vec![vec!["a".to_owned(), "b".to_owned()]];
-        assert!(history.judge().is_err());
+        history.remaining = vec![vec!["a".to_owned(), "b".to_owned()]];
+        assert!(history.check().is_err());
         history.takes = vec![take("a", 0, 54)];
-        history.left = vec![vec!["d".to_owned(), "b".to_owned()]];
-        assert!(history.judge().is_err());
+        history.remaining = vec![vec!["d".to_owned(), "b".to_owned()]];
+        assert!(history.check().is_err());
     }
 
     #[test]
     fn falsified_histories_are_refused() {
         for lie in Falsification::ALL {
-            let told = lie.told_in(&history()).unwrap();
-            assert!(told.judge().is_err(), "{lie:?}");
+            let told = lie.inject_into(&history()).unwrap();
+            assert!(told.check().is_err(), "{lie:?}");
         }
-        assert_eq!(Falsification::Twice.told_in(&History::new(1)), None);
+        assert_eq!(Falsification::TakenTwice.inject_into(&History::new(1)), None);
     }
 
     #[test]
     fn elements_taken_before_their_push_are_detected() {
         let mut early = history();
         early.takes.push(take("c", 0, 4));
-        assert!(early.judge().unwrap_err().contains("before it was pushed"));
+        assert!(early.check().unwrap_err().contains("before it was pushed"));
         let mut other = history();
         other.takes.push(take("x", 0, 99));
-        assert!(other.judge().unwrap_err().contains("was never pushed"));
+        assert!(other.check().unwrap_err().contains("was never pushed"));
     }
 }

@@ -16,22 +16,22 @@ use rustix::{
     },
 };
 
-use crate::relay::link::{Nanos, SECOND};
+use crate::relay::link::{NANOS_PER_SECOND, Nanos};
 
 /// Epoll token of the timer.
-const TOKEN: u64 = u64::MAX;
-const NOTHING: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+const TIMER_TOKEN: u64 = u64::MAX;
+const ZERO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// A timer that wakes an epoll.
 #[derive(Debug)]
-pub struct Alarm(OwnedFd);
+pub struct EpollTimer(OwnedFd);
 
-impl Alarm {
+impl EpollTimer {
     /// Adds a timer to an epoll. No other source of the epoll may use the token [`u64::MAX`].
-    pub fn join(epoll: &OwnedFd) -> io::Result<Self> {
+    pub fn add_to_epoll(epoll: &OwnedFd) -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        epoll::add(epoll, &timer, EventData::new_u64(TOKEN), EventFlags::IN)?;
+        epoll::add(epoll, &timer, EventData::new_u64(TIMER_TOKEN), EventFlags::IN)?;
         Ok(Self(timer))
     }
 
@@ -44,14 +44,14 @@ impl Alarm {
     ) -> io::Result<()> {
         events.clear();
         let timeout = if nanos == 0 {
-            Some(&NOTHING)
+            Some(&ZERO_TIME)
         } else {
             // Setting a new time also clears a previous expiry.
             let it_value = Timespec {
-                tv_sec: i64::try_from(nanos / SECOND).unwrap_or(i64::MAX),
-                tv_nsec: i64::try_from(nanos % SECOND).expect("below a second"),
+                tv_sec: i64::try_from(nanos / NANOS_PER_SECOND).unwrap_or(i64::MAX),
+                tv_nsec: i64::try_from(nanos % NANOS_PER_SECOND).expect("below a second"),
             };
-            let once = Itimerspec { it_interval: NOTHING, it_value };
+            let once = Itimerspec { it_interval: ZERO_TIME, it_value };
             timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once)?;
             None
         };
@@ -60,7 +60,7 @@ impl Alarm {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        events.retain(|event| event.data.u64() != TOKEN);
+        events.retain(|event| event.data.u64() != TIMER_TOKEN);
         Ok(())
     }
 }
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn timeout_ends_the_wait_without_an_event() {
         let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
-        let alarm = Alarm::join(&epoll).unwrap();
+        let alarm = EpollTimer::add_to_epoll(&epoll).unwrap();
         let mut events = Vec::with_capacity(4);
         for nanos in [1, 300_000, 1_700_000] {
             let began = Instant::now();

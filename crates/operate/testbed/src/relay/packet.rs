@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 const HEADER_BYTES: usize = 20;
 /// Byte range of the destination address within the header.
-const DESTINATION: std::ops::Range<usize> = 16..20;
+const DESTINATION_RANGE: std::ops::Range<usize> = 16..20;
 
 /// Returns the destination address; `None` if the packet is not IPv4.
 pub fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
@@ -12,7 +12,7 @@ pub fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
     if version != 4 || packet.len() < HEADER_BYTES {
         return None;
     }
-    let bytes: [u8; 4] = packet.get(DESTINATION)?.try_into().ok()?;
+    let bytes: [u8; 4] = packet.get(DESTINATION_RANGE)?.try_into().ok()?;
     Some(Ipv4Addr::from(bytes))
 }
 

@@ -20,36 +20,36 @@ use rustix::{
 };
 
 use crate::relay::{
-    alarm::Alarm,
-    device::Device,
-    link::{Law, Nanos},
+    alarm::EpollTimer,
+    device::TunDevice,
+    link::{LinkParameters, Nanos},
     packet,
-    wire::{Counts, Wire},
+    wire::{LinkNetwork, PacketCounts},
 };
 
 /// Maximum length of an IP packet in bytes.
-const PACKET_BYTES: usize = 65_535;
+const PACKET_BYTES_MAX: usize = 65_535;
 /// Maximum number of packets read from a device before arrivals are checked again.
-const READS_MAX: usize = 64;
+const READS_PER_TURN: usize = 64;
 /// Maximum time until the thread notices that it should stop.
-const LOOK: Duration = Duration::from_millis(100);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Nice value of the relay thread, if permitted, so that other processes do not delay packets.
-const PRIORITY: i32 = -15;
+const NICE_VALUE: i32 = -15;
 
 /// A node of the emulated network, with its device and address.
 #[derive(Debug)]
-pub struct Node {
+pub struct RelayNode {
     /// Device from which the node's packets are read and to which packets for the node are written.
-    pub device: Device,
+    pub device: TunDevice,
     pub address: Ipv4Addr,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
-    packets: AtomicU64,
+    packet_count: AtomicU64,
     bytes: AtomicU64,
-    dropped: AtomicU64,
+    dropped_count: AtomicU64,
 }
 
 /// Running relay with its own thread. Dropping it stops the thread and removes the devices.
@@ -61,16 +61,16 @@ pub struct Relay {
 
 impl Relay {
     /// Starts a relay between the nodes. All links obey `law`.
-    pub fn start(nodes: Vec<Node>, law: Law) -> io::Result<Self> {
-        let mut running = Running::new(nodes, law)?;
+    pub fn start(nodes: Vec<RelayNode>, law: LinkParameters) -> io::Result<Self> {
+        let mut running = RelayLoop::new(nodes, law)?;
         let shared = Arc::new(Shared::default());
         let told = Arc::clone(&shared);
         let thread = thread::Builder::new().name("wan".to_owned()).spawn(move || {
             // By default, the kernel adds up to 50 us to every wait.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-            if getpriority_process(None).is_ok_and(|now| now > PRIORITY) {
+            if getpriority_process(None).is_ok_and(|now| now > NICE_VALUE) {
                 // On Linux, a priority applies to a thread. `None` means the current one.
-                let _ = setpriority_process(None, PRIORITY);
+                let _ = setpriority_process(None, NICE_VALUE);
             }
             // A device fails only when its namespace, and thus the network, has been removed.
             let _ = running.run(&told);
@@ -78,11 +78,11 @@ impl Relay {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    pub fn counts(&self) -> Counts {
-        Counts {
-            packets: self.shared.packets.load(Ordering::Relaxed),
+    pub fn packet_counts(&self) -> PacketCounts {
+        PacketCounts {
+            packet_count: self.shared.packet_count.load(Ordering::Relaxed),
             bytes: self.shared.bytes.load(Ordering::Relaxed),
-            dropped: self.shared.dropped.load(Ordering::Relaxed),
+            dropped_count: self.shared.dropped_count.load(Ordering::Relaxed),
         }
     }
 }
@@ -96,29 +96,29 @@ impl Drop for Relay {
     }
 }
 
-struct Running {
-    nodes: Vec<Node>,
-    wire: Wire,
+struct RelayLoop {
+    nodes: Vec<RelayNode>,
+    network: LinkNetwork,
     epoll: OwnedFd,
-    alarm: Alarm,
+    timer: EpollTimer,
     started: Instant,
     buffer: Vec<u8>,
 }
 
-impl Running {
-    fn new(nodes: Vec<Node>, law: Law) -> io::Result<Self> {
+impl RelayLoop {
+    fn new(nodes: Vec<RelayNode>, law: LinkParameters) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         for (index, node) in nodes.iter().enumerate() {
             let data = EventData::new_u64(index as u64);
             epoll::add(&epoll, &node.device, data, EventFlags::IN)?;
         }
         Ok(Self {
-            wire: Wire::new(nodes.len(), law),
+            network: LinkNetwork::new(nodes.len(), law),
             nodes,
-            alarm: Alarm::join(&epoll)?,
+            timer: EpollTimer::add_to_epoll(&epoll)?,
             epoll,
             started: Instant::now(),
-            buffer: vec![0; PACKET_BYTES],
+            buffer: vec![0; PACKET_BYTES_MAX],
         })
     }
 
@@ -130,14 +130,14 @@ impl Running {
             for event in &events {
                 let from = usize::try_from(event.data.u64()).unwrap_or(usize::MAX);
                 if from < self.nodes.len() {
-                    self.read(from)?;
+                    self.read_packets(from)?;
                 }
             }
-            self.deliver();
-            let counts = self.wire.counts();
-            shared.packets.store(counts.packets, Ordering::Relaxed);
+            self.deliver_arrived();
+            let counts = self.network.packet_counts();
+            shared.packet_count.store(counts.packet_count, Ordering::Relaxed);
             shared.bytes.store(counts.bytes, Ordering::Relaxed);
-            shared.dropped.store(counts.dropped, Ordering::Relaxed);
+            shared.dropped_count.store(counts.dropped_count, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -148,17 +148,17 @@ impl Running {
 
     /// Waits until a packet can be read or has arrived.
     fn wait(&self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let look = Nanos::try_from(LOOK.as_nanos()).unwrap_or(Nanos::MAX);
-        let left = self.wire.next_at().map(|at| at.saturating_sub(self.now()));
+        let look = Nanos::try_from(STOP_CHECK_INTERVAL.as_nanos()).unwrap_or(Nanos::MAX);
+        let left = self.network.next_arrival_at().map(|at| at.saturating_sub(self.now()));
         let left = left.unwrap_or(look).min(look);
-        self.alarm.wait(&self.epoll, events, left)
+        self.timer.wait(&self.epoll, events, left)
     }
 
     /// Reads the packets that a node has sent, and records the current time for each.
-    fn read(&mut self, from: usize) -> io::Result<()> {
-        for _ in 0..READS_MAX {
+    fn read_packets(&mut self, from: usize) -> io::Result<()> {
+        for _ in 0..READS_PER_TURN {
             let now = self.now();
-            let Some(packet) = self.nodes[from].device.read(&mut self.buffer)? else {
+            let Some(packet) = self.nodes[from].device.read_packet(&mut self.buffer)? else {
                 break;
             };
             let Some(address) = packet::destination(packet) else {
@@ -166,16 +166,16 @@ impl Running {
             };
             let to = self.nodes.iter().position(|node| node.address == address);
             if let Some(to) = to.filter(|to| *to != from) {
-                self.wire.enter(now, from, to, packet);
+                self.network.send_packet(now, from, to, packet);
             }
         }
         Ok(())
     }
 
-    fn deliver(&mut self) {
+    fn deliver_arrived(&mut self) {
         let now = self.now();
-        while let Some((to, packet)) = self.wire.leave(now) {
-            let _ = self.nodes[to].device.write(&packet);
+        while let Some((to, packet)) = self.network.take_arrived(now) {
+            let _ = self.nodes[to].device.write_packet(&packet);
         }
     }
 }

@@ -4,16 +4,18 @@ use std::{fmt, fs, io, path::Path, process::Child, time::Instant};
 
 use quorate_admin::members::MembersView;
 
-use super::{Ended, check_id, command, join, members, wait_level};
+use super::{
+    CommandOutput, check_id, fetch_members, join_node, replace_command, wait_until_caught_up,
+};
 use crate::{
-    nodes::{Nodes, PATIENCE},
-    process::Spec,
+    nodes::{NodeCluster, START_TIMEOUT},
+    process::NodeSpec,
     wait,
 };
 
 /// Process to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum KilledProcess {
     /// The leader, which remains in the cluster.
     Leader,
     /// The node to be replaced, as a follower.
@@ -27,51 +29,52 @@ pub enum Role {
     Command,
 }
 
-impl Role {
+impl KilledProcess {
     pub const ALL: [Self; 6] =
         [Self::Leader, Self::Old, Self::OldLeader, Self::Newcomer, Self::Other, Self::Command];
 }
 
 /// Moment at which the process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum KillMoment {
     /// The new node is requesting an id.
-    Asked,
+    IdRequested,
     /// The member list contains the new node.
-    Listed,
+    InMemberList,
     /// The new node is running and catching up.
     CatchingUp,
     /// The new node has caught up.
-    Level,
+    CaughtUp,
     /// This many eras of the plan are in force, or all of them if the plan has fewer.
-    Era(u64),
+    ErasInForce(u64),
     /// The old node has been removed.
-    Removed,
+    OldRemoved,
 }
 
-impl Moment {
+impl KillMoment {
     /// Moments before `quorate member replace` is run.
-    pub const JOINING: [Self; 4] = [Self::Asked, Self::Listed, Self::CatchingUp, Self::Level];
+    pub const WHILE_JOINING: [Self; 4] =
+        [Self::IdRequested, Self::InMemberList, Self::CatchingUp, Self::CaughtUp];
 }
 
 /// Outcome of a replacement during which a process was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Killed {
-    pub old: u32,
+pub struct KillOutcome {
+    pub old_node: u32,
     pub new: u32,
     /// Number of eras in the plan.
-    pub eras: u64,
+    pub era_count: u64,
     /// Number of eras in force when the process was killed.
-    pub seen: u64,
+    pub eras_at_kill: u64,
     /// Set if the first run of the command completed.
-    pub outlived: bool,
+    pub command_outlived: bool,
 }
 
-impl fmt::Display for Killed {
+impl fmt::Display for KillOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { old, new, eras, seen, .. } = self;
+        let Self { old_node: old, new, era_count: eras, eras_at_kill: seen, .. } = self;
         write!(f, "{old} by {new}, after {seen} of {eras} eras")?;
-        if !self.outlived {
+        if !self.command_outlived {
             f.write_str(", command repeated")?;
         }
         Ok(())
@@ -79,14 +82,14 @@ impl fmt::Display for Killed {
 }
 
 /// A cluster of three nodes, and the node that replaces one of them.
-struct Trial<'a> {
-    nodes: &'a mut Nodes,
+struct ReplacementTrial<'a> {
+    nodes: &'a mut NodeCluster,
     program: &'a Path,
     leader: u32,
-    old: u32,
-    other: u32,
+    old_node: u32,
+    other_node: u32,
     new: u32,
-    role: Role,
+    killed_process: KilledProcess,
     /// Era before the replacement.
     from: u64,
 }
@@ -94,46 +97,55 @@ struct Trial<'a> {
 /// Replaces a node of a three-node cluster while one process is killed and restarted. Checks that
 /// the replaced node is excluded afterwards: it has applied its own removal and refuses to start,
 /// or it returned too late and its peers refuse it.
-pub fn one(
-    nodes: &mut Nodes,
+pub fn replace_with_kill(
+    nodes: &mut NodeCluster,
     program: &Path,
-    spec: Spec,
-    role: Role,
-    at: Moment,
-) -> io::Result<Killed> {
+    spec: NodeSpec,
+    role: KilledProcess,
+    at: KillMoment,
+) -> io::Result<KillOutcome> {
     let leader = nodes.agreed_leader()?;
     let followers: Vec<u32> = nodes.ids().into_iter().filter(|id| *id != leader).collect();
     let &[first, second] = &followers[..] else {
         return Err(io::Error::other("a cluster of three is needed"));
     };
     let (old, other) = match role {
-        Role::OldLeader => (leader, first),
+        KilledProcess::OldLeader => (leader, first),
         _ => (first, second),
     };
-    let new = join(nodes, spec)?;
-    let mut trial = Trial { nodes, program, leader, old, other, new, role, from: 0 };
-    trial.from = trial.members().map_or(0, |members| members.era);
+    let new = join_node(nodes, spec)?;
+    let mut trial = ReplacementTrial {
+        nodes,
+        program,
+        leader,
+        old_node: old,
+        other_node: other,
+        new,
+        killed_process: role,
+        from: 0,
+    };
+    trial.from = trial.fetch_members().map_or(0, |members| members.era);
     let mut seen = 0;
-    let joining = Moment::JOINING.contains(&at);
+    let joining = KillMoment::WHILE_JOINING.contains(&at);
     if joining {
-        trial.watch(at)?;
-        let victim = trial.victim().into_iter().collect::<Vec<u32>>();
+        trial.wait_for_moment(at)?;
+        let victim = trial.node_to_kill().into_iter().collect::<Vec<u32>>();
         trial.nodes.kill(&victim)?;
         trial.nodes.restart(&victim)?;
     }
-    if !(joining && role == Role::Newcomer) {
+    if !(joining && role == KilledProcess::Newcomer) {
         trial.nodes.node(new)?.wait_ready()?;
     }
     check_id(trial.nodes, new)?;
-    wait_level(trial.nodes, new)?;
-    let eras = trial.planned()?;
-    let mut asked = trial.ask()?;
+    wait_until_caught_up(trial.nodes, new)?;
+    let eras = trial.planned_eras()?;
+    let mut asked = trial.start_command()?;
     if !joining {
-        seen = trial.watch(match at {
-            Moment::Era(era) => Moment::Era(era.min(eras)),
+        seen = trial.wait_for_moment(match at {
+            KillMoment::ErasInForce(era) => KillMoment::ErasInForce(era.min(eras)),
             at => at,
         })?;
-        match trial.victim() {
+        match trial.node_to_kill() {
             None => {
                 asked.kill()?;
                 trial.wait_until_reached()?;
@@ -149,43 +161,54 @@ pub fn one(
             }
         }
     }
-    let ended = Ended::of(&asked.wait_with_output()?.stdout).and_then(|ended| ended.reached());
+    let ended = CommandOutput::parse(&asked.wait_with_output()?.stdout)
+        .and_then(|ended| ended.reached_eras());
     if ended.is_err() {
-        trial.repeat()?;
+        trial.repeat_command()?;
     }
     trial.check_members()?;
     trial.check_old_is_out()?;
-    trial.nodes.leave(old);
-    Ok(Killed { old, new, eras, seen, outlived: ended.is_ok() })
+    trial.nodes.mark_departed(old);
+    Ok(KillOutcome {
+        old_node: old,
+        new,
+        era_count: eras,
+        eras_at_kill: seen,
+        command_outlived: ended.is_ok(),
+    })
 }
 
-impl Trial<'_> {
+impl ReplacementTrial<'_> {
     /// Returns the members as reported by a node that remains, preferably the leader.
-    fn members(&self) -> Option<MembersView> {
-        let who = match self.role {
-            Role::OldLeader => self.other,
+    fn fetch_members(&self) -> Option<MembersView> {
+        let who = match self.killed_process {
+            KilledProcess::OldLeader => self.other_node,
             _ => self.leader,
         };
-        members(&self.nodes.all()[who as usize - 1].ready.admin)
+        fetch_members(&self.nodes.all()[who as usize - 1].ready.admin)
     }
 
     /// Polls without pauses until the given moment, because some steps last only milliseconds.
     /// Returns the number of eras in force.
-    fn watch(&self, at: Moment) -> io::Result<u64> {
-        let until = Instant::now() + PATIENCE;
-        let said = |what: &str| self.nodes.log(self.new).contains(what).then_some(0);
+    fn wait_for_moment(&self, at: KillMoment) -> io::Result<u64> {
+        let until = Instant::now() + START_TIMEOUT;
+        let said = |what: &str| self.nodes.log_path(self.new).contains(what).then_some(0);
         let listed = |is: &dyn Fn(&MembersView) -> bool| {
-            let members = self.members().filter(is)?;
+            let members = self.fetch_members().filter(is)?;
             Some(members.era.saturating_sub(self.from))
         };
         loop {
             let seen = match at {
-                Moment::Asked => said("asking for an id"),
-                Moment::Listed => listed(&|members| members.listed(self.new).is_some()),
-                Moment::CatchingUp => said("node started"),
-                Moment::Level => said("is caught up"),
-                Moment::Era(eras) => listed(&|members| members.era >= self.from + eras),
-                Moment::Removed => listed(&|members| members.removed.contains(&self.old)),
+                KillMoment::IdRequested => said("asking for an id"),
+                KillMoment::InMemberList => {
+                    listed(&|members| members.find_node(self.new).is_some())
+                }
+                KillMoment::CatchingUp => said("node started"),
+                KillMoment::CaughtUp => said("is caught up"),
+                KillMoment::ErasInForce(eras) => listed(&|members| members.era >= self.from + eras),
+                KillMoment::OldRemoved => {
+                    listed(&|members| members.removed.contains(&self.old_node))
+                }
             };
             match seen {
                 Some(seen) => return Ok(seen),
@@ -198,50 +221,50 @@ impl Trial<'_> {
     }
 
     /// Returns the id of the node to kill; `None` if the process is not a node.
-    fn victim(&self) -> Option<u32> {
-        match self.role {
-            Role::Leader => Some(self.leader),
-            Role::Old | Role::OldLeader => Some(self.old),
-            Role::Newcomer => Some(self.new),
-            Role::Other => Some(self.other),
-            Role::Command => None,
+    fn node_to_kill(&self) -> Option<u32> {
+        match self.killed_process {
+            KilledProcess::Leader => Some(self.leader),
+            KilledProcess::Old | KilledProcess::OldLeader => Some(self.old_node),
+            KilledProcess::Newcomer => Some(self.new),
+            KilledProcess::Other => Some(self.other_node),
+            KilledProcess::Command => None,
         }
     }
 
     /// Waits until the cluster would accept the replacement. Returns the plan's eras.
-    fn planned(&self) -> io::Result<u64> {
+    fn planned_eras(&self) -> io::Result<u64> {
         let mut refused = String::new();
-        let steps = wait::at_most(PATIENCE, "a replacement that is not refused", || {
-            let mut asked = command(self.nodes, self.program, self.old, self.new);
-            let ended = Ended::of(&asked.arg("--dry-run").output().ok()?.stdout).ok()?;
+        let steps = wait::wait_at_most(START_TIMEOUT, "a replacement that is not refused", || {
+            let mut asked = replace_command(self.nodes, self.program, self.old_node, self.new);
+            let ended = CommandOutput::parse(&asked.arg("--dry-run").output().ok()?.stdout).ok()?;
             refused = ended.error.to_string();
             (ended.result == "planned").then_some(ended.steps.len() as u64)
         });
         steps.map_err(|error| io::Error::other(format!("{error}: {refused}")))
     }
 
-    fn ask(&self) -> io::Result<Child> {
-        command(self.nodes, self.program, self.old, self.new).spawn()
+    fn start_command(&self) -> io::Result<Child> {
+        replace_command(self.nodes, self.program, self.old_node, self.new).spawn()
     }
 
     /// Waits until the plan has ended, without running the command again.
     fn wait_until_reached(&self) -> io::Result<()> {
-        wait::at_most(PATIENCE, "the end of the plan", || {
-            let members = self.members()?;
-            let gone = members.removed.contains(&self.old) && members.plan.is_none();
+        wait::wait_at_most(START_TIMEOUT, "the end of the plan", || {
+            let members = self.fetch_members()?;
+            let gone = members.removed.contains(&self.old_node) && members.plan.is_none();
             gone.then_some(())
         })
     }
 
-    fn repeat(&self) -> io::Result<()> {
-        let ended = self.ask()?.wait_with_output()?;
-        Ended::of(&ended.stdout)?.reached().map(|_| ())
+    fn repeat_command(&self) -> io::Result<()> {
+        let ended = self.start_command()?.wait_with_output()?;
+        CommandOutput::parse(&ended.stdout)?.reached_eras().map(|_| ())
     }
 
     /// Checks that the remaining nodes have equal votes, and that every id was or is a node's.
     fn check_members(&self) -> io::Result<()> {
         let mut staying = self.nodes.ids();
-        staying.retain(|id| *id != self.old);
+        staying.retain(|id| *id != self.old_node);
         let all = self.nodes.all().len() as u32;
         let right = |members: &MembersView| {
             let weights = members.nodes.iter().map(|listed| (listed.node, listed.weight));
@@ -251,8 +274,8 @@ impl Trial<'_> {
             weights.eq(staying.iter().map(|id| (*id, 1))) && ids.into_iter().eq(1..=all)
         };
         let mut last = None;
-        let found = wait::at_most(PATIENCE, "the members that were wanted", || {
-            last = self.members();
+        let found = wait::wait_at_most(START_TIMEOUT, "the members that were wanted", || {
+            last = self.fetch_members();
             last.as_ref().filter(|members| right(members)).map(|_| ())
         });
         found.map_err(|error| io::Error::other(format!("{error}: {last:?}")))
@@ -260,18 +283,18 @@ impl Trial<'_> {
 
     /// Checks that the old node is notified of its removal, and then refuses to start again.
     fn check_old_is_out(&mut self) -> io::Result<()> {
-        let old = self.old;
-        let identity = self.nodes.node(old)?.spec.data.join("identity");
+        let old = self.old_node;
+        let identity = self.nodes.node(old)?.spec.data_folder.join("identity");
         let what = format!("node {old} to write down that it was removed");
-        wait::at_most(PATIENCE, &what, || {
+        wait::wait_at_most(START_TIMEOUT, &what, || {
             let text = fs::read_to_string(&identity).unwrap_or_default();
             text.lines().any(|line| line == "removed").then_some(())
         })?;
         self.nodes.kill(&[old])?;
         self.nodes.respawn(old)?;
         let node = self.nodes.node(old)?;
-        let status = node.wait_end()?;
-        let said = node.last_words();
+        let status = node.wait_for_exit()?;
+        let said = node.log_tail();
         let refuses = status.code() == Some(1) && said.contains("was removed from its cluster");
         match refuses {
             true => Ok(()),

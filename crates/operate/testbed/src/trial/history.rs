@@ -61,7 +61,7 @@ pub struct Operation {
 
 /// Replaces characters that clients never write. A faulty node may return anything, but the input
 /// of the checker must remain valid.
-fn plain(text: &str) -> String {
+fn without_special(text: &str) -> String {
     let plain = |letter: char| {
         let is_plain = letter.is_ascii_graphic() && letter != '"' && letter != '\\';
         if is_plain { letter } else { '?' }
@@ -70,11 +70,11 @@ fn plain(text: &str) -> String {
 }
 
 fn held<S: Serializer>(held: &KeyContents, serializer: S) -> Result<S::Ok, S::Error> {
-    held.as_deref().map(plain).serialize(serializer)
+    held.as_deref().map(without_special).serialize(serializer)
 }
 
 /// Writes all operations to a file, one per line.
-pub fn save(operations: &[Operation], place: &Path) -> io::Result<()> {
+pub fn save_operations(operations: &[Operation], place: &Path) -> io::Result<()> {
     let mut lines = BufWriter::new(fs::File::create(place)?);
     for operation in operations {
         serde_json::to_writer(&mut lines, operation)?;
@@ -85,16 +85,16 @@ pub fn save(operations: &[Operation], place: &Path) -> io::Result<()> {
 
 /// Monotonic clock that all clients share.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock(Instant);
+pub struct HistoryClock(Instant);
 
-impl Clock {
+impl HistoryClock {
     /// Creates a clock that starts now.
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
     /// Returns the nanoseconds since the clock started.
-    pub fn now(self) -> u64 {
+    pub fn nanos_now(self) -> u64 {
         u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
@@ -107,14 +107,14 @@ pub enum Falsification {
     /// A read does not return the last acknowledged write.
     LostWrite,
     /// Two additions to a counter return the same sum.
-    CountedOnce,
+    DuplicateSum,
 }
 
 impl Falsification {
-    pub const ALL: [Self; 3] = [Self::StaleRead, Self::LostWrite, Self::CountedOnce];
+    pub const ALL: [Self; 3] = [Self::StaleRead, Self::LostWrite, Self::DuplicateSum];
 
     /// Returns a copy of the history with the fault injected, unless no operation is suitable.
-    pub fn told_in(self, operations: &[Operation]) -> Option<Vec<Operation>> {
+    pub fn inject_into(self, operations: &[Operation]) -> Option<Vec<Operation>> {
         let last = operations.iter().filter_map(|one| one.end.max(Some(one.call))).max()?;
         let after = |key: &str, what, step| Operation {
             client: usize::MAX >> 32,
@@ -154,7 +154,7 @@ impl Falsification {
                     after(key, What::Read { found: Some(found.clone()) }, 4),
                 ]
             }
-            Self::CountedOnce => {
+            Self::DuplicateSum => {
                 let (key, by, result) = returned().find_map(|one| match one.what {
                     What::Add { by, result } => Some((&one.key, by, result)),
                     _ => None,
@@ -207,9 +207,9 @@ mod tests {
             end: Some(call + 1),
         };
         let history = [write("a", 1), write("b", 3)];
-        let twisted = Falsification::StaleRead.told_in(&history).unwrap();
+        let twisted = Falsification::StaleRead.inject_into(&history).unwrap();
         assert!(twisted[2..].iter().all(|one| one.call > 4));
         assert_eq!(twisted[3].what, What::Read { found: Some("a".to_owned()) });
-        assert_eq!(Falsification::CountedOnce.told_in(&history), None);
+        assert_eq!(Falsification::DuplicateSum.inject_into(&history), None);
     }
 }

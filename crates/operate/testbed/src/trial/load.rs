@@ -11,43 +11,43 @@ use quorate_core::dice::Dice;
 
 use super::{
     client::Client,
-    seen::{Seen, Shared, think},
+    seen::{Observations, Shared, pause_randomly},
     session::Session,
 };
 
 /// Number of clients per node, for each kind of client: mixed operations on shared keys, reads
 /// only, inserts of new keys, and sessions.
-const MIXED: usize = 2;
-const READING: usize = 1;
-const INSERTING: usize = 1;
-const SESSIONS: usize = 1;
+const MIXED_CLIENTS: usize = 2;
+const READING_CLIENTS: usize = 1;
+const INSERTING_CLIENTS: usize = 1;
+const SESSION_CLIENTS: usize = 1;
 /// Pause of a reading client between two pipelines.
-const BETWEEN_READS: Duration = Duration::from_millis(4);
-const REGISTERS: u64 = 4;
-const COUNTERS: u64 = 2;
+const READ_PAUSE: Duration = Duration::from_millis(4);
+const REGISTER_COUNT: u64 = 4;
+const COUNTER_COUNT: u64 = 2;
 
 #[derive(Debug)]
-pub struct Load {
+pub struct ClientLoad {
     /// State that all clients share.
     pub shared: Arc<Shared>,
-    clients: Vec<JoinHandle<Seen>>,
+    clients: Vec<JoinHandle<Observations>>,
 }
 
-impl Load {
+impl ClientLoad {
     /// Starts clients of every kind for every node. `seed` determines their random choices.
     pub fn start(addresses: Vec<String>, seed: u64) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(addresses));
         let mut load = Self { shared: Arc::clone(&shared), clients: Vec::new() };
         for node in 0..shared.addresses.len() {
-            for kind in 0..MIXED + READING + INSERTING + SESSIONS {
+            for kind in 0..MIXED_CLIENTS + READING_CLIENTS + INSERTING_CLIENTS + SESSION_CLIENTS {
                 let number = load.clients.len() + 1;
                 let dice = Dice::new(seed ^ ((number as u64) << 32));
                 let shared = Arc::clone(&shared);
                 let run = move || match kind {
-                    0..MIXED => mixed(Client::new(number, node, shared), dice),
-                    MIXED => reading(Client::new(number, node, shared)),
-                    kind if kind == MIXED + READING => {
-                        inserting(Client::new(number, node, shared), dice)
+                    0..MIXED_CLIENTS => run_mixed(Client::new(number, node, shared), dice),
+                    MIXED_CLIENTS => run_reading(Client::new(number, node, shared)),
+                    kind if kind == MIXED_CLIENTS + READING_CLIENTS => {
+                        run_inserting(Client::new(number, node, shared), dice)
                     }
                     _ => Session::new(number, node, shared).run(dice),
                 };
@@ -58,19 +58,19 @@ impl Load {
     }
 
     /// Returns the number of operations with a known outcome.
-    pub fn known(&self) -> u64 {
-        self.shared.known()
+    pub fn known_outcomes(&self) -> u64 {
+        self.shared.known_outcomes()
     }
 
     /// Stops the clients once they have all replies, and returns their observations.
-    pub fn finish(mut self) -> io::Result<Seen> {
+    pub fn finish(mut self) -> io::Result<Observations> {
         self.stop();
-        let mut all = Seen::default();
+        let mut all = Observations::default();
         for client in self.clients.drain(..) {
             let seen = client.join();
-            all.add(seen.map_err(|_| io::Error::other("a client of the load panicked"))?);
+            all.merge(seen.map_err(|_| io::Error::other("a client of the load panicked"))?);
         }
-        all.strange = self.shared.take_strange();
+        all.first_violation = self.shared.take_violation();
         Ok(all)
     }
 
@@ -79,18 +79,18 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for ClientLoad {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
 /// Sends reads, writes, transactions and counter operations on keys that all clients share.
-fn mixed(mut client: Client, mut dice: Dice) -> Seen {
-    while !client.shared.stopping() {
-        let generation = client.shared.generation();
-        let register = format!("r{generation}.{}", dice.below(REGISTERS));
-        let counter = format!("c{generation}.{}", dice.below(COUNTERS));
+fn run_mixed(mut client: Client, mut dice: Dice) -> Observations {
+    while !client.shared.is_stopping() {
+        let generation = client.shared.key_set_number();
+        let register = format!("r{generation}.{}", dice.below(REGISTER_COUNT));
+        let counter = format!("c{generation}.{}", dice.below(COUNTER_COUNT));
         let pair = format!("p{generation}");
         match dice.below(100) {
             0..28 => client.read(&register),
@@ -104,30 +104,30 @@ fn mixed(mut client: Client, mut dice: Dice) -> Seen {
             88..94 => client.write_pair(&pair, dice.chance(1, 2)),
             _ => client.read_pair(&pair),
         }
-        think(&mut dice);
+        pause_randomly(&mut dice);
     }
-    client.seen
+    client.observations
 }
 
 /// Reads all keys in one pipeline, repeatedly. So a node that resumes or is cut off always has
 /// reads to answer, none of which may return an old value.
-fn reading(mut client: Client) -> Seen {
-    while !client.shared.stopping() {
-        let generation = client.shared.generation();
-        let registers = (0..REGISTERS).map(|number| format!("r{generation}.{number}"));
-        let counters = (0..COUNTERS).map(|number| format!("c{generation}.{number}"));
+fn run_reading(mut client: Client) -> Observations {
+    while !client.shared.is_stopping() {
+        let generation = client.shared.key_set_number();
+        let registers = (0..REGISTER_COUNT).map(|number| format!("r{generation}.{number}"));
+        let counters = (0..COUNTER_COUNT).map(|number| format!("c{generation}.{number}"));
         let keys: Vec<String> = registers.chain(counters).collect();
         client.read_all(&keys);
-        thread::sleep(BETWEEN_READS);
+        thread::sleep(READ_PAUSE);
     }
-    client.seen
+    client.observations
 }
 
 /// Inserts keys that no other client uses, each only once, to find out whether any are lost.
-fn inserting(mut client: Client, mut dice: Dice) -> Seen {
-    while !client.shared.stopping() {
+fn run_inserting(mut client: Client, mut dice: Dice) -> Observations {
+    while !client.shared.is_stopping() {
         client.insert();
-        think(&mut dice);
+        pause_randomly(&mut dice);
     }
-    client.seen
+    client.observations
 }

@@ -24,22 +24,22 @@ use crate::{
     doctor::{
         reach,
         redact::{self, RedactedLine},
-        system::{System, UnreadableFile},
+        system::{SystemFiles, UnreadableFile},
     },
     environment::version,
 };
 
 /// Name of the only top-level folder in the archive.
-const FOLDER: &str = "quorate-bundle";
+const TOP_FOLDER: &str = "quorate-bundle";
 const LOG_BYTES_MAX: u64 = 8 << 20;
 const LOGS_MAX: usize = 32;
 /// Maximum number of lines included from the systemd journal, as a command-line argument.
 const JOURNAL_LINES: &str = "50000";
-const JOURNAL_WAIT: Duration = Duration::from_secs(15);
+const JOURNAL_TIMEOUT: Duration = Duration::from_secs(15);
 /// Timeout for fetching one admin page.
-const WAIT: Duration = Duration::from_secs(3);
+const PAGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Admin pages fetched from each node, with their file names in the bundle.
-const PAGES: [(&str, &str); 5] = [
+const ADMIN_PAGES: [(&str, &str); 5] = [
     ("/status", "status.json"),
     ("/metrics", "metrics.txt"),
     ("/members", "members.json"),
@@ -48,7 +48,7 @@ const PAGES: [(&str, &str); 5] = [
 ];
 /// Files that describe the machine. The kernel command line is excluded because it may contain
 /// secrets.
-const MACHINE: [&str; 29] = [
+const MACHINE_FILES: [&str; 29] = [
     "proc/version",
     "proc/loadavg",
     "proc/uptime",
@@ -85,7 +85,7 @@ const MACHINE: [&str; 29] = [
 pub struct BundleInputs<'a> {
     pub report: Json,
     /// Report as printed by `quorate doctor`.
-    pub shown: String,
+    pub printed_report: String,
     /// A running cluster with the admin addresses through which it was found, or the reason why
     /// none was found.
     pub cluster: Result<(&'a ClusterView, &'a [String]), String>,
@@ -101,13 +101,13 @@ pub struct Manifest {
     /// Version of the program that created the bundle.
     pub version: String,
     /// Files in the bundle except the manifest.
-    pub files: Vec<Entry>,
+    pub files: Vec<BundledFile>,
     /// Items that could not be included.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<MissingItem>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Entry {
+pub struct BundledFile {
     /// Path of the file within the archive's top-level folder.
     pub file: String,
     /// Origin of the contents, such as a path, URL or command.
@@ -118,17 +118,17 @@ pub struct Entry {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Missing {
+pub struct MissingItem {
     pub what: String,
     pub why: String,
 }
 
 /// Fails if the path exists or its folder does not. Called before any slow work, to fail early.
-pub fn is_free(to: &Path) -> io::Result<()> {
+pub fn check_target_free(to: &Path) -> io::Result<()> {
     match fs::symlink_metadata(to) {
         Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let folder = folder_of(to);
+            let folder = parent_folder(to);
             match folder.is_dir() {
                 true => Ok(()),
                 false => Err(io::ErrorKind::NotFound.into()),
@@ -140,12 +140,16 @@ pub fn is_free(to: &Path) -> io::Result<()> {
 
 /// Writes the bundle, readable only by its owner and either complete or absent. Never overwrites a
 /// file.
-pub fn write(to: &Path, system: &System, wish: &BundleInputs<'_>) -> io::Result<Manifest> {
-    let mut bundle = Bundle::collect(system, wish);
+pub fn write_bundle(
+    to: &Path,
+    system: &SystemFiles,
+    wish: &BundleInputs<'_>,
+) -> io::Result<Manifest> {
+    let mut bundle = BundleBuilder::collect(system, wish);
     let manifest = bundle.manifest.clone();
     let text = serde_json::to_string_pretty(&manifest)?;
     bundle.files.push(("manifest.json".to_owned(), text));
-    let folder = folder_of(to);
+    let folder = parent_folder(to);
     // Temporary files are readable only by their owner.
     let part = tempfile::Builder::new().prefix(".quorate-bundle-").tempfile_in(folder)?;
     let packed = GzEncoder::new(&part, Compression::default());
@@ -155,7 +159,7 @@ pub fn write(to: &Path, system: &System, wish: &BundleInputs<'_>) -> io::Result<
         header.set_size(text.len() as u64);
         header.set_mode(0o600);
         header.set_mtime(manifest.made_unix_s);
-        archive.append_data(&mut header, format!("{FOLDER}/{name}"), text.as_bytes())?;
+        archive.append_data(&mut header, format!("{TOP_FOLDER}/{name}"), text.as_bytes())?;
     }
     archive.into_inner()?.finish()?.flush()?;
     part.as_file().sync_all()?;
@@ -163,20 +167,20 @@ pub fn write(to: &Path, system: &System, wish: &BundleInputs<'_>) -> io::Result<
     Ok(manifest)
 }
 
-fn folder_of(to: &Path) -> &Path {
+fn parent_folder(to: &Path) -> &Path {
     match to.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
 }
 
-struct Bundle {
+struct BundleBuilder {
     files: Vec<(String, String)>,
     manifest: Manifest,
 }
 
-impl Bundle {
-    fn collect(system: &System, wish: &BundleInputs<'_>) -> Self {
+impl BundleBuilder {
+    fn collect(system: &SystemFiles, wish: &BundleInputs<'_>) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let mut bundle = Self {
             files: Vec::new(),
@@ -187,12 +191,12 @@ impl Bundle {
                 missing: Vec::new(),
             },
         };
-        bundle.document("report.json", "quorate doctor", &wish.report);
-        bundle.text("report.txt", "quorate doctor", &wish.shown);
-        bundle.variables();
-        bundle.machine(system);
+        bundle.add_json("report.json", "quorate doctor", &wish.report);
+        bundle.text("report.txt", "quorate doctor", &wish.printed_report);
+        bundle.add_variables();
+        bundle.add_machine(system);
         match &wish.cluster {
-            Ok((cluster, given)) => bundle.nodes(cluster, given),
+            Ok((cluster, given)) => bundle.add_nodes(cluster, given),
             Err(why) => bundle.note_missing("nodes", why),
         }
         for (number, log) in wish.logs.iter().enumerate() {
@@ -201,20 +205,20 @@ impl Bundle {
                 bundle.note_missing(&shown, &format!("more than {LOGS_MAX} logs"));
                 continue;
             }
-            match end_of_log(log) {
-                Ok(text) => bundle.text(&log_name(number + 1, log), &shown, &text),
+            match read_log_end(log) {
+                Ok(text) => bundle.text(&log_file_name(number + 1, log), &shown, &text),
                 Err(why) => bundle.note_missing(&shown, &why),
             }
         }
         if wish.logs.is_empty() {
             bundle.note_missing("logs", "none was named with --log");
         }
-        bundle.journal();
+        bundle.add_journal();
         bundle
     }
 
-    fn add(&mut self, name: &str, source: &str, text: String, redacted_lines: Option<usize>) {
-        self.manifest.files.push(Entry {
+    fn add_file(&mut self, name: &str, source: &str, text: String, redacted_lines: Option<usize>) {
+        self.manifest.files.push(BundledFile {
             file: name.to_owned(),
             source: redact::text(source).text.trim_end().to_owned(),
             bytes: text.len(),
@@ -224,24 +228,24 @@ impl Bundle {
     }
 
     fn text(&mut self, name: &str, source: &str, text: &str) {
-        let RedactedLine { text, lines } = redact::text(text);
-        self.add(name, source, text, Some(lines));
+        let RedactedLine { text, redacted_lines: lines } = redact::text(text);
+        self.add_file(name, source, text, Some(lines));
     }
 
-    fn document(&mut self, name: &str, source: &str, document: &Json) {
-        let redacted = redact::json(document);
+    fn add_json(&mut self, name: &str, source: &str, document: &Json) {
+        let redacted = redact::redact_json(document);
         let text = serde_json::to_string_pretty(&redacted).expect("a document is one");
-        self.add(name, source, text, None);
+        self.add_file(name, source, text, None);
     }
 
     fn note_missing(&mut self, what: &str, why: &str) {
         let plain = |text: &str| redact::text(text).text.trim_end().to_owned();
-        self.manifest.missing.push(Missing { what: plain(what), why: plain(why) });
+        self.manifest.missing.push(MissingItem { what: plain(what), why: plain(why) });
     }
 
     /// Adds the environment variables of this program. All others are omitted because they may
     /// contain secrets.
-    fn variables(&mut self) {
+    fn add_variables(&mut self) {
         let ours = env::vars_os().filter_map(|(name, value)| {
             let name = name.to_string_lossy().into_owned();
             let value = redact::value(&name, &value.to_string_lossy());
@@ -252,36 +256,36 @@ impl Bundle {
         self.text("environment.txt", "variables QUORATE_*", &ours.concat());
     }
 
-    fn machine(&mut self, system: &System) {
-        for path in MACHINE {
-            match system.read(path) {
+    fn add_machine(&mut self, system: &SystemFiles) {
+        for path in MACHINE_FILES {
+            match system.read_text(path) {
                 Ok(text) => self.text(&format!("machine/{path}"), &format!("/{path}"), &text),
                 Err(UnreadableFile(why)) => self.note_missing(&format!("/{path}"), &why),
             }
         }
     }
 
-    fn nodes(&mut self, cluster: &ClusterView, given: &[String]) {
-        let versions = cluster.nodes.iter().filter_map(Answer::view);
+    fn add_nodes(&mut self, cluster: &ClusterView, given: &[String]) {
+        let versions = cluster.nodes.iter().filter_map(Answer::node_view);
         let versions: serde_json::Map<String, Json> =
             versions.map(|view| (view.node.to_string(), view.full_version().into())).collect();
         let document = serde_json::json!({
             "program": version(),
             "nodes": versions,
         });
-        self.document("versions.json", "/status of each node", &document);
-        let (members, problems) = reach::members(cluster, given);
+        self.add_json("versions.json", "/status of each node", &document);
+        let (members, problems) = reach::test_members(cluster, given);
         for problem in problems {
             self.note_missing("a node", &problem);
         }
         for member in members {
-            for (page, file) in PAGES {
+            for (page, file) in ADMIN_PAGES {
                 let name = format!("nodes/{}/{file}", member.node);
                 let source = format!("{}{page}", member.admin);
-                match client::get(&member.admin, page, WAIT) {
+                match client::get(&member.admin, page, PAGE_TIMEOUT) {
                     Ok(response) if response.status == 200 || page == "/ready" => {
                         match serde_json::from_str(&response.body) {
-                            Ok(document) => self.document(&name, &source, &document),
+                            Ok(document) => self.add_json(&name, &source, &document),
                             Err(_) => self.text(&name, &source, &response.body),
                         }
                     }
@@ -294,7 +298,7 @@ impl Bundle {
         }
     }
 
-    fn journal(&mut self) {
+    fn add_journal(&mut self) {
         let mut command = Command::new("journalctl");
         command.args(["--unit=quorate*", "--no-pager", "--quiet"]).args([
             "--output=short-iso-precise",
@@ -302,7 +306,8 @@ impl Bundle {
             JOURNAL_LINES,
         ]);
         let source = "journalctl --unit=quorate*";
-        match command_output(&mut command, JOURNAL_WAIT).and_then(|bytes| readable(bytes, false)) {
+        match command_output(&mut command, JOURNAL_TIMEOUT).and_then(|bytes| to_text(bytes, false))
+        {
             Ok(text) if text.trim().is_empty() => {
                 self.note_missing(source, "it has no lines of such units")
             }
@@ -313,7 +318,7 @@ impl Bundle {
 }
 
 /// Returns a file name for a log that is safe in an archive, such as `logs/2-node.log`.
-fn log_name(number: usize, log: &Path) -> String {
+fn log_file_name(number: usize, log: &Path) -> String {
     let name = log.file_name().unwrap_or_default().to_string_lossy();
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' }
@@ -323,7 +328,7 @@ fn log_name(number: usize, log: &Path) -> String {
 }
 
 /// Returns the last part of a log, starting at the beginning of a line.
-fn end_of_log(log: &Path) -> Result<String, String> {
+fn read_log_end(log: &Path) -> Result<String, String> {
     let read = || -> io::Result<(Vec<u8>, bool)> {
         // Reading a pipe would block.
         if !fs::metadata(log)?.is_file() {
@@ -337,12 +342,12 @@ fn end_of_log(log: &Path) -> Result<String, String> {
         Ok((bytes, from > 0))
     };
     let (bytes, is_cut) = read().map_err(|error| error.to_string())?;
-    readable(bytes, is_cut)
+    to_text(bytes, is_cut)
 }
 
 /// Converts the bytes to text, without the first line if it may be truncated. Fails for binary
 /// data, in which secrets cannot be recognised.
-fn readable(mut bytes: Vec<u8>, is_cut: bool) -> Result<String, String> {
+fn to_text(mut bytes: Vec<u8>, is_cut: bool) -> Result<String, String> {
     if is_cut {
         let first = bytes.iter().position(|byte| *byte == b'\n');
         bytes.drain(..first.map_or(bytes.len(), |at| at + 1));
@@ -404,7 +409,7 @@ mod tests {
     fn wish(logs: &[PathBuf]) -> BundleInputs<'_> {
         BundleInputs {
             report: serde_json::json!({"findings": [], "password": "hunter2"}),
-            shown: "all is well".to_owned(),
+            printed_report: "all is well".to_owned(),
             cluster: Err("no --admin".to_owned()),
             logs,
         }
@@ -438,7 +443,7 @@ mod tests {
             Tree::of(&[("proc/loadavg", "0.1"), ("proc/self/mountinfo", "x password=hunter2")]);
         let to = folder.path().join("b.tar.gz");
         let logs = [log, packed, folder.path().join("nowhere")];
-        let manifest = write(&to, &tree.system(), &wish(&logs)).unwrap();
+        let manifest = write_bundle(&to, &tree.system(), &wish(&logs)).unwrap();
 
         let all = unpacked(&to);
         for (name, text) in &all {
@@ -447,7 +452,7 @@ mod tests {
             }
         }
         let of = |name: &str| {
-            let name = format!("{FOLDER}/{name}");
+            let name = format!("{TOP_FOLDER}/{name}");
             all.iter().find(|(one, _)| *one == name).map(|(_, text)| &**text)
         };
         let kept = of("logs/1-node_1.log").unwrap();
@@ -475,31 +480,31 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let to = folder.path().join("b.tar.gz");
         let tree = Tree::of(&[]);
-        is_free(&to).unwrap();
-        write(&to, &tree.system(), &wish(&[])).unwrap();
+        check_target_free(&to).unwrap();
+        write_bundle(&to, &tree.system(), &wish(&[])).unwrap();
         assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
         let before = fs::read(&to).unwrap();
         let kind = |result: io::Result<()>| result.unwrap_err().kind();
-        let again = write(&to, &tree.system(), &wish(&[])).map(drop);
+        let again = write_bundle(&to, &tree.system(), &wish(&[])).map(drop);
         assert_eq!(kind(again), io::ErrorKind::AlreadyExists);
-        assert_eq!(kind(is_free(&to)), io::ErrorKind::AlreadyExists);
+        assert_eq!(kind(check_target_free(&to)), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read(&to).unwrap(), before);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no part is left");
-        assert_eq!(kind(is_free(&folder.path().join("no/b"))), io::ErrorKind::NotFound);
+        assert_eq!(kind(check_target_free(&folder.path().join("no/b"))), io::ErrorKind::NotFound);
     }
 
     #[test]
     fn end_of_a_log_begins_at_a_line_boundary() {
-        let cut = readable(b"half of a secret\nwhole\n".to_vec(), true);
+        let cut = to_text(b"half of a secret\nwhole\n".to_vec(), true);
         assert_eq!(cut, Ok("whole\n".to_owned()));
-        assert_eq!(readable(b"one line".to_vec(), true), Ok(String::new()));
-        assert!(readable(vec![b'a', 0], false).is_err());
+        assert_eq!(to_text(b"one line".to_vec(), true), Ok(String::new()));
+        assert!(to_text(vec![b'a', 0], false).is_err());
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(end_of_log(folder.path()), Err("no file".to_owned()));
+        assert_eq!(read_log_end(folder.path()), Err("no file".to_owned()));
         let log = folder.path().join("log");
         let line = "x".repeat(1023) + "\n";
         fs::write(&log, line.repeat(9 << 10)).unwrap();
-        let end = end_of_log(&log).unwrap();
+        let end = read_log_end(&log).unwrap();
         assert_eq!(end.len() as u64, LOG_BYTES_MAX - 1024);
         assert!(end.starts_with(&line));
     }

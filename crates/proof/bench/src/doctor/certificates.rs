@@ -10,19 +10,19 @@ use std::{
 };
 
 use quorate_admin::{
-    certificates::{CertificateView, State},
+    certificates::{CertificateState, CertificateView},
     view::{Answer, ClusterView},
 };
-use quorate_tls::{ClientFiles, ClientTrust, Files, Trust, validities};
+use quorate_tls::{ClientFiles, ClientTrust, NodeFiles, NodeTrust, read_validities};
 use serde::Serialize;
 
 use crate::doctor::finding::Finding;
 
-const HINT: &str = "create a new one with 'quorate cert': the node reloads it while running";
+const RENEW_HINT: &str = "create a new one with 'quorate cert': the node reloads it while running";
 const NOT_YET_HINT: &str = "check the clock of this machine, or create a new one with 'quorate cert': the node reloads \
                             it while running";
 /// File mode bit that lets every account on the machine read the file.
-const OTHERS_READ: u32 = 0o004;
+const OTHERS_READ_MODE: u32 = 0o004;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Certificate {
@@ -35,14 +35,14 @@ pub struct Certificate {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Examined {
+pub struct CertificateExamination {
     /// One finding per file and per node.
     pub findings: Vec<Finding>,
     pub certificates: Vec<Certificate>,
 }
 
 /// Examines the files in a node's or client's certificate folder.
-pub fn examine_folder(folder: &Path) -> Examined {
+pub fn examine_folder(folder: &Path) -> CertificateExamination {
     let (certificates, keys) = if folder.join("node.crt").exists() {
         (
             &["node.crt", "server.crt", "ca.crt", "clients-ca.crt"][..],
@@ -51,10 +51,10 @@ pub fn examine_folder(folder: &Path) -> Examined {
     } else {
         (&["client.crt", "clients-ca.crt"][..], &["client.key"][..])
     };
-    let now = now_s();
-    let mut examined = Examined::default();
+    let now = now_unix_s();
+    let mut examined = CertificateExamination::default();
     for file in certificates {
-        let found = match validities(&folder.join(file)) {
+        let found = match read_validities(&folder.join(file)) {
             Ok(all) => {
                 let what = reported_name(file);
                 let views =
@@ -70,20 +70,20 @@ pub fn examine_folder(folder: &Path) -> Examined {
             Err(bad) => {
                 let hint = bad.hint();
                 Finding::failing(&format!("certificate {file}"), "cannot be used", hint)
-                    .detail(bad.to_string())
+                    .with_detail(bad.to_string())
             }
         };
         examined.findings.push(found);
     }
     examined.findings.extend(keys.iter().map(|file| key(folder, file)));
-    examined.findings.push(match_finding(folder));
+    examined.findings.push(matching_finding(folder));
     examined
 }
 
 /// Examines the certificates presented by each running node.
-pub fn examine_nodes(cluster: &ClusterView) -> Examined {
-    let mut examined = Examined::default();
-    for view in cluster.nodes.iter().filter_map(Answer::view) {
+pub fn examine_nodes(cluster: &ClusterView) -> CertificateExamination {
+    let mut examined = CertificateExamination::default();
+    for view in cluster.nodes.iter().filter_map(Answer::node_view) {
         let of = format!("node {}", view.node);
         if let Some(worst) = worst_certificate(&view.certificates) {
             let name = format!("certificates of {of}");
@@ -117,19 +117,19 @@ fn worst_certificate(all: &[CertificateView]) -> Option<&CertificateView> {
 
 fn certificate_finding(name: &str, which: &str, view: &CertificateView) -> Finding {
     let days = view.days_left;
-    if let Some(since) = view.since() {
+    if let Some(since) = view.invalidity_period() {
         let what = format!("{which} {since}: running connections continue, new ones are refused");
         let hint = match view.state {
-            State::NotYetValid => NOT_YET_HINT,
-            _ => HINT,
+            CertificateState::NotYetValid => NOT_YET_HINT,
+            _ => RENEW_HINT,
         };
         return Finding::failing(name, what, hint);
     }
     match view.state {
-        State::ExpiresSoon => {
-            Finding::warning(name, format!("{which} expires in {days} days"), HINT)
+        CertificateState::ExpiresSoon => {
+            Finding::warning(name, format!("{which} expires in {days} days"), RENEW_HINT)
         }
-        State::Superseded => Finding::warning(
+        CertificateState::Superseded => Finding::warning(
             name,
             format!("{which} has expired, next to a valid one"),
             "renew what the previous authority still signs, with 'quorate cert'",
@@ -144,7 +144,7 @@ fn key(folder: &Path, file: &str) -> Finding {
     let name = format!("key {file}");
     let path = folder.join(file);
     match fs::metadata(&path) {
-        Ok(data) if data.permissions().mode() & OTHERS_READ != 0 => {
+        Ok(data) if data.permissions().mode() & OTHERS_READ_MODE != 0 => {
             let mode = data.permissions().mode() & 0o777;
             let hint = format!(
                 "chmod 600 {}, and replace the key if anyone else has an account here",
@@ -162,17 +162,18 @@ fn key(folder: &Path, file: &str) -> Finding {
         }
         Err(error) => {
             let hint = "run doctor as the user of the node; 'quorate cert' creates these files";
-            Finding::failing(&name, "cannot be read", hint).detail(error.to_string())
+            Finding::failing(&name, "cannot be read", hint).with_detail(error.to_string())
         }
     }
 }
 
 /// Checks whether certificates, keys and names match, with the check that a node or client runs on
 /// startup.
-fn match_finding(folder: &Path) -> Finding {
+fn matching_finding(folder: &Path) -> Finding {
     let name = "certificates";
     let loaded = if folder.join("node.crt").exists() {
-        Trust::load(Files::in_folder(folder)).map(|trust| format!("of {}", trust.own()))
+        NodeTrust::load(NodeFiles::in_folder(folder))
+            .map(|trust| format!("of {}", trust.own_name()))
     } else {
         ClientTrust::load(&ClientFiles::in_folder(folder)).map(|_| "of a client".to_owned())
     };
@@ -180,12 +181,13 @@ fn match_finding(folder: &Path) -> Finding {
         Ok(whose) => Finding::ok(name, whose),
         Err(bad) => {
             let hint = bad.hint();
-            Finding::failing(name, "the files do not fit together", hint).detail(bad.to_string())
+            Finding::failing(name, "the files do not fit together", hint)
+                .with_detail(bad.to_string())
         }
     }
 }
 
-fn now_s() -> i64 {
+fn now_unix_s() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     i64::try_from(now.unwrap_or_default().as_secs()).unwrap_or(i64::MAX)
 }
@@ -195,17 +197,19 @@ mod tests {
     use quorate_tls::{Validity, authority};
 
     use super::*;
-    use crate::doctor::{finding::State, nodes::tests::view};
+    use crate::doctor::{finding::FindingState, nodes::tests::view};
 
     fn made(days: u32) -> (tempfile::TempDir, std::path::PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path().join("authority");
-        authority::init(&at, "blue", 400, false).unwrap();
-        let own = authority::node(&at, 2, &["localhost".to_owned()], days, false).unwrap();
+        authority::create_authorities(&at, "blue", 400, false).unwrap();
+        let own =
+            authority::issue_node_certificates(&at, 2, &["localhost".to_owned()], days, false)
+                .unwrap();
         (folder, own)
     }
 
-    fn of<'a>(examined: &'a Examined, name: &str) -> &'a Finding {
+    fn of<'a>(examined: &'a CertificateExamination, name: &str) -> &'a Finding {
         let mut all = examined.findings.iter();
         all.find(|finding| finding.name == name).unwrap()
     }
@@ -227,11 +231,14 @@ mod tests {
                 "certificates",
             ]
         );
-        assert_eq!(of(&examined, "certificate node.crt").state, State::Warning);
-        assert_eq!(of(&examined, "certificate ca.crt").state, State::Ok);
-        assert_eq!(of(&examined, "key node.key").state, State::Ok);
+        assert_eq!(of(&examined, "certificate node.crt").state, FindingState::Warning);
+        assert_eq!(of(&examined, "certificate ca.crt").state, FindingState::Ok);
+        assert_eq!(of(&examined, "key node.key").state, FindingState::Ok);
         let whose = of(&examined, "certificates");
-        assert_eq!((whose.state, &*whose.what), (State::Ok, "of node-2.blue.quorate.internal"));
+        assert_eq!(
+            (whose.state, &*whose.what),
+            (FindingState::Ok, "of node-2.blue.quorate.internal")
+        );
         assert_eq!(examined.certificates.len(), 4);
     }
 
@@ -241,17 +248,17 @@ mod tests {
         let key = own.join("node.key");
         fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
         let examined = examine_folder(&own);
-        assert_eq!(of(&examined, "key node.key").state, State::Warning);
+        assert_eq!(of(&examined, "key node.key").state, FindingState::Warning);
         let authority = folder.path().join("authority");
-        let other = authority::node(&authority, 3, &[], 400, false).unwrap();
+        let other = authority::issue_node_certificates(&authority, 3, &[], 400, false).unwrap();
         fs::copy(other.join("node.key"), &key).unwrap();
-        assert_eq!(of(&examine_folder(&own), "certificates").state, State::Failing);
+        assert_eq!(of(&examine_folder(&own), "certificates").state, FindingState::Failing);
         fs::write(own.join("node.crt"), "nonsense").unwrap();
         fs::remove_file(&key).unwrap();
         let examined = examine_folder(&own);
         for name in ["certificate node.crt", "key node.key", "certificates"] {
             let found = of(&examined, name);
-            assert!(found.state == State::Failing && !found.hint.is_empty(), "{found:?}");
+            assert!(found.state == FindingState::Failing && !found.hint.is_empty(), "{found:?}");
         }
     }
 
@@ -259,13 +266,13 @@ mod tests {
     fn client_folder_is_checked_and_an_empty_one_fails() {
         let (folder, _) = made(400);
         let authority = folder.path().join("authority");
-        let client = authority::client(&authority, "ann", 400, false).unwrap();
+        let client = authority::issue_client_certificate(&authority, "ann", 400, false).unwrap();
         for finding in examine_folder(&client).findings {
-            assert_eq!(finding.state, State::Ok, "{finding:?}");
+            assert_eq!(finding.state, FindingState::Ok, "{finding:?}");
         }
         let empty = tempfile::tempdir().unwrap();
         for finding in examine_folder(empty.path()).findings {
-            assert_eq!(finding.state, State::Failing, "{finding:?}");
+            assert_eq!(finding.state, FindingState::Failing, "{finding:?}");
         }
     }
 
@@ -277,12 +284,15 @@ mod tests {
         let of =
             |valid| certificate_finding("a", "it", &CertificateView::view_at("server", valid, 0));
         let state = |days| of(lasts(-1, days)).state;
-        assert_eq!(state(-1), State::Failing);
+        assert_eq!(state(-1), FindingState::Failing);
         let expired = of(lasts(-9, -1)).what;
         assert!(expired.starts_with("it expired on"), "{expired}");
         let early = of(lasts(1, 9));
-        assert!(early.state == State::Failing && early.hint.contains("clock"));
-        assert_eq!((state(0), state(29), state(30)), (State::Warning, State::Warning, State::Ok));
+        assert!(early.state == FindingState::Failing && early.hint.contains("clock"));
+        assert_eq!(
+            (state(0), state(29), state(30)),
+            (FindingState::Warning, FindingState::Warning, FindingState::Ok)
+        );
         let mut shown = view(2);
         shown.certificates =
             [90, 5].map(|days| CertificateView::view_at("server", lasts(-1, days), 0)).to_vec();
@@ -290,7 +300,7 @@ mod tests {
             ClusterView::new(vec![Answer::Node(Box::new(view(1))), Answer::Node(Box::new(shown))]);
         let examined = examine_nodes(&cluster);
         let [found] = &examined.findings[..] else { panic!("{examined:?}") };
-        assert_eq!((&*found.name, found.state), ("certificates of node 2", State::Warning));
+        assert_eq!((&*found.name, found.state), ("certificates of node 2", FindingState::Warning));
         assert_eq!(found.what, "that of the server expires in 5 days");
         assert_eq!(examined.certificates.len(), 2);
     }

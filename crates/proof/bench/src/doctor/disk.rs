@@ -9,18 +9,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use quorate_log::disk::Abilities;
+use quorate_log::disk::FileSystemFeatures;
 use rustix::fs::{StatVfs, statvfs};
 use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::doctor::{
     finding::Finding,
-    flushes::{self, Flushes},
+    flushes::{self, FlushTimes},
     honesty,
-    mounts::{REMOTE, VOLATILE, mount_of},
+    mounts::{REMOTE_FILE_SYSTEMS, VOLATILE_FILE_SYSTEMS, mount_of},
     plane::Plane,
-    system::{System, UnreadableFile},
+    system::{SystemFiles, UnreadableFile},
 };
 
 /// Minimum free space, in bytes. A disk with less fills up soon, because a log may grow to 8 GiB.
@@ -29,58 +29,65 @@ const FREE_BYTES_LEAST: u64 = 2 << 30;
 /// with a margin.
 const FREE_INODES_LEAST: u64 = 4096;
 #[derive(Debug)]
-pub struct Examined {
+pub struct DiskExamination {
     pub findings: Vec<Finding>,
     /// Flush times; `None` if they could not be measured.
-    pub flushes: Option<Flushes>,
+    pub flushes: Option<FlushTimes>,
     /// Free space; `None` if unknown.
-    pub room: Option<DiskSpace>,
+    pub free_space: Option<DiskSpace>,
     /// Folder for test files, which is deleted on drop.
-    pub scratch: Option<TempDir>,
+    pub test_folder: Option<TempDir>,
 }
 
 /// Examines the disk of an existing or future data folder.
-pub fn examine(system: &System, data: &Path) -> Examined {
+pub fn examine(system: &SystemFiles, data: &Path) -> DiskExamination {
     let mut findings = Vec::new();
-    let folder = match existing(data) {
+    let folder = match nearest_existing(data) {
         Ok(folder) => folder,
         Err(file) => {
             let what = format!("{} is a file, not a folder", file.display());
             let found = Finding::failing("data folder", what, "give --data a folder");
-            return Examined {
-                findings: vec![found.blocks(&Plane::ALL)],
+            return DiskExamination {
+                findings: vec![found.blocking(&Plane::ALL)],
                 flushes: None,
-                room: None,
-                scratch: None,
+                free_space: None,
+                test_folder: None,
             };
         }
     };
-    findings.push(file_system(system, &folder));
-    let room = statvfs(&folder).map(|of| DiskSpace::of(&of));
+    findings.push(file_system_finding(system, &folder));
+    let room = statvfs(&folder).map(|of| DiskSpace::from_statvfs(&of));
     findings.extend(space_finding(room.as_ref().map_err(|errno| *errno)));
     let room = room.ok();
     let scratch = tempfile::Builder::new().prefix(".quorate-doctor-").tempdir_in(&folder);
     let scratch = match scratch {
         Ok(scratch) => scratch,
         Err(error) => {
-            findings.push(unwritable(&folder, &error));
-            return Examined { findings, flushes: None, room, scratch: None };
+            findings.push(unwritable_finding(&folder, &error));
+            return DiskExamination {
+                findings,
+                flushes: None,
+                free_space: room,
+                test_folder: None,
+            };
         }
     };
-    findings.push(writes(Abilities::of(scratch.path()).map_err(|error| error.to_string())));
-    let flushes = Flushes::measure(scratch.path());
+    findings.push(writes_finding(
+        FileSystemFeatures::of(scratch.path()).map_err(|error| error.to_string()),
+    ));
+    let flushes = FlushTimes::measure(scratch.path());
     match &flushes {
         Ok(flushes) => findings.extend(flushes.flush_findings()),
-        Err(error) => findings.push(flushes::failed(error)),
+        Err(error) => findings.push(flushes::failed_finding(error)),
     }
     let flushes = flushes.ok();
     findings.push(honesty::examine(system, &folder, flushes.as_ref()));
-    Examined { findings, flushes, room, scratch: Some(scratch) }
+    DiskExamination { findings, flushes, free_space: room, test_folder: Some(scratch) }
 }
 
 /// Returns the folder or its nearest existing parent. Fails with the path of a file that is in the
 /// place of a folder.
-fn existing(data: &Path) -> Result<PathBuf, PathBuf> {
+fn nearest_existing(data: &Path) -> Result<PathBuf, PathBuf> {
     let data = std::path::absolute(data).unwrap_or_else(|_| data.to_owned());
     let mut above = data.ancestors();
     let found = above.find(|folder| folder.exists());
@@ -89,35 +96,35 @@ fn existing(data: &Path) -> Result<PathBuf, PathBuf> {
     if place.is_dir() { Ok(place) } else { Err(place) }
 }
 
-fn unwritable(folder: &Path, error: &io::Error) -> Finding {
+fn unwritable_finding(folder: &Path, error: &io::Error) -> Finding {
     let what = format!("cannot write to {}", folder.display());
     Finding::failing("data folder", what, "run doctor as the user of the node")
-        .detail(error.to_string())
-        .blocks(&Plane::ALL)
+        .with_detail(error.to_string())
+        .blocking(&Plane::ALL)
 }
 
-fn file_system(system: &System, folder: &Path) -> Finding {
+fn file_system_finding(system: &SystemFiles, folder: &Path) -> Finding {
     let name = "file system";
     let mount = match mount_of(system, folder) {
         Ok(mount) => mount,
         Err(UnreadableFile(why)) => {
-            return Finding::unknown(name, "not known", "df -T").detail(why);
+            return Finding::unknown(name, "not known", "df -T").with_detail(why);
         }
     };
     let kind = mount.kind;
-    let detail = format!("{kind} is mounted at {}", mount.at);
+    let detail = format!("{kind} is mounted at {}", mount.mount_point);
     let found = match () {
-        () if VOLATILE.contains(&&*kind) => {
+        () if VOLATILE_FILE_SYSTEMS.contains(&&*kind) => {
             let what = format!("{kind}: the data may be gone after a restart");
             Finding::warning(name, what, "put --data on ext4 or XFS on a disk")
         }
-        () if REMOTE.contains(&&*kind) => {
+        () if REMOTE_FILE_SYSTEMS.contains(&&*kind) => {
             let what = format!("{kind}: flushes depend on another machine");
             Finding::warning(name, what, "put --data on ext4 or XFS on a disk of this machine")
         }
         () => Finding::ok(name, kind),
     };
-    found.detail(detail)
+    found.with_detail(detail)
 }
 
 /// Disk space available to unprivileged users.
@@ -132,7 +139,7 @@ pub struct DiskSpace {
 }
 
 impl DiskSpace {
-    fn of(stat: &StatVfs) -> Self {
+    fn from_statvfs(stat: &StatVfs) -> Self {
         Self {
             free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
             least_bytes: FREE_BYTES_LEAST,
@@ -145,7 +152,9 @@ fn space_finding(room: rustix::io::Result<&DiskSpace>) -> Vec<Finding> {
     let DiskSpace { free_bytes, least_bytes, free_inodes } = match room {
         Ok(room) => *room,
         Err(error) => {
-            return vec![Finding::unknown("free", "not known", "df").detail(error.to_string())];
+            return vec![
+                Finding::unknown("free", "not known", "df").with_detail(error.to_string()),
+            ];
         }
     };
     let free = if free_bytes >= least_bytes {
@@ -167,15 +176,15 @@ fn space_finding(room: rustix::io::Result<&DiskSpace>) -> Vec<Finding> {
     vec![free, inodes]
 }
 
-fn writes(abilities: Result<Abilities, String>) -> Finding {
+fn writes_finding(abilities: Result<FileSystemFeatures, String>) -> Finding {
     let name = "O_DIRECT";
     let hint = "ext4 and XFS on a disk take both";
     match abilities {
-        Ok(abilities @ Abilities { direct: true, dsync: true }) => {
+        Ok(abilities @ FileSystemFeatures { has_direct_io: true, has_dsync: true }) => {
             Finding::ok(name, abilities.to_string())
         }
         Ok(abilities) => Finding::warning(name, abilities.to_string(), hint),
-        Err(why) => Finding::unknown(name, "could not be tested", hint).detail(why),
+        Err(why) => Finding::unknown(name, "could not be tested", hint).with_detail(why),
     }
 }
 
@@ -184,21 +193,24 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::doctor::{finding::State, mounts::tests::MOUNTS, system::tests::Tree};
+    use crate::doctor::{finding::FindingState, mounts::tests::MOUNTS, system::tests::Tree};
 
     #[test]
     fn volatile_and_network_file_systems_are_warnings() {
         let tree = Tree::of(&[("proc/self/mountinfo", MOUNTS)]);
-        let state = |folder: &str| file_system(&tree.system(), Path::new(folder)).state;
-        assert_eq!(state("/home"), State::Ok);
-        assert_eq!(state("/mnt/x"), State::Warning);
-        assert_eq!(state("/dev/shm/x"), State::Warning);
+        let state = |folder: &str| file_system_finding(&tree.system(), Path::new(folder)).state;
+        assert_eq!(state("/home"), FindingState::Ok);
+        assert_eq!(state("/mnt/x"), FindingState::Warning);
+        assert_eq!(state("/dev/shm/x"), FindingState::Warning);
         let unknown = |text: &str| {
             let tree = Tree::of(&[("proc/self/mountinfo", text)]);
-            file_system(&tree.system(), Path::new("/home")).state
+            file_system_finding(&tree.system(), Path::new("/home")).state
         };
-        assert_eq!(unknown("\u{0}\n1 2 3"), State::Unknown);
-        assert_eq!(file_system(&Tree::of(&[]).system(), Path::new("/")).state, State::Unknown);
+        assert_eq!(unknown("\u{0}\n1 2 3"), FindingState::Unknown);
+        assert_eq!(
+            file_system_finding(&Tree::of(&[]).system(), Path::new("/")).state,
+            FindingState::Unknown
+        );
     }
 
     #[test]
@@ -208,28 +220,30 @@ mod tests {
             let states = space_finding(Ok(&room)).into_iter();
             states.map(|finding| finding.state).collect::<Vec<_>>()
         };
-        assert_eq!(room(3 << 30, None), [State::Ok, State::Ok]);
-        assert_eq!(room(1 << 30, Some(9999)), [State::Warning, State::Ok]);
-        assert_eq!(room(3 << 30, Some(9)), [State::Ok, State::Warning]);
+        assert_eq!(room(3 << 30, None), [FindingState::Ok, FindingState::Ok]);
+        assert_eq!(room(1 << 30, Some(9999)), [FindingState::Warning, FindingState::Ok]);
+        assert_eq!(room(3 << 30, Some(9)), [FindingState::Ok, FindingState::Warning]);
         let unknown = space_finding(Err(rustix::io::Errno::ACCESS));
-        assert_eq!(unknown[0].state, State::Unknown);
-        let of = |direct, dsync| writes(Ok(Abilities { direct, dsync })).state;
-        assert_eq!((of(true, true), of(false, true)), (State::Ok, State::Warning));
-        assert_eq!(writes(Err("why".to_owned())).state, State::Unknown);
+        assert_eq!(unknown[0].state, FindingState::Unknown);
+        let of = |direct, dsync| {
+            writes_finding(Ok(FileSystemFeatures { has_direct_io: direct, has_dsync: dsync })).state
+        };
+        assert_eq!((of(true, true), of(false, true)), (FindingState::Ok, FindingState::Warning));
+        assert_eq!(writes_finding(Err("why".to_owned())).state, FindingState::Unknown);
     }
 
     #[test]
     fn checks_leave_a_folder_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("n1");
-        let examined = examine(&System::this_machine(), &data);
+        let examined = examine(&SystemFiles::this_machine(), &data);
         assert!(examined.flushes.as_ref().unwrap().quietest_us > 0.0, "{examined:?}");
         assert!(!data.exists());
         drop(examined);
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        let found = &examine(&System::this_machine(), &file.join("n1")).findings[0];
-        assert!(found.state == State::Failing && found.blocks, "{found:?}");
+        let found = &examine(&SystemFiles::this_machine(), &file.join("n1")).findings[0];
+        assert!(found.state == FindingState::Failing && found.blocks, "{found:?}");
         fs::remove_file(file).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }

@@ -3,13 +3,13 @@
 
 use std::{net::SocketAddrV4, path::Path, time::Duration};
 
-use crate::probe::part::Launcher;
+use crate::probe::part::PartLauncher;
 use quorate_admin::{
     client,
     tuning::TuningView,
     view::{Answer, ClusterView},
 };
-use quorate_testbed::machine::Machine;
+use quorate_testbed::machine::MachineInfo;
 use serde::Serialize;
 
 use crate::doctor::{
@@ -20,68 +20,68 @@ use crate::doctor::{
     disk::{self, DiskSpace},
     figures::Figures,
     files,
-    finding::{Finding, State},
-    flushes::Flushes,
+    finding::{Finding, FindingState},
+    flushes::FlushTimes,
     interfaces, kernel, load,
-    measure::{self, Compared},
+    measure::{self, PredictionCheck},
     memory, multicast, nodes, peers,
     plane::Plane,
-    predict::{Predicted, Where, predict},
-    reach::{self, Reach},
+    predict::{NodePlacement, PlanePrediction, predict},
+    reach::{self, ReachReport},
     rights::Privileges,
-    system::System,
-    trips::{self, Trip},
+    system::SystemFiles,
+    trips::{self, MemberPath},
     uring,
-    verdict::Verdict,
+    verdict::PlaneVerdict,
 };
 
 /// Timeout for a node's status page.
-const WAIT: Duration = Duration::from_secs(3);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Group size assumed if no cluster or peers are given.
-const NODES: u32 = 3;
+const DEFAULT_NODE_COUNT: u32 = 3;
 
 #[derive(Clone, Debug)]
 pub struct ExaminationOptions<'a> {
-    pub data: Option<&'a Path>,
-    pub tls: Option<&'a Path>,
+    pub data_folder: Option<&'a Path>,
+    pub tls_folder: Option<&'a Path>,
     pub peers: &'a [String],
     /// A running cluster with the admin addresses through which it was found.
     pub cluster: Option<(&'a ClusterView, &'a [String])>,
-    pub group: SocketAddrV4,
+    pub multicast_group: SocketAddrV4,
     /// Set if the user named the multicast group, so a failure to reach it is a problem.
-    pub group_wanted: bool,
+    pub group_was_named: bool,
     /// Interface used by planes, on this machine and on each member; `None` for the default.
     pub interface: Option<&'a str>,
     /// Number of datagrams that each member sends in the multicast test.
-    pub count: u32,
+    pub datagram_count: u32,
     /// Set to also measure bare commits and compare them with the predictions.
-    pub measure: bool,
+    pub measures_commits: bool,
     /// Set to skip every step that takes more than a few seconds: bare programs do not run, and
     /// members do not test multicast.
-    pub quick: bool,
+    pub skips_slow_steps: bool,
     /// Launcher of the bare programs; `None` to omit all steps that need them.
-    pub launcher: Option<&'a Launcher>,
+    pub launcher: Option<&'a PartLauncher>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     pub machine: MachineView,
     pub findings: Vec<Finding>,
-    pub planes: Vec<Verdict>,
+    pub planes: Vec<PlaneVerdict>,
     /// Measured values on which the predictions are based.
     pub figures: Figures,
     /// Flush times, if a data folder was examined.
-    pub flushes: Option<Flushes>,
+    pub flushes: Option<FlushTimes>,
     /// Free space of the data folder; `None` if unknown or no folder was examined.
     pub room: Option<DiskSpace>,
     /// Certificates from the folder and from running nodes.
     pub certificates: Vec<Certificate>,
     /// Results of the multicast test between members, if it ran.
-    pub reach: Option<Reach>,
+    pub reach: Option<ReachReport>,
     /// Paths between members; `None` without a running cluster.
-    pub trips: Option<Vec<Trip>>,
+    pub trips: Option<Vec<MemberPath>>,
     /// Predictions compared with measurements, if this was requested.
-    pub measured: Option<Vec<Compared>>,
+    pub measured: Option<Vec<PredictionCheck>>,
     /// Contents of the support bundle, if one was written.
     pub bundle: Option<Manifest>,
     /// Set if TCP works and no finding is in the state [`State::Failing`].
@@ -96,71 +96,72 @@ pub struct MachineView {
     pub cpu_model: String,
 }
 
-pub fn examine(system: &System, wish: &ExaminationOptions<'_>) -> Report {
-    let rights = Privileges::now();
-    let machine = Machine::now();
-    let launcher = wish.launcher.filter(|_| !wish.quick);
-    let mut findings = kernel::examine(system, rights.forces_buffers());
-    findings.push(load::examine(system, machine.cpus));
+pub fn examine(system: &SystemFiles, wish: &ExaminationOptions<'_>) -> Report {
+    let rights = Privileges::of_this_process();
+    let machine = MachineInfo::of_this_machine();
+    let launcher = wish.launcher.filter(|_| !wish.skips_slow_steps);
+    let mut findings = kernel::examine(system, rights.can_force_buffers());
+    findings.push(load::examine(system, machine.cpu_count));
     findings.extend(rights.examine());
     findings.extend(files::examine(system));
     findings.extend(cgroups::examine(system));
     findings.extend(memory::examine(system));
     findings.extend(interfaces::examine(system, wish.interface));
-    findings.push(interfaces::datagrams());
+    findings.push(interfaces::datagram_finding());
     findings.push(buffers::examine());
     findings.extend(clock::examine(system));
     findings.push(uring::examine(system));
-    findings.push(multicast::examine(wish.group, wish.interface));
+    findings.push(multicast::examine(wish.multicast_group, wish.interface));
 
     let mut figures = Figures::default();
-    figures.round_trips(launcher);
-    findings.extend(figures.loopback(launcher));
-    let disk = wish.data.map(|data| disk::examine(system, data));
+    figures.measure_round_trips(launcher);
+    findings.extend(figures.check_loopback(launcher));
+    let disk = wish.data_folder.map(|data| disk::examine(system, data));
     let flushes = disk.as_ref().and_then(|disk| disk.flushes.clone());
-    figures.flush(disk.is_some(), flushes.as_ref().map(|flushes| flushes.quietest_us));
+    figures.record_flush(disk.is_some(), flushes.as_ref().map(|flushes| flushes.quietest_us));
     findings.extend(disk.iter().flat_map(|disk| disk.findings.clone()));
     let shown = wish.cluster.map(|(cluster, _)| certificates::examine_nodes(cluster));
     let mut certificates = Vec::new();
-    for examined in [wish.tls.map(certificates::examine_folder), shown].into_iter().flatten() {
+    for examined in [wish.tls_folder.map(certificates::examine_folder), shown].into_iter().flatten()
+    {
         findings.extend(examined.findings);
         certificates.extend(examined.certificates);
     }
-    let dialled = peers::dial(wish.peers);
-    figures.peers(&dialled);
+    let dialled = peers::dial_all(wish.peers);
+    figures.record_peers(&dialled);
     findings.extend(peers::examine(&dialled));
-    let tuning = tuning(wish);
-    figures.leader(tuning.as_ref().map_err(Clone::clone));
+    let tuning = leader_tuning(wish);
+    figures.record_leader(tuning.as_ref().map_err(Clone::clone));
     let trips = wish.cluster.map(|(cluster, _)| trips::reported_trips(cluster));
-    figures.members(trips.as_deref());
+    figures.record_members(trips.as_deref());
     findings.extend(trips.iter().map(|trips| trips::trip_finding(trips)));
 
     findings.extend(wish.cluster.iter().flat_map(|(cluster, _)| nodes::examine(cluster)));
 
-    let asked = wish.cluster.filter(|_| !wish.quick);
+    let asked = wish.cluster.filter(|_| !wish.skips_slow_steps);
     let reach = asked.map(|(cluster, given)| {
-        let (members, problems) = reach::members(cluster, given);
+        let (members, problems) = reach::test_members(cluster, given);
         let wish = reach::ReachOptions {
-            group: wish.group,
+            group: wish.multicast_group,
             interface: wish.interface.map(str::to_owned),
-            count: wish.count,
+            datagram_count: wish.datagram_count,
         };
         reach::run_test(&members, problems, &wish)
     });
-    findings.extend(reach.iter().map(|reach| reach.reach_finding(wish.group_wanted)));
+    findings.extend(reach.iter().map(|reach| reach.reach_finding(wish.group_was_named)));
 
-    let nodes = count(wish);
-    let planes: Vec<Verdict> = Plane::ALL
+    let nodes = node_count(wish);
+    let planes: Vec<PlaneVerdict> = Plane::ALL
         .into_iter()
         .map(|plane| {
-            Verdict::new(plane, &findings, |works| match works {
-                true => predict(plane, nodes, Where::Apart, &figures),
-                false => Predicted::unknown("the plane does not work here"),
+            PlaneVerdict::new(plane, &findings, |works| match works {
+                true => predict(plane, nodes, NodePlacement::SeparateMachines, &figures),
+                false => PlanePrediction::unknown("the plane does not work here"),
             })
         })
         .collect();
-    let scratch = disk.as_ref().and_then(|disk| disk.scratch.as_ref());
-    let measured = wish.measure.then(|| {
+    let scratch = disk.as_ref().and_then(|disk| disk.test_folder.as_ref());
+    let measured = wish.measures_commits.then(|| {
         let scratch = scratch.map(tempfile::TempDir::path);
         let mut all = measure::measure_all(launcher, scratch, &figures);
         // In a running cluster, the leader's predictions for the current setting are also compared
@@ -171,7 +172,7 @@ pub fn examine(system: &System, wish: &ExaminationOptions<'_>) -> Report {
         }
         all
     });
-    let Machine { kernel, cpus, cpu_model } = machine;
+    let MachineInfo { kernel_release: kernel, cpu_count: cpus, cpu_model } = machine;
     Report {
         healthy: is_healthy(&findings, &planes),
         machine: MachineView { kernel, cpus, cpu_model },
@@ -179,7 +180,7 @@ pub fn examine(system: &System, wish: &ExaminationOptions<'_>) -> Report {
         planes,
         figures,
         flushes,
-        room: disk.as_ref().and_then(|disk| disk.room),
+        room: disk.as_ref().and_then(|disk| disk.free_space),
         certificates,
         reach,
         trips,
@@ -190,41 +191,41 @@ pub fn examine(system: &System, wish: &ExaminationOptions<'_>) -> Report {
 
 impl Report {
     /// Adds a finding and updates `healthy`.
-    pub fn add(&mut self, finding: Finding) {
+    pub fn add_finding(&mut self, finding: Finding) {
         self.findings.push(finding);
         self.healthy = self.healthy && is_healthy(&self.findings, &self.planes);
     }
 }
 
-fn is_healthy(findings: &[Finding], planes: &[Verdict]) -> bool {
-    let failing = findings.iter().any(|finding| finding.state == State::Failing);
+fn is_healthy(findings: &[Finding], planes: &[PlaneVerdict]) -> bool {
+    let failing = findings.iter().any(|finding| finding.state == FindingState::Failing);
     let mut planes = planes.iter();
     let works = planes.any(|verdict| verdict.plane == Plane::Tcp && verdict.works);
     works && !failing
 }
 
 /// Returns the actual or expected number of nodes in the group.
-fn count(wish: &ExaminationOptions<'_>) -> u32 {
-    let small = |count: usize| u32::try_from(count).unwrap_or(NODES);
+fn node_count(wish: &ExaminationOptions<'_>) -> u32 {
+    let small = |count: usize| u32::try_from(count).unwrap_or(DEFAULT_NODE_COUNT);
     match wish.cluster {
         Some((cluster, _)) if cluster.nodes.len() > 1 => small(cluster.nodes.len()),
         _ if !wish.peers.is_empty() => small(wish.peers.len() + 1),
-        _ => NODES,
+        _ => DEFAULT_NODE_COUNT,
     }
 }
 
 /// Returns the tuner status reported by the leader.
-fn tuning(wish: &ExaminationOptions<'_>) -> Result<TuningView, String> {
+fn leader_tuning(wish: &ExaminationOptions<'_>) -> Result<TuningView, String> {
     let (cluster, given) = wish.cluster.ok_or("give --admin")?;
-    let (members, _) = reach::members(cluster, given);
+    let (members, _) = reach::test_members(cluster, given);
     let leader = members.iter().find(|member| Some(member.node) == cluster.leader);
     let Some(leader) = leader else {
-        let running = cluster.nodes.iter().filter_map(Answer::view).count();
+        let running = cluster.nodes.iter().filter_map(Answer::node_view).count();
         return Err(format!("none of {running} nodes that run leads"));
     };
-    let response = client::get(&leader.admin, "/tuning", WAIT);
+    let response = client::get(&leader.admin, "/tuning", STATUS_TIMEOUT);
     let response = response.map_err(|error| format!("node {}: {error}", leader.node))?;
-    response.json().map_err(|refusal| format!("node {}: {}", leader.node, refusal.message))
+    response.parse_json().map_err(|refusal| format!("node {}: {}", leader.node, refusal.message))
 }
 
 #[cfg(test)]
@@ -255,16 +256,16 @@ pub(crate) mod tests {
 
     fn wish() -> ExaminationOptions<'static> {
         ExaminationOptions {
-            data: None,
-            tls: None,
+            data_folder: None,
+            tls_folder: None,
             peers: &[],
             cluster: None,
-            group: SocketAddrV4::new([239, 81, 84, 73].into(), 7460),
-            group_wanted: false,
+            multicast_group: SocketAddrV4::new([239, 81, 84, 73].into(), 7460),
+            group_was_named: false,
             interface: None,
-            count: 5,
-            measure: false,
-            quick: false,
+            datagram_count: 5,
+            measures_commits: false,
+            skips_slow_steps: false,
             launcher: None,
         }
     }
@@ -272,7 +273,7 @@ pub(crate) mod tests {
     /// Field names are stable, because scripts rely on them.
     #[test]
     fn a_report_has_the_documented_fields() {
-        let report = examine(&System::this_machine(), &wish());
+        let report = examine(&SystemFiles::this_machine(), &wish());
         let json = serde_json::to_value(&report).unwrap();
         let keys = |json: &serde_json::Value| {
             json.as_object().unwrap().keys().cloned().collect::<Vec<_>>()
@@ -308,7 +309,7 @@ pub(crate) mod tests {
         );
         assert_eq!(json["planes"].as_array().unwrap().len(), Plane::ALL.len());
         for finding in &report.findings {
-            assert_eq!(finding.hint.is_empty(), finding.state == State::Ok, "{finding:?}");
+            assert_eq!(finding.hint.is_empty(), finding.state == FindingState::Ok, "{finding:?}");
         }
         let mut names: Vec<&str> = report.findings.iter().map(|finding| &*finding.name).collect();
         names.sort_unstable();
@@ -319,20 +320,21 @@ pub(crate) mod tests {
     #[test]
     fn failing_findings_make_a_machine_unhealthy_but_not_warnings() {
         let verdicts = |findings: &[Finding]| {
-            let verdict = |plane| Verdict::new(plane, findings, |_| Predicted::unknown(""));
+            let verdict =
+                |plane| PlaneVerdict::new(plane, findings, |_| PlanePrediction::unknown(""));
             Plane::ALL.map(verdict)
         };
         let healthy = |findings: &[Finding]| is_healthy(findings, &verdicts(findings));
         assert!(healthy(&[]));
-        assert!(healthy(&[Finding::warning("a", "", "x").blocks(&[Plane::Ethernet])]));
-        assert!(!healthy(&[Finding::warning("a", "", "x").blocks(&[Plane::Tcp])]));
+        assert!(healthy(&[Finding::warning("a", "", "x").blocking(&[Plane::Ethernet])]));
+        assert!(!healthy(&[Finding::warning("a", "", "x").blocking(&[Plane::Tcp])]));
         assert!(!healthy(&[Finding::failing("a", "", "x")]));
     }
 
     #[test]
     fn group_size_follows_from_the_peers() {
         let peers = ["a:1", "b:1", "c:1", "d:1"].map(str::to_owned);
-        assert_eq!(count(&wish()), 3);
-        assert_eq!(count(&ExaminationOptions { peers: &peers, ..wish() }), 5);
+        assert_eq!(node_count(&wish()), 3);
+        assert_eq!(node_count(&ExaminationOptions { peers: &peers, ..wish() }), 5);
     }
 }

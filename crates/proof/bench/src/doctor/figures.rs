@@ -4,9 +4,9 @@
 use std::{io, time::Duration};
 
 use crate::probe::{
-    Ceiling,
-    part::Launcher,
-    round_trip::{self, Wait},
+    MeasuredCeiling,
+    part::PartLauncher,
+    round_trip::{self, WaitMethod},
     wire::ProbeTransport,
 };
 use quorate_admin::tuning::TuningView;
@@ -16,13 +16,13 @@ use crate::doctor::{
     finding::Finding,
     peers::{self, DialledPeer},
     plane::Plane,
-    trips::{self, Trip},
+    trips::{self, MemberPath},
 };
 
 /// Duration of one round of round-trip measurements. The fastest of several rounds counts, because
 /// a whole round may be slow on a busy machine or while its processors are in a sleep state.
-const LOOK: Duration = Duration::from_millis(150);
-const ROUNDS: usize = 3;
+const ROUND_DURATION: Duration = Duration::from_millis(150);
+const ROUND_COUNT: usize = 3;
 
 pub mod name {
     /// Round trip to another process on this machine over TCP.
@@ -66,12 +66,12 @@ pub struct Figures(Vec<Figure>);
 
 impl Figures {
     pub fn get(&self, name: &str) -> Option<f64> {
-        self.find(name)?.value_us
+        self.find_figure(name)?.value_us
     }
 
     /// Returns why a figure is unknown.
-    pub fn why_not(&self, name: &str) -> String {
-        let source = self.find(name).map_or("it was not measured", |figure| &figure.source);
+    pub fn unknown_reason(&self, name: &str) -> String {
+        let source = self.find_figure(name).map_or("it was not measured", |figure| &figure.source);
         format!("{name} is unknown: {source}")
     }
 
@@ -79,12 +79,12 @@ impl Figures {
         self.0.iter()
     }
 
-    fn find(&self, name: &str) -> Option<&Figure> {
+    fn find_figure(&self, name: &str) -> Option<&Figure> {
         self.0.iter().find(|figure| figure.name == name)
     }
 
     /// Records a value and its source, if the value is plausible.
-    pub fn put(&mut self, name: &'static str, value_us: f64, source: impl Into<String>) {
+    pub fn record_value(&mut self, name: &'static str, value_us: f64, source: impl Into<String>) {
         let sensible = value_us.is_finite() && value_us >= 0.0;
         self.0.push(Figure { name, value_us: sensible.then_some(value_us), source: source.into() });
     }
@@ -95,7 +95,7 @@ impl Figures {
     }
 
     /// Measures round trips to another process on this machine.
-    pub fn round_trips(&mut self, launcher: Option<&Launcher>) {
+    pub fn measure_round_trips(&mut self, launcher: Option<&PartLauncher>) {
         for (over, trip, cpu) in [
             (ProbeTransport::Tcp, name::TRIP_TCP, name::CPU_TCP),
             (ProbeTransport::Udp, name::TRIP_UDP, name::CPU_UDP),
@@ -106,16 +106,16 @@ impl Figures {
                 self.record_unknown(cpu, why);
                 continue;
             };
-            match quietest(launcher, over) {
+            match measure_quietest(launcher, over) {
                 Ok(ceiling) => {
                     let source = format!("{}, median of the quietest round", ceiling.name);
                     match ceiling.p50_us {
-                        Some(p50) => self.put(trip, p50, &source),
+                        Some(p50) => self.record_value(trip, p50, &source),
                         None => self.record_unknown(trip, "nothing came back"),
                     }
                     let source = "the same: processor time of both ends, halved";
                     match ceiling.cpu_us_per_op {
-                        Some(both) => self.put(cpu, both / 2.0, source),
+                        Some(both) => self.record_value(cpu, both / 2.0, source),
                         None => self.record_unknown(cpu, "it was not counted"),
                     }
                 }
@@ -128,12 +128,12 @@ impl Figures {
     }
 
     /// Checks that messages on this machine arrive at all. Returns no findings without a launcher.
-    pub fn loopback(&self, launcher: Option<&Launcher>) -> Vec<Finding> {
+    pub fn check_loopback(&self, launcher: Option<&PartLauncher>) -> Vec<Finding> {
         if launcher.is_none() {
             return Vec::new();
         }
         let of = |name: &str, trip| match self
-            .find(trip)
+            .find_figure(trip)
             .map(|figure| (figure.value_us, &figure.source))
         {
             Some((Some(us), _)) => Ok(Finding::ok(name, format!("round trip of {us:.0} µs"))),
@@ -144,19 +144,19 @@ impl Figures {
             ("no message returns", "run ip link set lo up; check that no firewall drops 127.0.0.1");
         let tcp = of("loopback tcp", name::TRIP_TCP).unwrap_or_else(|why| {
             let found = Finding::failing("loopback tcp", what, hint);
-            found.detail(why).blocks(&Plane::ALL)
+            found.with_detail(why).blocking(&Plane::ALL)
         });
         let udp = of("loopback udp", name::TRIP_UDP).unwrap_or_else(|why| {
             let found = Finding::warning("loopback udp", what, hint);
-            found.detail(why).blocks(&[Plane::Udp, Plane::Multicast, Plane::Chain])
+            found.with_detail(why).blocking(&[Plane::Udp, Plane::Multicast, Plane::Chain])
         });
         vec![tcp, udp]
     }
 
     /// Records the flush time. `asked` is set if a data folder was given.
-    pub fn flush(&mut self, asked: bool, flush_us: Option<f64>) {
+    pub fn record_flush(&mut self, asked: bool, flush_us: Option<f64>) {
         match flush_us {
-            Some(us) => self.put(
+            Some(us) => self.record_value(
                 name::FLUSH,
                 us,
                 "4 KiB written and flushed in the data folder, median of the quietest round",
@@ -169,9 +169,9 @@ impl Figures {
     }
 
     /// Records the round trip measured by connecting to peers.
-    pub fn peers(&mut self, dialled: &[DialledPeer]) {
+    pub fn record_peers(&mut self, dialled: &[DialledPeer]) {
         match peers::round_trip_us(dialled) {
-            Some(us) => self.put(
+            Some(us) => self.record_value(
                 name::TRIP_PEERS,
                 us,
                 "median time to connect to the peer that completes a majority",
@@ -182,11 +182,11 @@ impl Figures {
     }
 
     /// Records the round trips that members report.
-    pub fn members(&mut self, trips: Option<&[Trip]>) {
-        let known = trips.and_then(|trips| trips::median_us(trips, Plane::Ethernet));
+    pub fn record_members(&mut self, trips: Option<&[MemberPath]>) {
+        let known = trips.and_then(|trips| trips::median_rtt_us(trips, Plane::Ethernet));
         match (known, trips) {
             #[expect(clippy::cast_precision_loss, reason = "microseconds")]
-            (Some(us), _) => self.put(
+            (Some(us), _) => self.record_value(
                 name::TRIP_ETHERNET,
                 us as f64,
                 "probes between members by raw frames, the median",
@@ -200,7 +200,7 @@ impl Figures {
     }
 
     /// Records the costs that the leader of a running cluster reports.
-    pub fn leader(&mut self, tuning: Result<&TuningView, String>) {
+    pub fn record_leader(&mut self, tuning: Result<&TuningView, String>) {
         for (own, its) in [
             (name::TRIP_LEADER, "round_trip"),
             (name::FLUSH_LEADER, "flush"),
@@ -217,7 +217,9 @@ impl Figures {
             let mut parameters = tuning.parameters.iter();
             let found = parameters.find(|known| known.name == its && known.unit == "ns");
             match found.and_then(|known| known.value) {
-                Some(nanos) => self.put(own, nanos / 1e3, "measured by the leader while it serves"),
+                Some(nanos) => {
+                    self.record_value(own, nanos / 1e3, "measured by the leader while it serves")
+                }
                 None => self.record_unknown(
                     own,
                     "the leader has not measured it yet: put some load on the cluster",
@@ -227,10 +229,11 @@ impl Figures {
     }
 }
 
-fn quietest(launcher: &Launcher, over: ProbeTransport) -> io::Result<Ceiling> {
-    let measure = || round_trip::measure(launcher, Wait::Block, over, LOOK);
+fn measure_quietest(launcher: &PartLauncher, over: ProbeTransport) -> io::Result<MeasuredCeiling> {
+    let measure =
+        || round_trip::measure_round_trips(launcher, WaitMethod::Block, over, ROUND_DURATION);
     let mut best = measure()?;
-    for _ in 1..ROUNDS {
+    for _ in 1..ROUND_COUNT {
         let round = measure()?;
         if round.p50_us < best.p50_us {
             best = round;
@@ -244,44 +247,44 @@ mod tests {
     use quorate_admin::tuning::{ParameterView, SettingView};
 
     use super::*;
-    use crate::doctor::finding::State;
+    use crate::doctor::finding::FindingState;
 
     #[test]
     fn unknown_figures_have_a_reason() {
         let mut figures = Figures::default();
-        figures.round_trips(None);
-        figures.flush(false, None);
-        figures.peers(&[]);
-        figures.leader(Err("give --admin".to_owned()));
-        figures.members(None);
-        figures.members(Some(&[]));
-        figures.put(name::CPU_BATCH, f64::NAN, "garbage");
+        figures.measure_round_trips(None);
+        figures.record_flush(false, None);
+        figures.record_peers(&[]);
+        figures.record_leader(Err("give --admin".to_owned()));
+        figures.record_members(None);
+        figures.record_members(Some(&[]));
+        figures.record_value(name::CPU_BATCH, f64::NAN, "garbage");
         assert!(
             figures.iter().all(|figure| figure.value_us.is_none() && !figure.source.is_empty())
         );
-        assert_eq!(figures.why_not(name::FLUSH), "flush is unknown: give --data");
-        assert_eq!(figures.why_not("x"), "x is unknown: it was not measured");
+        assert_eq!(figures.unknown_reason(name::FLUSH), "flush is unknown: give --data");
+        assert_eq!(figures.unknown_reason("x"), "x is unknown: it was not measured");
     }
 
     /// No plane works on a machine whose loopback is down.
     #[test]
     fn failed_loopback_blocks_all_planes() {
-        let launcher = Launcher { program: "/no/such/program".into(), arguments: Vec::new() };
+        let launcher = PartLauncher { program: "/no/such/program".into(), arguments: Vec::new() };
         let mut figures = Figures::default();
-        figures.round_trips(Some(&launcher));
-        let found = figures.loopback(Some(&launcher));
+        figures.measure_round_trips(Some(&launcher));
+        let found = figures.check_loopback(Some(&launcher));
         assert!(
             found.iter().all(|finding| finding.blocks && !finding.detail.is_empty()),
             "{found:?}"
         );
         assert_eq!(found[0].about, Plane::ALL);
-        assert!(found[0].state == State::Failing && found[1].state == State::Warning);
-        assert_eq!(figures.loopback(None), []);
+        assert!(found[0].state == FindingState::Failing && found[1].state == FindingState::Warning);
+        assert_eq!(figures.check_loopback(None), []);
         let mut figures = Figures::default();
-        figures.put(name::TRIP_TCP, 13.7, "");
-        figures.put(name::TRIP_UDP, 10.2, "");
-        let found = figures.loopback(Some(&launcher));
-        assert!(found.iter().all(|finding| finding.state == State::Ok), "{found:?}");
+        figures.record_value(name::TRIP_TCP, 13.7, "");
+        figures.record_value(name::TRIP_UDP, 10.2, "");
+        let found = figures.check_loopback(Some(&launcher));
+        assert!(found.iter().all(|finding| finding.state == FindingState::Ok), "{found:?}");
     }
 
     #[test]
@@ -307,11 +310,11 @@ mod tests {
             reason: String::new(),
         };
         let mut figures = Figures::default();
-        figures.leader(Ok(&tuning));
+        figures.record_leader(Ok(&tuning));
         assert_eq!(figures.get(name::TRIP_LEADER), Some(250.0));
         for unknown in [name::FLUSH_LEADER, name::CPU_COMMAND, name::CPU_BATCH] {
             assert_eq!(figures.get(unknown), None, "{unknown}");
-            assert!(figures.why_not(unknown).contains("some load"));
+            assert!(figures.unknown_reason(unknown).contains("some load"));
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::doctor::plane::Plane;
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum FindingState {
     /// No action is needed.
     Ok,
     /// The checked part works, or is not needed on every node, but could be better.
@@ -18,7 +18,7 @@ pub enum State {
     Unknown,
 }
 
-impl State {
+impl FindingState {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -34,7 +34,7 @@ pub struct Finding {
     /// Stable identifier for programs. It is the same on every machine, except for any interface
     /// names and addresses in it.
     pub name: String,
-    pub state: State,
+    pub state: FindingState,
     pub what: String,
     /// Details of the result. Empty if there are none.
     pub detail: String,
@@ -46,7 +46,12 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(name: &str, state: State, what: impl Into<String>, hint: impl Into<String>) -> Self {
+    fn new(
+        name: &str,
+        state: FindingState,
+        what: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
         Self {
             name: name.to_owned(),
             state,
@@ -59,37 +64,37 @@ impl Finding {
     }
 
     pub fn ok(name: &str, what: impl Into<String>) -> Self {
-        Self::new(name, State::Ok, what, "")
+        Self::new(name, FindingState::Ok, what, "")
     }
 
     pub fn warning(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::new(name, State::Warning, what, hint)
+        Self::new(name, FindingState::Warning, what, hint)
     }
 
     pub fn failing(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::new(name, State::Failing, what, hint)
+        Self::new(name, FindingState::Failing, what, hint)
     }
 
     pub fn unknown(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::new(name, State::Unknown, what, hint)
+        Self::new(name, FindingState::Unknown, what, hint)
     }
 
     #[must_use]
-    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();
         self
     }
 
     #[must_use]
-    pub fn about(mut self, planes: &[Plane]) -> Self {
+    pub fn with_planes(mut self, planes: &[Plane]) -> Self {
         self.about = planes.to_vec();
         self
     }
 
     /// Sets the affected planes and marks them as blocked.
     #[must_use]
-    pub fn blocks(mut self, planes: &[Plane]) -> Self {
+    pub fn blocking(mut self, planes: &[Plane]) -> Self {
         self.blocks = true;
-        self.about(planes)
+        self.with_planes(planes)
     }
 }

@@ -8,21 +8,21 @@ use std::path::Path;
 
 use crate::doctor::{
     finding::Finding,
-    flushes::Flushes,
-    mounts::{REMOTE, VOLATILE, mount_of},
-    system::{System, UnreadableFile},
+    flushes::FlushTimes,
+    mounts::{REMOTE_FILE_SYSTEMS, VOLATILE_FILE_SYSTEMS, mount_of},
+    system::{SystemFiles, UnreadableFile},
 };
 
-const NAME: &str = "flush honesty";
+const FINDING_NAME: &str = "flush honesty";
 /// Flush time in µs below which a cache must have replied, whatever the disk.
-const SOONEST_US: f64 = 15.0;
+const PLAUSIBLE_US_MIN: f64 = 15.0;
 /// Flush time in µs below which a cache must have replied, if the disk rotates.
-const SOONEST_TURNING_US: f64 = 500.0;
+const PLAUSIBLE_ROTATING_US_MIN: f64 = 500.0;
 /// Mount options with which the file system does not flush the disk's cache.
-const WITHOUT_BARRIERS: [&str; 2] = ["nobarrier", "barrier=0"];
+const NO_BARRIER_OPTIONS: [&str; 2] = ["nobarrier", "barrier=0"];
 /// Name prefixes of block devices that pass flushes on, with a description of the responsible
 /// party.
-const OF_OTHERS: [(&str, &str); 9] = [
+const STACKED_DEVICES: [(&str, &str); 9] = [
     ("vd", "a virtual disk: the host"),
     ("xvd", "a virtual disk: the host"),
     ("loop", "a file as a disk: the file system below"),
@@ -34,54 +34,57 @@ const OF_OTHERS: [(&str, &str); 9] = [
     ("bcache", "a cache before another device: both"),
 ];
 /// Name prefixes of block devices in memory.
-const OF_MEMORY: [&str; 2] = ["ram", "zram"];
+const MEMORY_DEVICES: [&str; 2] = ["ram", "zram"];
 /// Vendor names of virtual disks.
-const HOSTS: [&str; 7] = ["QEMU", "VMware", "Msft", "Google", "Amazon", "Xen", "VBOX"];
+const VIRTUAL_DISK_VENDORS: [&str; 7] =
+    ["QEMU", "VMware", "Msft", "Google", "Amazon", "Xen", "VBOX"];
 
 /// Evaluates the disk that holds a folder, including its flush times if known.
-pub fn examine(system: &System, folder: &Path, flushes: Option<&Flushes>) -> Finding {
+pub fn examine(system: &SystemFiles, folder: &Path, flushes: Option<&FlushTimes>) -> Finding {
     let mount = match mount_of(system, folder) {
         Ok(mount) => mount,
         Err(UnreadableFile(why)) => {
-            return Finding::unknown(NAME, "not known", "lsblk -D").detail(why);
+            return Finding::unknown(FINDING_NAME, "not known", "lsblk -D").with_detail(why);
         }
     };
     if let Some(option) =
-        WITHOUT_BARRIERS.into_iter().find(|option| mount.options.iter().any(|one| one == option))
+        NO_BARRIER_OPTIONS.into_iter().find(|option| mount.options.iter().any(|one| one == option))
     {
         let what = format!("mounted with {option}: a flush does not empty the disk's cache");
-        let hint = format!("mount {} without {option}", mount.at);
-        return Finding::warning(NAME, what, hint);
+        let hint = format!("mount {} without {option}", mount.mount_point);
+        return Finding::warning(FINDING_NAME, what, hint);
     }
-    if VOLATILE.contains(&&*mount.kind) || REMOTE.contains(&&*mount.kind) {
+    if VOLATILE_FILE_SYSTEMS.contains(&&*mount.kind) || REMOTE_FILE_SYSTEMS.contains(&&*mount.kind)
+    {
         let what = format!("{} has no local disk to check", mount.kind);
-        return Finding::unknown(NAME, what, "put --data on ext4 or XFS on a disk");
+        return Finding::unknown(FINDING_NAME, what, "put --data on ext4 or XFS on a disk");
     }
-    let device = match Device::of(system, &mount.device) {
+    let device = match BlockDevice::from_numbers(system, &mount.device_numbers) {
         Ok(device) => device,
         Err(UnreadableFile(why)) => {
             let what = format!("the disk of {} is unknown", mount.kind);
-            return Finding::unknown(NAME, what, "lsblk -o NAME,MODEL,WCACHE").detail(why);
+            return Finding::unknown(FINDING_NAME, what, "lsblk -o NAME,MODEL,WCACHE")
+                .with_detail(why);
         }
     };
     device.plausibility_finding(flushes.map(|flushes| flushes.quietest_us))
 }
 
 #[derive(Clone, Debug)]
-struct Device {
+struct BlockDevice {
     name: String,
     /// Cache mode: `write back` or `write through`.
-    cache: String,
-    fua: bool,
-    turning: bool,
+    cache_mode: String,
+    supports_fua: bool,
+    is_rotating: bool,
     /// Party responsible for flushes, if it is not the disk itself.
-    other: Option<String>,
+    flush_owner: Option<String>,
 }
 
-impl Device {
-    fn of(system: &System, numbers: &str) -> Result<Self, UnreadableFile> {
+impl BlockDevice {
+    fn from_numbers(system: &SystemFiles, numbers: &str) -> Result<Self, UnreadableFile> {
         let at = format!("sys/dev/block/{numbers}");
-        let uevent = system.read(&format!("{at}/uevent"))?;
+        let uevent = system.read_text(&format!("{at}/uevent"))?;
         let name = uevent.lines().find_map(|line| line.strip_prefix("DEVNAME="));
         let name = name.unwrap_or(numbers).to_owned();
         // A partition's folder is inside the disk's folder and has no queue of its own.
@@ -89,30 +92,36 @@ impl Device {
             true => format!("{at}/.."),
             false => at,
         };
-        let cache = system.read(&format!("{disk}/queue/write_cache"))?;
-        let flag = |what: &str| system.number(&format!("{disk}/queue/{what}")) == Ok(1);
+        let cache = system.read_text(&format!("{disk}/queue/write_cache"))?;
+        let flag = |what: &str| system.read_number(&format!("{disk}/queue/{what}")) == Ok(1);
         let maker = ["vendor", "model"].into_iter().find_map(|what| {
-            let text = system.read(&format!("{disk}/device/{what}")).ok()?;
-            let host = HOSTS.into_iter().find(|host| text.starts_with(host))?;
+            let text = system.read_text(&format!("{disk}/device/{what}")).ok()?;
+            let host = VIRTUAL_DISK_VENDORS.into_iter().find(|host| text.starts_with(host))?;
             Some(format!("a virtual disk of {host}: the host"))
         });
-        let known = OF_OTHERS
+        let known = STACKED_DEVICES
             .into_iter()
             .find(|(begin, _)| name.starts_with(begin))
             .map(|(_, whose)| whose.to_owned());
-        let below = system.names(&format!("{disk}/slaves")).unwrap_or_default();
+        let below = system.list_names(&format!("{disk}/slaves")).unwrap_or_default();
         let other = known.or(maker).map(|whose| match below.is_empty() {
             true => whose,
             false => format!("{whose} ({})", below.join(", ")),
         });
-        Ok(Self { fua: flag("fua"), turning: flag("rotational"), name, cache, other })
+        Ok(Self {
+            supports_fua: flag("fua"),
+            is_rotating: flag("rotational"),
+            name,
+            cache_mode: cache,
+            flush_owner: other,
+        })
     }
 
     fn plausibility_finding(&self, flush_us: Option<f64>) -> Finding {
-        let Self { name, cache, fua, .. } = self;
-        if OF_MEMORY.iter().any(|begin| name.starts_with(begin)) {
+        let Self { name, cache_mode: cache, supports_fua: fua, .. } = self;
+        if MEMORY_DEVICES.iter().any(|begin| name.starts_with(begin)) {
             let what = format!("{name} is memory: nothing survives a restart");
-            return Finding::warning(NAME, what, "put --data on a disk");
+            return Finding::warning(FINDING_NAME, what, "put --data on a disk");
         }
         let detail = format!(
             "{name}: {cache}{}; only cutting the power proves that a disk keeps what it flushed",
@@ -120,41 +129,43 @@ impl Device {
         );
         let caches = cache == "write back";
         let hint = "check that the cache of the disk, controller or host survives power loss; if not, switch it off";
-        let found = match (&self.other, flush_us) {
-            (_, Some(us)) if caches && us < SOONEST_US => {
+        let found = match (&self.flush_owner, flush_us) {
+            (_, Some(us)) if caches && us < PLAUSIBLE_US_MIN => {
                 let what = format!("{us:.0} µs is faster than a disk can be: a cache answers");
-                Finding::warning(NAME, what, hint)
+                Finding::warning(FINDING_NAME, what, hint)
             }
-            (None, Some(us)) if caches && self.turning && us < SOONEST_TURNING_US => {
+            (None, Some(us)) if caches && self.is_rotating && us < PLAUSIBLE_ROTATING_US_MIN => {
                 let what =
                     format!("{us:.0} µs is faster than a spinning disk can be: a cache answers");
-                Finding::warning(NAME, what, hint)
+                Finding::warning(FINDING_NAME, what, hint)
             }
             (Some(whose), _) => {
                 let what = format!("cannot be checked from here, it depends on {whose}");
                 Finding::unknown(
-                    NAME,
+                    FINDING_NAME,
                     what,
                     "ask its operator whether a flush reaches storage that survives power loss",
                 )
             }
             (None, _) if caches => {
                 let what = "the disk has a volatile cache, which each flush empties";
-                Finding::ok(NAME, what)
+                Finding::ok(FINDING_NAME, what)
             }
             (None, _) if cache == "write through" => {
-                Finding::ok(NAME, "the disk reports no volatile cache")
+                Finding::ok(FINDING_NAME, "the disk reports no volatile cache")
             }
-            (None, _) => Finding::unknown(NAME, "the report of the disk is not understood", hint),
+            (None, _) => {
+                Finding::unknown(FINDING_NAME, "the report of the disk is not understood", hint)
+            }
         };
-        found.detail(detail)
+        found.with_detail(detail)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::{finding::State, system::tests::Tree};
+    use crate::doctor::{finding::FindingState, system::tests::Tree};
 
     const PLAIN: &str = "21 1 8:0 / / rw - ext4 /dev/x rw";
 
@@ -167,20 +178,20 @@ mod tests {
             ("sys/dev/block/8:0/queue/fua", "1"),
             ("sys/dev/block/8:0/queue/rotational", turning),
         ]);
-        let flushes = Flushes { quietest_us: flush_us, ..Flushes::default() };
+        let flushes = FlushTimes { quietest_us: flush_us, ..FlushTimes::default() };
         examine(&tree.system(), Path::new("/data"), Some(&flushes))
     }
 
     #[test]
     fn flush_times_must_fit_the_reported_write_cache() {
         let state = |name, cache, turning, us| of(PLAIN, name, cache, turning, us).state;
-        assert_eq!(state("nvme0n1", "write back", "0", 40.0), State::Ok);
-        assert_eq!(state("nvme0n1", "write back", "0", 9.0), State::Warning);
-        assert_eq!(state("nvme0n1", "write through", "0", 9.0), State::Ok);
-        assert_eq!(state("sda", "write back", "1", 300.0), State::Warning);
-        assert_eq!(state("sda", "write back", "1", 6000.0), State::Ok);
-        assert_eq!(state("sda", "sideways", "1", 6000.0), State::Unknown);
-        assert_eq!(state("zram0", "write through", "0", 90.0), State::Warning);
+        assert_eq!(state("nvme0n1", "write back", "0", 40.0), FindingState::Ok);
+        assert_eq!(state("nvme0n1", "write back", "0", 9.0), FindingState::Warning);
+        assert_eq!(state("nvme0n1", "write through", "0", 9.0), FindingState::Ok);
+        assert_eq!(state("sda", "write back", "1", 300.0), FindingState::Warning);
+        assert_eq!(state("sda", "write back", "1", 6000.0), FindingState::Ok);
+        assert_eq!(state("sda", "sideways", "1", 6000.0), FindingState::Unknown);
+        assert_eq!(state("zram0", "write through", "0", 90.0), FindingState::Warning);
     }
 
     #[test]
@@ -190,9 +201,12 @@ mod tests {
         {
             // A virtual disk reports itself as rotational by default.
             let found = of(PLAIN, name, "write back", "1", 200.0);
-            assert!(found.state == State::Unknown && found.what.contains(whose), "{found:?}");
+            assert!(
+                found.state == FindingState::Unknown && found.what.contains(whose),
+                "{found:?}"
+            );
             let soon = of(PLAIN, name, "write back", "1", 3.0);
-            assert_eq!(soon.state, State::Warning);
+            assert_eq!(soon.state, FindingState::Warning);
         }
     }
 
@@ -201,11 +215,14 @@ mod tests {
         for option in ["nobarrier", "barrier=0"] {
             let mount = format!("{PLAIN},{option}");
             let found = of(&mount, "sda", "write back", "0", 100.0);
-            assert!(found.state == State::Warning && found.hint.contains(option), "{found:?}");
+            assert!(
+                found.state == FindingState::Warning && found.hint.contains(option),
+                "{found:?}"
+            );
         }
         assert_eq!(
             of(&format!("{PLAIN},barrier=1"), "sda", "write back", "0", 100.0).state,
-            State::Ok
+            FindingState::Ok
         );
     }
 
@@ -218,18 +235,18 @@ mod tests {
             ("sys/dev/block/queue/write_cache", "write back"),
         ]);
         let look = || examine(&tree.system(), Path::new("/data"), None);
-        assert_eq!(look().state, State::Ok);
+        assert_eq!(look().state, FindingState::Ok);
         tree.put("sys/dev/block/device/vendor", "QEMU    ");
-        assert!(look().state == State::Unknown && look().what.contains("QEMU"));
+        assert!(look().state == FindingState::Unknown && look().what.contains("QEMU"));
     }
 
     #[test]
     fn file_systems_without_a_local_disk_are_unknown() {
         let nfs = of("1 1 0:7 / / rw - nfs4 h:/x rw", "", "", "", 100.0);
-        assert_eq!(nfs.state, State::Unknown);
+        assert_eq!(nfs.state, FindingState::Unknown);
         let btrfs = of("1 1 0:7 / / rw - btrfs /dev/sda rw", "", "", "", 100.0);
-        assert_eq!(btrfs.state, State::Unknown);
+        assert_eq!(btrfs.state, FindingState::Unknown);
         let nothing = examine(&Tree::of(&[]).system(), Path::new("/"), None);
-        assert_eq!(nothing.state, State::Unknown);
+        assert_eq!(nothing.state, FindingState::Unknown);
     }
 }

@@ -8,23 +8,23 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use quorate_packets::{
-    limits::{DATAGRAM_BYTES_MIN, IP_UDP_BYTES},
+    limits::{DATAGRAM_BYTES_MIN, IPV4_UDP_HEADER_BYTES},
     socket::Udp,
 };
 
 use crate::doctor::{
     finding::Finding,
     plane::Plane,
-    system::{System, UnreadableFile},
+    system::{SystemFiles, UnreadableFile},
 };
 
-const CLASS: &str = "sys/class/net";
+const INTERFACES_FOLDER: &str = "sys/class/net";
 /// Flag: the interface is administratively up.
-const UP: u64 = 0x1;
-const LOOPBACK: u64 = 0x8;
-const MULTICAST: u64 = 0x1000;
+const UP_FLAG: u64 = 0x1;
+const LOOPBACK_FLAG: u64 = 0x8;
+const MULTICAST_FLAG: u64 = 0x1000;
 /// Minimum MTU of an interface that planes can use, in bytes.
-const MTU_LEAST: u64 = (DATAGRAM_BYTES_MIN + IP_UDP_BYTES) as u64;
+const MTU_LEAST: u64 = (DATAGRAM_BYTES_MIN + IPV4_UDP_HEADER_BYTES) as u64;
 /// Maximum number of interfaces listed individually; the remaining ones are only counted.
 const SHOWN_MAX: usize = 32;
 
@@ -33,66 +33,68 @@ const SHOWN_MAX: usize = 32;
 pub struct InterfaceView {
     pub name: String,
     /// Set if the interface is administratively up and has a carrier.
-    pub up: bool,
+    pub is_up: bool,
     /// Set if the interface reaches only this machine.
-    pub loopback: bool,
+    pub is_loopback: bool,
     /// Set if the interface supports multicast groups.
-    pub multicast: bool,
+    pub supports_multicast: bool,
     /// Maximum packet size in bytes, if reported.
     pub mtu: Option<u64>,
     /// Link speed in Mbit/s, if reported.
-    pub mbit: Option<u64>,
+    pub speed_mbit: Option<u64>,
     /// `None` for a virtual interface.
     pub driver: Option<String>,
     /// Numbers of receive and transmit queues.
-    pub queues: (usize, usize),
+    pub queue_counts: (usize, usize),
 }
 
 /// Returns all interfaces of the machine.
-pub fn all_interfaces(system: &System) -> Result<Vec<InterfaceView>, UnreadableFile> {
-    let names = system.names(CLASS)?;
+pub fn all_interfaces(system: &SystemFiles) -> Result<Vec<InterfaceView>, UnreadableFile> {
+    let names = system.list_names(INTERFACES_FOLDER)?;
     // Some drivers put files next to the interfaces' folders.
-    let named = names.into_iter().filter(|name| system.exists(&format!("{CLASS}/{name}/flags")));
-    Ok(named.map(|name| of(system, name)).collect())
+    let named = names
+        .into_iter()
+        .filter(|name| system.exists(&format!("{INTERFACES_FOLDER}/{name}/flags")));
+    Ok(named.map(|name| read_interface(system, name)).collect())
 }
 
-fn of(system: &System, name: String) -> InterfaceView {
-    let path = |file: &str| format!("{CLASS}/{name}/{file}");
-    let flags = system.read(&path("flags")).unwrap_or_default();
+fn read_interface(system: &SystemFiles, name: String) -> InterfaceView {
+    let path = |file: &str| format!("{INTERFACES_FOLDER}/{name}/{file}");
+    let flags = system.read_text(&path("flags")).unwrap_or_default();
     let flags = u64::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap_or(0);
-    let state = system.read(&path("operstate")).unwrap_or_default();
-    let carrier = system.number(&path("carrier"));
-    let queues = system.names(&path("queues")).unwrap_or_default();
+    let state = system.read_text(&path("operstate")).unwrap_or_default();
+    let carrier = system.read_number(&path("carrier"));
+    let queues = system.list_names(&path("queues")).unwrap_or_default();
     let queues = |kind: &str| queues.iter().filter(|queue| queue.starts_with(kind)).count();
     InterfaceView {
-        up: flags & UP != 0 && state != "down" && carrier != Ok(0),
-        loopback: flags & LOOPBACK != 0,
-        multicast: flags & MULTICAST != 0,
-        mtu: system.number(&path("mtu")).ok(),
+        is_up: flags & UP_FLAG != 0 && state != "down" && carrier != Ok(0),
+        is_loopback: flags & LOOPBACK_FLAG != 0,
+        supports_multicast: flags & MULTICAST_FLAG != 0,
+        mtu: system.read_number(&path("mtu")).ok(),
         // The kernel reports a speed of -1 if it is unknown.
-        mbit: system.number(&path("speed")).ok().filter(|mbit| *mbit > 0),
-        driver: system.link(&path("device/driver")),
-        queues: (queues("rx-"), queues("tx-")),
+        speed_mbit: system.read_number(&path("speed")).ok().filter(|mbit| *mbit > 0),
+        driver: system.link_target_name(&path("device/driver")),
+        queue_counts: (queues("rx-"), queues("tx-")),
         name,
     }
 }
 
 /// Evaluates all interfaces. `wanted` is the interface used by planes.
-pub fn examine(system: &System, wanted: Option<&str>) -> Vec<Finding> {
+pub fn examine(system: &SystemFiles, wanted: Option<&str>) -> Vec<Finding> {
     let all = match all_interfaces(system) {
         Ok(all) => all,
         Err(UnreadableFile(why)) => {
             let hint = "ip link";
-            return vec![Finding::unknown("interfaces", "not known", hint).detail(why)];
+            return vec![Finding::unknown("interfaces", "not known", hint).with_detail(why)];
         }
     };
-    let mut findings = vec![summary(&all)];
+    let mut findings = vec![summary_finding(&all)];
     if let Some(name) = wanted
         && !all.iter().any(|seen| seen.name == name)
     {
         let what = format!("there is no interface {name}");
-        let missing = Finding::failing(&named(name), what, "'ip link' lists them");
-        findings.push(missing.blocks(&[Plane::Multicast, Plane::Ethernet]));
+        let missing = Finding::failing(&finding_name(name), what, "'ip link' lists them");
+        findings.push(missing.blocking(&[Plane::Multicast, Plane::Ethernet]));
     }
     for seen in all.iter().take(SHOWN_MAX) {
         findings.push(interface_finding(seen, wanted == Some(&seen.name)));
@@ -100,86 +102,87 @@ pub fn examine(system: &System, wanted: Option<&str>) -> Vec<Finding> {
     findings
 }
 
-fn named(name: &str) -> String {
+fn finding_name(name: &str) -> String {
     format!("interface {name}")
 }
 
-fn summary(all: &[InterfaceView]) -> Finding {
+fn summary_finding(all: &[InterfaceView]) -> Finding {
     let name = "interfaces";
-    let up = all.iter().filter(|seen| seen.up && !seen.loopback);
+    let up = all.iter().filter(|seen| seen.is_up && !seen.is_loopback);
     let up: Vec<&str> = up.map(|seen| &*seen.name).collect();
     if up.is_empty() {
         let what = "only loopback is up: no other machine is reachable";
         let hint = "ip link set NAME up; nodes on a single machine need only loopback";
-        return Finding::warning(name, what, hint).blocks(&[Plane::Ethernet]);
+        return Finding::warning(name, what, hint).blocking(&[Plane::Ethernet]);
     }
     let shown = &up[..up.len().min(SHOWN_MAX)];
     Finding::ok(name, format!("{} of {} up: {}", up.len(), all.len(), shown.join(", ")))
 }
 
 fn interface_finding(seen: &InterfaceView, wanted: bool) -> Finding {
-    let name = named(&seen.name);
+    let name = finding_name(&seen.name);
     let known = |value: Option<u64>| value.map_or_else(|| "not told".to_owned(), |v| v.to_string());
-    let kind = match (seen.loopback, &seen.driver) {
+    let kind = match (seen.is_loopback, &seen.driver) {
         (true, _) => "loopback".to_owned(),
         (false, Some(driver)) => format!("driver {driver}"),
         (false, None) => "virtual".to_owned(),
     };
     let detail = format!(
         "{kind}, {} Mbit/s, {} + {} queues{}; offloads: ethtool -k {}",
-        known(seen.mbit),
-        seen.queues.0,
-        seen.queues.1,
-        if seen.multicast || seen.loopback { "" } else { ", no multicast" },
+        known(seen.speed_mbit),
+        seen.queue_counts.0,
+        seen.queue_counts.1,
+        if seen.supports_multicast || seen.is_loopback { "" } else { ", no multicast" },
         seen.name,
     );
-    let what = format!("{}, MTU {}", if seen.up { "up" } else { "down" }, known(seen.mtu));
+    let what = format!("{}, MTU {}", if seen.is_up { "up" } else { "down" }, known(seen.mtu));
     let datagrams = [Plane::Udp, Plane::Multicast, Plane::Chain];
     let found = match seen {
         // An interface that no plane uses may be down.
-        _ if !wanted && !seen.up => Finding::ok(&name, what),
-        InterfaceView { up: false, .. } => {
+        _ if !wanted && !seen.is_up => Finding::ok(&name, what),
+        InterfaceView { is_up: false, .. } => {
             let hint = format!("ip link set {} up; check the cable", seen.name);
-            Finding::failing(&name, what, hint).blocks(&[Plane::Multicast, Plane::Ethernet])
+            Finding::failing(&name, what, hint).blocking(&[Plane::Multicast, Plane::Ethernet])
         }
         InterfaceView { mtu: Some(mtu), .. } if *mtu < MTU_LEAST => {
             let hint = format!("ip link set {} mtu 1500", seen.name);
             let what = format!("{what}: datagrams need {MTU_LEAST}");
             let found = Finding::warning(&name, what, hint);
-            if wanted { found.blocks(&datagrams) } else { found.about(&datagrams) }
+            if wanted { found.blocking(&datagrams) } else { found.with_planes(&datagrams) }
         }
         InterfaceView { mtu: None, .. } => {
             Finding::unknown(&name, what, format!("ip link show {}", seen.name))
         }
-        InterfaceView { multicast: false, loopback: false, .. } if wanted => {
+        InterfaceView { supports_multicast: false, is_loopback: false, .. } if wanted => {
             let hint = format!("ip link set {} multicast on", seen.name);
             Finding::failing(&name, format!("{what}, without multicast"), hint)
-                .blocks(&[Plane::Multicast])
+                .blocking(&[Plane::Multicast])
         }
         _ => Finding::ok(&name, what),
     };
-    found.detail(detail)
+    found.with_detail(detail)
 }
 
 /// Checks whether one call can send many datagrams (UDP_SEGMENT), and whether they leave without IP
 /// fragmentation.
-pub fn datagrams() -> Finding {
+pub fn datagram_finding() -> Finding {
     let name = "datagrams";
     let planes = &[Plane::Udp, Plane::Multicast, Plane::Chain];
     let place = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     match Udp::bind(place, 64 << 10) {
         Ok(socket) if socket.segments_max() > 1 => {
             let what = format!("one call sends up to {}", socket.segments_max());
-            Finding::ok(name, what).about(planes)
+            Finding::ok(name, what).with_planes(planes)
         }
         Ok(_) => {
             let hint = "Linux 4.18 has UDP_SEGMENT; check whether a sandbox blocks it";
-            Finding::warning(name, "each datagram takes a call of its own", hint).about(planes)
+            Finding::warning(name, "each datagram takes a call of its own", hint)
+                .with_planes(planes)
         }
         Err(why) => {
             let hint = "check whether a sandbox blocks UDP";
             let found = Finding::warning(name, "cannot open a socket", hint);
-            found.detail(why.to_string()).blocks(planes)
+            found.with_detail(why.to_string()).blocking(planes)
         }
     }
 }
@@ -189,7 +192,7 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use super::*;
-    use crate::doctor::{finding::State, system::tests::Tree};
+    use crate::doctor::{finding::FindingState, system::tests::Tree};
 
     fn tree(name: &str, files: &[(&str, &str)]) -> Tree {
         let tree = Tree::of(&[]);
@@ -200,7 +203,7 @@ mod tests {
 
     fn add(tree: &Tree, name: &str, files: &[(&str, &str)]) {
         for (file, text) in files {
-            tree.put(&format!("{CLASS}/{name}/{file}"), text);
+            tree.put(&format!("{INTERFACES_FOLDER}/{name}/{file}"), text);
         }
     }
 
@@ -225,10 +228,13 @@ mod tests {
         let tree = tree("eth0", &ETHERNET);
         let all = all_interfaces(&tree.system()).unwrap();
         let (eth0, lo) = (&all[0], &all[1]);
-        assert!(lo.loopback && lo.up && !eth0.loopback && eth0.multicast);
-        assert_eq!((eth0.mtu, eth0.mbit, eth0.queues), (Some(1500), Some(10_000), (1, 1)));
+        assert!(lo.is_loopback && lo.is_up && !eth0.is_loopback && eth0.supports_multicast);
+        assert_eq!(
+            (eth0.mtu, eth0.speed_mbit, eth0.queue_counts),
+            (Some(1500), Some(10_000), (1, 1))
+        );
         let found = check(&ETHERNET, Some("eth0"));
-        assert_eq!((found.state, &*found.what), (State::Ok, "up, MTU 1500"));
+        assert_eq!((found.state, &*found.what), (FindingState::Ok, "up, MTU 1500"));
         assert!(found.detail.contains("10000 Mbit/s") && found.detail.contains("ethtool -k eth0"));
         let summary = &examine(&tree.system(), None)[0];
         assert_eq!(summary.what, "1 of 2 up: eth0");
@@ -237,11 +243,11 @@ mod tests {
     #[test]
     fn driver_name_is_the_last_part_of_its_link() {
         let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join(CLASS).join("eth0");
+        let folder = root.path().join(INTERFACES_FOLDER).join("eth0");
         fs::create_dir_all(folder.join("device")).unwrap();
         fs::write(folder.join("flags"), "0x1003").unwrap();
         symlink("../../bus/virtio/drivers/virtio_net", folder.join("device/driver")).unwrap();
-        let all = all_interfaces(&System::with_root(root.path())).unwrap();
+        let all = all_interfaces(&SystemFiles::with_root(root.path())).unwrap();
         assert_eq!(all[0].driver.as_deref(), Some("virtio_net"));
     }
 
@@ -249,12 +255,12 @@ mod tests {
     fn interface_that_is_down_fails_only_if_it_is_requested() {
         let mut down = ETHERNET;
         down[1].1 = "down";
-        assert_eq!(check(&down, None).state, State::Ok);
+        assert_eq!(check(&down, None).state, FindingState::Ok);
         let found = check(&down, Some("eth0"));
-        assert!(found.state == State::Failing && found.blocks, "{found:?}");
+        assert!(found.state == FindingState::Failing && found.blocks, "{found:?}");
         let mut cut = ETHERNET;
         cut[2].1 = "0";
-        assert_eq!(check(&cut, Some("eth0")).state, State::Failing);
+        assert_eq!(check(&cut, Some("eth0")).state, FindingState::Failing);
         let missing = examine(&tree("eth0", &ETHERNET).system(), Some("eth7"));
         assert!(missing.iter().any(|found| found.name == "interface eth7" && found.blocks));
     }
@@ -274,13 +280,13 @@ mod tests {
     #[test]
     fn missing_or_invalid_interface_data_is_unknown() {
         let found = &examine(&Tree::of(&[]).system(), None)[0];
-        assert_eq!(found.state, State::Unknown);
+        assert_eq!(found.state, FindingState::Unknown);
         let garbage = [("flags", "0xzz"), ("mtu", "large"), ("speed", "-1")];
         let found = check(&garbage, None);
         assert!(found.what.contains("MTU not told"), "{found:?}");
         let mut nameless = ETHERNET;
         nameless[3].1 = "x";
-        assert_eq!(check(&nameless, None).state, State::Unknown);
+        assert_eq!(check(&nameless, None).state, FindingState::Unknown);
         // The machine has no interface except loopback.
         let alone =
             Tree::of(&[("sys/class/net/lo/flags", "0x9"), ("sys/class/net/bonding_masters", "")]);

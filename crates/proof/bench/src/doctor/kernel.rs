@@ -3,108 +3,114 @@
 use crate::doctor::{
     finding::Finding,
     plane::Plane,
-    system::{System, UnreadableFile},
+    system::{SystemFiles, UnreadableFile},
 };
 
 /// Oldest supported release, the first with UDP_SEGMENT. Earlier releases are untested.
-const OLDEST: (u64, u64) = (4, 18);
+const OLDEST_RELEASE: (u64, u64) = (4, 18);
 /// Recommended release, which supports io_uring with a single issuer and deferred work.
-const WANTED: (u64, u64) = (6, 1);
+const RECOMMENDED_RELEASE: (u64, u64) = (6, 1);
 /// Receive buffer that a datagram endpoint requests, in bytes.
-pub const BUFFER_BYTES: usize = 4 << 20;
+pub const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// Checks the kernel's release and settings. `forced` means that this process may exceed the buffer
 /// settings.
-pub fn examine(system: &System, forced: bool) -> Vec<Finding> {
+pub fn examine(system: &SystemFiles, forced: bool) -> Vec<Finding> {
     let datagrams = &[Plane::Udp, Plane::Multicast, Plane::Chain];
     let buffer = |name, why| {
-        let wanted = BUFFER_BYTES as u64;
-        let setting = Setting::new("net/core", name, wanted, why);
+        let wanted = RECEIVE_BUFFER_BYTES as u64;
+        let setting = KernelSetting::new("net/core", name, wanted, why);
         let found = setting.setting_finding(system);
         // CAP_NET_ADMIN lets the process exceed this setting.
         let found = match forced {
-            true => {
-                Finding { state: crate::doctor::finding::State::Ok, hint: String::new(), ..found }
-            }
+            true => Finding {
+                state: crate::doctor::finding::FindingState::Ok,
+                hint: String::new(),
+                ..found
+            },
             false => found,
         };
-        found.about(datagrams)
+        found.with_planes(datagrams)
     };
-    let groups =
-        Setting::new("net/ipv4", "igmp_max_memberships", 1, "no multicast group can be joined");
+    let groups = KernelSetting::new(
+        "net/ipv4",
+        "igmp_max_memberships",
+        1,
+        "no multicast group can be joined",
+    );
     let groups = groups.setting_finding(system);
     let groups = match groups.state {
-        crate::doctor::finding::State::Warning => groups.blocks(&[Plane::Multicast]),
-        _ => groups.about(&[Plane::Multicast]),
+        crate::doctor::finding::FindingState::Warning => groups.blocking(&[Plane::Multicast]),
+        _ => groups.with_planes(&[Plane::Multicast]),
     };
     let sources =
-        Setting::new("net/ipv4", "igmp_max_msf", 1, "groups cannot be filtered by source");
+        KernelSetting::new("net/ipv4", "igmp_max_msf", 1, "groups cannot be filtered by source");
     let backlog = "clients that connect at once are refused";
     vec![
-        release(system),
+        release_finding(system),
         buffer("rmem_max", "bursts of datagrams are lost"),
         buffer("wmem_max", "bursts of datagrams wait"),
-        Setting::new("net/core", "somaxconn", 128, backlog)
+        KernelSetting::new("net/core", "somaxconn", 128, backlog)
             .setting_finding(system)
-            .about(&[Plane::Tcp]),
+            .with_planes(&[Plane::Tcp]),
         groups,
-        sources.setting_finding(system).about(&[Plane::Multicast]),
+        sources.setting_finding(system).with_planes(&[Plane::Multicast]),
     ]
 }
 
-fn release(system: &System) -> Finding {
+fn release_finding(system: &SystemFiles) -> Finding {
     let name = "kernel";
     let hint = "Linux 6.1 or newer is recommended";
-    let release = match system.read("proc/sys/kernel/osrelease") {
+    let release = match system.read_text("proc/sys/kernel/osrelease") {
         Ok(release) => release,
         Err(UnreadableFile(why)) => {
-            return Finding::unknown(name, "its release is unknown", hint).detail(why);
+            return Finding::unknown(name, "its release is unknown", hint).with_detail(why);
         }
     };
-    let found = match version(&release) {
+    let found = match parse_version(&release) {
         None => Finding::unknown(name, "its release is not understood", hint),
-        Some(version) if version < OLDEST => {
+        Some(version) if version < OLDEST_RELEASE => {
             let what = "Linux before 4.18: too old";
-            Finding::failing(name, what, hint).blocks(&Plane::ALL)
+            Finding::failing(name, what, hint).blocking(&Plane::ALL)
         }
-        Some(version) if version < WANTED => {
+        Some(version) if version < RECOMMENDED_RELEASE => {
             Finding::warning(name, "Linux before 6.1: io_uring is absent or slower", hint)
         }
         Some((major, minor)) => Finding::ok(name, format!("Linux {major}.{minor}")),
     };
-    found.detail(release.chars().take(80).collect::<String>())
+    found.with_detail(release.chars().take(80).collect::<String>())
 }
 
 /// Parses major and minor version: (6, 1) for `6.1.0-13-amd64`.
-fn version(release: &str) -> Option<(u64, u64)> {
+fn parse_version(release: &str) -> Option<(u64, u64)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     let mut number = || parts.next()?.parse().ok();
     Some((number()?, number()?))
 }
 
 /// A numeric setting in `/proc/sys` with its recommended minimum.
-struct Setting {
+struct KernelSetting {
     group: &'static str,
     name: &'static str,
     minimum: u64,
-    otherwise: &'static str,
+    consequence: &'static str,
 }
 
-impl Setting {
+impl KernelSetting {
     const fn new(
         group: &'static str,
         name: &'static str,
         minimum: u64,
         otherwise: &'static str,
     ) -> Self {
-        Self { group, name, minimum, otherwise }
+        Self { group, name, minimum, consequence: otherwise }
     }
 
-    fn setting_finding(&self, system: &System) -> Finding {
-        let Self { group, name, minimum: least, otherwise } = *self;
+    fn setting_finding(&self, system: &SystemFiles) -> Finding {
+        let Self { group, name, minimum: least, consequence: otherwise } = *self;
         let path = format!("proc/sys/{group}/{name}");
         let dotted = format!("{}.{name}", group.replace('/', "."));
-        match system.number(&path) {
+        match system.read_number(&path) {
             Ok(value) if value >= least => Finding::ok(name, format!("{dotted} is {value}")),
             Ok(value) => {
                 let what = format!("{dotted} is {value}, below {least}: {otherwise}");
@@ -112,7 +118,7 @@ impl Setting {
             }
             Err(UnreadableFile(why)) => {
                 let hint = format!("sysctl {dotted}");
-                Finding::unknown(name, format!("{dotted} is unknown"), hint).detail(why)
+                Finding::unknown(name, format!("{dotted} is unknown"), hint).with_detail(why)
             }
         }
     }
@@ -121,7 +127,7 @@ impl Setting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::{finding::State, system::tests::Tree};
+    use crate::doctor::{finding::FindingState, system::tests::Tree};
 
     const GOOD: [(&str, &str); 6] = [
         ("proc/sys/kernel/osrelease", "6.1.0-13-amd64\n"),
@@ -146,7 +152,7 @@ mod tests {
     #[test]
     fn recommended_kernel_has_no_hints() {
         for finding in examine(&Tree::of(&GOOD).system(), false) {
-            assert_eq!(finding.state, State::Ok, "{finding:?}");
+            assert_eq!(finding.state, FindingState::Ok, "{finding:?}");
             assert_eq!(finding.hint, "");
         }
     }
@@ -155,49 +161,49 @@ mod tests {
     fn settings_that_are_too_small_have_a_hint() {
         let found = with("proc/sys/net/core/rmem_max", "212992");
         let rmem = of(&found, "rmem_max");
-        assert_eq!((rmem.state, rmem.blocks), (State::Warning, false));
+        assert_eq!((rmem.state, rmem.blocks), (FindingState::Warning, false));
         assert_eq!(rmem.hint, "sysctl -w net.core.rmem_max=4194304");
         let found = with("proc/sys/net/ipv4/igmp_max_memberships", "0");
         let groups = of(&found, "igmp_max_memberships");
         assert!(groups.blocks && groups.about == [Plane::Multicast], "{groups:?}");
         let found = with("proc/sys/net/core/somaxconn", "16");
-        assert_eq!(of(&found, "somaxconn").state, State::Warning);
+        assert_eq!(of(&found, "somaxconn").state, FindingState::Warning);
     }
 
     #[test]
     fn a_process_that_may_force_its_buffers_needs_no_setting() {
         let tree = Tree::of(&[("proc/sys/net/core/rmem_max", "4096")]);
         let found = examine(&tree.system(), true);
-        assert_eq!(of(&found, "rmem_max").state, State::Ok);
+        assert_eq!(of(&found, "rmem_max").state, FindingState::Ok);
     }
 
     #[test]
     fn kernel_releases_are_rated() {
         for (release, state) in [
-            ("6.18.44-x", State::Ok),
-            ("7.0", State::Ok),
-            ("5.15.0", State::Warning),
-            ("6.0.9", State::Warning),
-            ("4.4.0-21-generic", State::Failing),
-            ("six", State::Unknown),
-            ("6", State::Unknown),
-            ("99999999999999999999.1", State::Unknown),
-            ("", State::Unknown),
+            ("6.18.44-x", FindingState::Ok),
+            ("7.0", FindingState::Ok),
+            ("5.15.0", FindingState::Warning),
+            ("6.0.9", FindingState::Warning),
+            ("4.4.0-21-generic", FindingState::Failing),
+            ("six", FindingState::Unknown),
+            ("6", FindingState::Unknown),
+            ("99999999999999999999.1", FindingState::Unknown),
+            ("", FindingState::Unknown),
         ] {
             let kernel = of(&with("proc/sys/kernel/osrelease", release), "kernel");
             assert_eq!(kernel.state, state, "{release}");
-            assert_eq!(kernel.hint.is_empty(), state == State::Ok, "{release}");
+            assert_eq!(kernel.hint.is_empty(), state == FindingState::Ok, "{release}");
         }
     }
 
     #[test]
     fn missing_or_invalid_settings_are_unknown_with_a_reason() {
         for found in examine(&Tree::of(&[]).system(), false) {
-            assert_eq!(found.state, State::Unknown, "{found:?}");
+            assert_eq!(found.state, FindingState::Unknown, "{found:?}");
             assert!(found.detail.contains("No such file"), "{found:?}");
         }
         let found = of(&with("proc/sys/net/core/somaxconn", "-7 many"), "somaxconn");
-        assert_eq!(found.state, State::Unknown);
+        assert_eq!(found.state, FindingState::Unknown);
         assert!(found.detail.contains("no number"), "{found:?}");
     }
 }

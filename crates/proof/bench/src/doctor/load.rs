@@ -2,16 +2,18 @@
 
 use crate::doctor::{
     finding::Finding,
-    system::{System, UnreadableFile},
+    system::{SystemFiles, UnreadableFile},
 };
 
 /// Evaluates the load average of the last minute on a machine with `cpus` CPUs.
-pub fn examine(system: &System, cpus: usize) -> Finding {
+pub fn examine(system: &SystemFiles, cpus: usize) -> Finding {
     let name = "load";
     let hint = "uptime";
-    let text = match system.read("proc/loadavg") {
+    let text = match system.read_text("proc/loadavg") {
         Ok(text) => text,
-        Err(UnreadableFile(why)) => return Finding::unknown(name, "not known", hint).detail(why),
+        Err(UnreadableFile(why)) => {
+            return Finding::unknown(name, "not known", hint).with_detail(why);
+        }
     };
     let load = text.split(' ').next().and_then(|word| word.parse::<f64>().ok());
     let Some(load) = load.filter(|load| load.is_finite() && *load >= 0.0) else {
@@ -24,13 +26,13 @@ pub fn examine(system: &System, cpus: usize) -> Finding {
     }
     let hint = "the measurements below include other work: run doctor again when it is over";
     Finding::warning(name, what, hint)
-        .detail("a flush or a message may wait milliseconds for a CPU, so predictions and measurements differ")
+        .with_detail("a flush or a message may wait milliseconds for a CPU, so predictions and measurements differ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::{finding::State, system::tests::Tree};
+    use crate::doctor::{finding::FindingState, system::tests::Tree};
 
     #[test]
     fn load_above_the_processors_is_a_warning() {
@@ -38,12 +40,12 @@ mod tests {
             let tree = Tree::of(&[("proc/loadavg", text)]);
             examine(&tree.system(), 2).state
         };
-        assert_eq!(state("0.31 0.4 0.5 1/200 999\n"), State::Ok);
-        assert_eq!(state("2.00 9 9 1/2 3"), State::Ok);
-        assert_eq!(state("7.11 0 0 1/2 3"), State::Warning);
+        assert_eq!(state("0.31 0.4 0.5 1/200 999\n"), FindingState::Ok);
+        assert_eq!(state("2.00 9 9 1/2 3"), FindingState::Ok);
+        assert_eq!(state("7.11 0 0 1/2 3"), FindingState::Warning);
         for garbage in ["", "much", "NaN 1", "-1 1", "inf"] {
-            assert_eq!(state(garbage), State::Unknown, "{garbage}");
+            assert_eq!(state(garbage), FindingState::Unknown, "{garbage}");
         }
-        assert_eq!(examine(&Tree::of(&[]).system(), 2).state, State::Unknown);
+        assert_eq!(examine(&Tree::of(&[]).system(), 2).state, FindingState::Unknown);
     }
 }

@@ -3,8 +3,8 @@
 use std::{io, path::Path, time::Duration};
 
 use crate::probe::{
-    commit::{Bare, CommitShape},
-    part::Launcher,
+    commit::{BareCommit, CommitShape},
+    part::PartLauncher,
     wire::ProbeTransport,
 };
 use quorate_admin::tuning::{MeasuredView, PointView, SettingView, TuningView};
@@ -13,19 +13,19 @@ use serde::Serialize;
 use crate::doctor::{
     figures::Figures,
     plane::Plane,
-    predict::{COMMAND_BYTES, OUTSTANDING, Where, predict},
+    predict::{COMMAND_BYTES, NodePlacement, OUTSTANDING_COMMANDS, predict},
 };
 
 /// Warm-up time before each measurement.
-const WARMUP: Duration = Duration::from_millis(200);
+const WARMUP_DURATION: Duration = Duration::from_millis(200);
 /// Measured time of each run.
-const MEASURE: Duration = Duration::from_secs(1);
+const MEASURE_DURATION: Duration = Duration::from_secs(1);
 /// Number of nodes in the bare commit.
-const NODES: u32 = 3;
+const NODE_COUNT: u32 = 3;
 
 /// A prediction compared with a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Compared {
+pub struct PredictionCheck {
     pub plane: Plane,
     /// `latency` or `throughput` for a bare program on this machine; `latency of the leader` or
     /// `throughput of the leader` for the members of a cluster.
@@ -41,7 +41,7 @@ pub struct Compared {
     pub why: String,
 }
 
-impl Compared {
+impl PredictionCheck {
     fn new(
         (plane, what, unit): (Plane, &'static str, &'static str),
         predicted: Result<f64, String>,
@@ -64,44 +64,46 @@ impl Compared {
             unit,
             why: reasons.join("; "),
             predicted: predicted.ok(),
-            measured: measured.ok().map(tenths),
-            error_percent: error.map(tenths),
+            measured: measured.ok().map(round_to_tenths),
+            error_percent: error.map(round_to_tenths),
         }
     }
 }
 
-fn tenths(value: f64) -> f64 {
+fn round_to_tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
 /// Measures bare commits over TCP and UDP. Commands are flushed to `scratch` if it is given.
 pub fn measure_all(
-    launcher: Option<&Launcher>,
+    launcher: Option<&PartLauncher>,
     scratch: Option<&Path>,
     figures: &Figures,
-) -> Vec<Compared> {
+) -> Vec<PredictionCheck> {
     let mut all = Vec::new();
     for (plane, over) in [(Plane::Tcp, ProbeTransport::Tcp), (Plane::Udp, ProbeTransport::Udp)] {
-        let predicted = predict(plane, NODES, Where::Here, figures);
+        let predicted = predict(plane, NODE_COUNT, NodePlacement::SameMachine, figures);
         let of = |value: Option<f64>| value.ok_or_else(|| predicted.why.clone());
         let measured = match launcher {
-            Some(launcher) => measure(launcher, scratch, over).map_err(|error| error.to_string()),
+            Some(launcher) => {
+                measure_commits(launcher, scratch, over).map_err(|error| error.to_string())
+            }
             None => Err("there is no bare program to measure".to_owned()),
         };
         let (latency, throughput) = match measured {
             Ok((latency, throughput)) => (Ok(latency), Ok(throughput)),
             Err(why) => (Err(why.clone()), Err(why)),
         };
-        all.push(Compared::new((plane, "latency", "us"), of(predicted.latency_us), latency));
+        all.push(PredictionCheck::new((plane, "latency", "us"), of(predicted.latency_us), latency));
         let throughput = (throughput, of(predicted.throughput_per_s));
-        all.push(Compared::new((plane, "throughput", "per_s"), throughput.1, throughput.0));
+        all.push(PredictionCheck::new((plane, "throughput", "per_s"), throughput.1, throughput.0));
     }
     all
 }
 
 /// Compares the leader's predictions for the current setting with the leader's measurements on this
 /// plane.
-pub fn compare_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Compared; 2] {
+pub fn compare_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [PredictionCheck; 2] {
     let expected = |tuning: &TuningView| {
         let SettingView { batch_bytes, window } = tuning.chosen;
         let mut grid = tuning.grid.iter();
@@ -119,7 +121,7 @@ pub fn compare_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Com
         let predicted = both.as_ref().map(|both| both.0).map_err(Clone::clone);
         // Both values have the same reason, which is reported once.
         let measured = both.map(|both| both.1).or(Err(String::new()));
-        Compared::new((plane, what, unit), predicted, measured)
+        PredictionCheck::new((plane, what, unit), predicted, measured)
     };
     [
         of("latency of the leader", "us", |(point, measured)| {
@@ -134,24 +136,24 @@ pub fn compare_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Com
 /// Measures the latency of a single command in microseconds, and the number of commands per second
 /// with many outstanding.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-fn measure(
-    launcher: &Launcher,
+fn measure_commits(
+    launcher: &PartLauncher,
     scratch: Option<&Path>,
     over: ProbeTransport,
 ) -> io::Result<(f64, f64)> {
     let shape = CommitShape {
         value_bytes: COMMAND_BYTES,
-        window: 1,
-        durable: scratch.is_some(),
-        flush: Duration::ZERO,
-        over,
+        window_commands: 1,
+        is_durable: scratch.is_some(),
+        flush_time: Duration::ZERO,
+        transport: over,
     };
     let folder = scratch.unwrap_or(Path::new("."));
-    let mut bare = Bare::start(launcher, folder, shape)?;
-    let alone = bare.repetition(WARMUP, MEASURE)?;
-    bare.set_window(OUTSTANDING)?;
-    let many = bare.repetition(WARMUP, MEASURE)?;
-    let rate = many.samples.completed as f64 * 1e9 / many.samples.measured.max(1) as f64;
+    let mut bare = BareCommit::start(launcher, folder, shape)?;
+    let alone = bare.run_repetition(WARMUP_DURATION, MEASURE_DURATION)?;
+    bare.set_window(OUTSTANDING_COMMANDS)?;
+    let many = bare.run_repetition(WARMUP_DURATION, MEASURE_DURATION)?;
+    let rate = many.samples.completed as f64 * 1e9 / many.samples.measured_ns.max(1) as f64;
     Ok((alone.samples.latencies.quantile_us(0.5), rate))
 }
 
@@ -161,8 +163,9 @@ mod tests {
 
     #[test]
     fn error_is_relative_to_the_measured_value() {
-        let of =
-            |predicted, measured| Compared::new((Plane::Tcp, "latency", "us"), predicted, measured);
+        let of = |predicted, measured| {
+            PredictionCheck::new((Plane::Tcp, "latency", "us"), predicted, measured)
+        };
         assert_eq!(of(Ok(110.0), Ok(100.0)).error_percent, Some(10.0));
         assert_eq!(of(Ok(50.0), Ok(100.0)).error_percent, Some(-50.0));
         assert_eq!(of(Ok(50.0), Ok(0.0)).error_percent, None);

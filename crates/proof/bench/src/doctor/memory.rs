@@ -2,22 +2,23 @@
 
 use crate::doctor::{
     finding::Finding,
-    system::{System, UnreadableFile},
+    system::{SystemFiles, UnreadableFile},
 };
 
-const PAGES: &str = "sys/kernel/mm/transparent_hugepage/enabled";
+const HUGE_PAGES_FILE: &str = "sys/kernel/mm/transparent_hugepage/enabled";
 
-pub fn examine(system: &System) -> Vec<Finding> {
-    vec![pages(system), swap(system), promises(system)]
+pub fn examine(system: &SystemFiles) -> Vec<Finding> {
+    vec![huge_pages_finding(system), swap_finding(system), overcommit_finding(system)]
 }
 
-fn pages(system: &System) -> Finding {
+fn huge_pages_finding(system: &SystemFiles) -> Finding {
     let name = "thp";
-    let hint = format!("echo madvise > /{PAGES}; at boot: transparent_hugepage=madvise");
-    let text = match system.read(PAGES) {
+    let hint = format!("echo madvise > /{HUGE_PAGES_FILE}; at boot: transparent_hugepage=madvise");
+    let text = match system.read_text(HUGE_PAGES_FILE) {
         Ok(text) => text,
         Err(UnreadableFile(why)) => {
-            return Finding::unknown(name, "not known", format!("cat /{PAGES}")).detail(why);
+            return Finding::unknown(name, "not known", format!("cat /{HUGE_PAGES_FILE}"))
+                .with_detail(why);
         }
     };
     let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
@@ -25,19 +26,19 @@ fn pages(system: &System) -> Finding {
         Some("always") => {
             let what = "always: the kernel pauses processes to build large pages";
             Finding::warning(name, what, hint)
-                .detail("seen as occasional commands that take milliseconds")
+                .with_detail("seen as occasional commands that take milliseconds")
         }
         Some(chosen @ ("madvise" | "never")) => Finding::ok(name, chosen),
-        _ => Finding::unknown(name, "not understood", format!("cat /{PAGES}")),
+        _ => Finding::unknown(name, "not understood", format!("cat /{HUGE_PAGES_FILE}")),
     }
 }
 
-fn swap(system: &System) -> Finding {
+fn swap_finding(system: &SystemFiles) -> Finding {
     let name = "swap";
-    let text = match system.read("proc/meminfo") {
+    let text = match system.read_text("proc/meminfo") {
         Ok(text) => text,
         Err(UnreadableFile(why)) => {
-            return Finding::unknown(name, "not known", "swapon --show").detail(why);
+            return Finding::unknown(name, "not known", "swapon --show").with_detail(why);
         }
     };
     let kib = |field: &str| -> Option<u64> {
@@ -49,7 +50,7 @@ fn swap(system: &System) -> Finding {
         return Finding::unknown(name, "not understood", "swapon --show");
     };
     let used = total.saturating_sub(free);
-    let swappiness = system.number("proc/sys/vm/swappiness");
+    let swappiness = system.read_number("proc/sys/vm/swappiness");
     let swappiness =
         swappiness.map_or_else(|_| "not known".to_owned(), |number| number.to_string());
     let found = match (total, used) {
@@ -61,20 +62,20 @@ fn swap(system: &System) -> Finding {
             Finding::warning(name, what, hint)
         }
     };
-    found.detail(format!("vm.swappiness is {swappiness}"))
+    found.with_detail(format!("vm.swappiness is {swappiness}"))
 }
 
-fn promises(system: &System) -> Finding {
+fn overcommit_finding(system: &SystemFiles) -> Finding {
     let name = "overcommit";
-    match system.number("proc/sys/vm/overcommit_memory") {
+    match system.read_number("proc/sys/vm/overcommit_memory") {
         Ok(2) => {
             let what = "vm.overcommit_memory is 2: the kernel refuses memory that is not backed";
             Finding::warning(name, what, "sysctl -w vm.overcommit_memory=0")
-                .detail("a node reserves more than it uses, and exits when it is refused")
+                .with_detail("a node reserves more than it uses, and exits when it is refused")
         }
         Ok(mode) => Finding::ok(name, format!("vm.overcommit_memory is {mode}")),
         Err(UnreadableFile(why)) => {
-            Finding::unknown(name, "not known", "sysctl vm.overcommit_memory").detail(why)
+            Finding::unknown(name, "not known", "sysctl vm.overcommit_memory").with_detail(why)
         }
     }
 }
@@ -82,40 +83,43 @@ fn promises(system: &System) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::{finding::State, system::tests::Tree};
+    use crate::doctor::{finding::FindingState, system::tests::Tree};
 
-    fn state(look: fn(&System) -> Finding, path: &str, text: &str) -> State {
+    fn state(look: fn(&SystemFiles) -> Finding, path: &str, text: &str) -> FindingState {
         look(&Tree::of(&[(path, text)]).system()).state
     }
 
     #[test]
     fn huge_pages_for_every_program_are_a_warning() {
-        let of = |text| state(pages, PAGES, text);
-        assert_eq!(of("[always] madvise never"), State::Warning);
-        assert_eq!(of("always [madvise] never"), State::Ok);
-        assert_eq!(of("always madvise [never]\n"), State::Ok);
+        let of = |text| state(huge_pages_finding, HUGE_PAGES_FILE, text);
+        assert_eq!(of("[always] madvise never"), FindingState::Warning);
+        assert_eq!(of("always [madvise] never"), FindingState::Ok);
+        assert_eq!(of("always madvise [never]\n"), FindingState::Ok);
         for garbage in ["", "always", "[", "]always["] {
-            assert_eq!(of(garbage), State::Unknown, "{garbage}");
+            assert_eq!(of(garbage), FindingState::Unknown, "{garbage}");
         }
     }
 
     #[test]
     fn swap_in_use_is_a_warning() {
-        let of = |text| state(swap, "proc/meminfo", text);
-        assert_eq!(of("SwapTotal:  0 kB\nSwapFree: 0 kB"), State::Ok);
-        assert_eq!(of("MemTotal: 9 kB\nSwapTotal: 2048 kB\nSwapFree: 2048 kB"), State::Ok);
-        assert_eq!(of("SwapTotal: 4096 kB\nSwapFree: 2048 kB"), State::Warning);
+        let of = |text| state(swap_finding, "proc/meminfo", text);
+        assert_eq!(of("SwapTotal:  0 kB\nSwapFree: 0 kB"), FindingState::Ok);
+        assert_eq!(of("MemTotal: 9 kB\nSwapTotal: 2048 kB\nSwapFree: 2048 kB"), FindingState::Ok);
+        assert_eq!(of("SwapTotal: 4096 kB\nSwapFree: 2048 kB"), FindingState::Warning);
         for garbage in ["", "SwapTotal: 3", "SwapTotal: x kB\nSwapFree: 1 kB"] {
-            assert_eq!(of(garbage), State::Unknown, "{garbage}");
+            assert_eq!(of(garbage), FindingState::Unknown, "{garbage}");
         }
     }
 
     #[test]
     fn strict_overcommit_is_a_warning() {
-        let of = |text| state(promises, "proc/sys/vm/overcommit_memory", text);
-        assert_eq!((of("0"), of("1"), of("2")), (State::Ok, State::Ok, State::Warning));
-        assert_eq!(of("x"), State::Unknown);
+        let of = |text| state(overcommit_finding, "proc/sys/vm/overcommit_memory", text);
+        assert_eq!(
+            (of("0"), of("1"), of("2")),
+            (FindingState::Ok, FindingState::Ok, FindingState::Warning)
+        );
+        assert_eq!(of("x"), FindingState::Unknown);
         let nothing = examine(&Tree::of(&[]).system());
-        assert!(nothing.iter().all(|finding| finding.state == State::Unknown));
+        assert!(nothing.iter().all(|finding| finding.state == FindingState::Unknown));
     }
 }

@@ -6,13 +6,13 @@
 
 use crate::doctor::{
     examination::Report,
-    finding::{Finding, State},
+    finding::{Finding, FindingState},
     flushes::SLOW_US,
     plane::Plane,
     trips,
 };
 
-const NAMED_MAX: usize = 5;
+const NAMED_FINDINGS_MAX: usize = 5;
 /// Maximum number of certificates for which a line contains a figure.
 const CERTIFICATES_MAX: usize = 32;
 
@@ -21,38 +21,38 @@ const CERTIFICATES_MAX: usize = 32;
 pub struct CheckResult {
     /// Worst state of the findings that are not ignored and concern a plane in use, or no plane.
     /// Unknown states count only if no finding is ok.
-    pub state: State,
+    pub state: FindingState,
     /// Text of the line, without a line break.
     pub line: String,
 }
 
 /// Returns the exit code that Nagios defines for a state.
-pub const fn code(state: State) -> u8 {
+pub const fn nagios_exit_code(state: FindingState) -> u8 {
     match state {
-        State::Ok => 0,
-        State::Warning => 1,
-        State::Failing => 2,
-        State::Unknown => 3,
+        FindingState::Ok => 0,
+        FindingState::Warning => 1,
+        FindingState::Failing => 2,
+        FindingState::Unknown => 3,
     }
 }
 
-const fn state_word(state: State) -> &'static str {
+const fn state_word(state: FindingState) -> &'static str {
     match state {
-        State::Ok => "OK",
-        State::Warning => "WARNING",
-        State::Failing => "CRITICAL",
-        State::Unknown => "UNKNOWN",
+        FindingState::Ok => "OK",
+        FindingState::Warning => "WARNING",
+        FindingState::Failing => "CRITICAL",
+        FindingState::Unknown => "UNKNOWN",
     }
 }
 
 /// Returns the result for an examination that produced no report.
-pub fn line(state: State, what: &str) -> CheckResult {
+pub fn without_report(state: FindingState, what: &str) -> CheckResult {
     CheckResult { state, line: format!("QUORATE {} - {}", state_word(state), escape_text(what)) }
 }
 
 /// Evaluates a report. Ignores findings whose names are listed in `ignored`.
 pub fn summarize(report: &Report, ignored: &[String]) -> CheckResult {
-    let used = used(report);
+    let used = planes_in_use(report);
     let counts = |finding: &&Finding| {
         let matters =
             finding.about.is_empty() || finding.about.iter().any(|plane| used.contains(plane));
@@ -63,20 +63,20 @@ pub fn summarize(report: &Report, ignored: &[String]) -> CheckResult {
         let of_state = counted.iter().filter(move |finding| finding.state == state);
         of_state.copied().collect::<Vec<&Finding>>()
     };
-    let (ok, warning) = (of(State::Ok), of(State::Warning));
-    let (failing, unknown) = (of(State::Failing), of(State::Unknown));
+    let (ok, warning) = (of(FindingState::Ok), of(FindingState::Warning));
+    let (failing, unknown) = (of(FindingState::Failing), of(FindingState::Unknown));
     // A plane blocked by an ignored finding does not count as blocked.
     let blocked = counted.iter().any(|finding| {
-        finding.blocks && finding.state != State::Ok && finding.about.contains(&Plane::Tcp)
+        finding.blocks && finding.state != FindingState::Ok && finding.about.contains(&Plane::Tcp)
     });
     let state = match () {
-        () if blocked || !failing.is_empty() => State::Failing,
-        () if !warning.is_empty() => State::Warning,
-        () if !ok.is_empty() || unknown.is_empty() => State::Ok,
-        () => State::Unknown,
+        () if blocked || !failing.is_empty() => FindingState::Failing,
+        () if !warning.is_empty() => FindingState::Warning,
+        () if !ok.is_empty() || unknown.is_empty() => FindingState::Ok,
+        () => FindingState::Unknown,
     };
     let named: Vec<&Finding> = match state {
-        State::Unknown => unknown.clone(),
+        FindingState::Unknown => unknown.clone(),
         _ => failing.iter().chain(&warning).copied().collect(),
     };
     let what = match named.len() {
@@ -84,11 +84,11 @@ pub fn summarize(report: &Report, ignored: &[String]) -> CheckResult {
         count => {
             let mut all: Vec<String> = named
                 .iter()
-                .take(NAMED_MAX)
+                .take(NAMED_FINDINGS_MAX)
                 .map(|finding| format!("{}: {}", finding.name, finding.what))
                 .collect();
-            if count > NAMED_MAX {
-                all.push(format!("{} more", count - NAMED_MAX));
+            if count > NAMED_FINDINGS_MAX {
+                all.push(format!("{} more", count - NAMED_FINDINGS_MAX));
             }
             all.join("; ")
         }
@@ -96,13 +96,13 @@ pub fn summarize(report: &Report, ignored: &[String]) -> CheckResult {
     let counts = [("ok", ok), ("warning", warning), ("failing", failing), ("unknown", unknown)];
     let mut figures: Vec<String> =
         counts.into_iter().map(|(name, all)| format!("{name}={}", all.len())).collect();
-    figures.extend(measured(report));
-    let told = line(state, &what);
+    figures.extend(performance_data(report));
+    let told = without_report(state, &what);
     CheckResult { line: format!("{} | {}", told.line, figures.join(" ")), ..told }
 }
 
 /// Returns the planes in use as reported by members. TCP is always included.
-fn used(report: &Report) -> Vec<Plane> {
+fn planes_in_use(report: &Report) -> Vec<Plane> {
     let trips = report.trips.as_deref().unwrap_or_default();
     let has = |plane: &Plane| trips.iter().any(|trip| trip.way == plane.name());
     let mut used: Vec<Plane> = Plane::ALL.into_iter().filter(has).collect();
@@ -112,7 +112,7 @@ fn used(report: &Report) -> Vec<Plane> {
 }
 
 /// Formats the figures, with their thresholds if they have any.
-fn measured(report: &Report) -> Vec<String> {
+fn performance_data(report: &Report) -> Vec<String> {
     let mut all = Vec::new();
     if let Some(flushes) = &report.flushes {
         all.push(format!(
@@ -124,7 +124,7 @@ fn measured(report: &Report) -> Vec<String> {
         let least = room.least_bytes;
         all.push(format!("free_bytes={}B;{least}:", room.free_bytes));
     }
-    let soon = quorate_admin::certificates::SOON_DAYS;
+    let soon = quorate_admin::certificates::EXPIRY_WARNING_DAYS;
     let certificates = report.certificates.iter().take(CERTIFICATES_MAX);
     all.extend(certificates.map(|certificate| {
         let label = format!("days_left {} {}", certificate.of, certificate.what);
@@ -150,8 +150,8 @@ fn escape_text(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::doctor::{
-        certificates::Certificate, disk::DiskSpace, examination::tests::report, flushes::Flushes,
-        trips::Trip,
+        certificates::Certificate, disk::DiskSpace, examination::tests::report,
+        flushes::FlushTimes, trips::MemberPath,
     };
 
     fn of(findings: &[Finding]) -> Report {
@@ -160,7 +160,7 @@ mod tests {
         report
     }
 
-    fn told(findings: &[Finding]) -> (State, String) {
+    fn told(findings: &[Finding]) -> (FindingState, String) {
         let told = summarize(&of(findings), &[]);
         (told.state, told.line)
     }
@@ -173,36 +173,37 @@ mod tests {
         assert_eq!(
             told(&[ok.clone(), unknown.clone()]),
             (
-                State::Ok,
+                FindingState::Ok,
                 "QUORATE OK - 1 of 2 findings are ok | ok=1 warning=0 failing=0 unknown=1".into()
             )
         );
         assert_eq!(
             told(&[warning.clone(), ok.clone()]),
             (
-                State::Warning,
+                FindingState::Warning,
                 "QUORATE WARNING - w: so so | ok=1 warning=1 failing=0 unknown=0".into()
             )
         );
         let (state, line) = told(&[warning, ok, failing, unknown.clone()]);
-        assert_eq!(state, State::Failing);
+        assert_eq!(state, FindingState::Failing);
         assert!(line.starts_with("QUORATE CRITICAL - f: bad; w: so so | "), "{line}");
         let (state, line) = told(&[unknown]);
-        assert_eq!(state, State::Unknown);
+        assert_eq!(state, FindingState::Unknown);
         assert!(line.starts_with("QUORATE UNKNOWN - u: ? | "), "{line}");
         assert_eq!(
-            [State::Ok, State::Warning, State::Failing, State::Unknown].map(code),
+            [FindingState::Ok, FindingState::Warning, FindingState::Failing, FindingState::Unknown]
+                .map(nagios_exit_code),
             [0, 1, 2, 3]
         );
     }
 
     #[test]
     fn unused_planes_and_excluded_findings_do_not_count() {
-        let ethernet = Finding::warning("raw", "no", "h").blocks(&[Plane::Ethernet]);
+        let ethernet = Finding::warning("raw", "no", "h").blocking(&[Plane::Ethernet]);
         let fine = Finding::ok("a", "x");
         let mut report = of(&[ethernet, fine]);
-        assert_eq!(summarize(&report, &[]).state, State::Ok);
-        report.trips = Some(vec![Trip {
+        assert_eq!(summarize(&report, &[]).state, FindingState::Ok);
+        report.trips = Some(vec![MemberPath {
             from: 1,
             to: 2,
             connected: true,
@@ -211,10 +212,10 @@ mod tests {
             rtt_us: None,
             why: String::new(),
         }]);
-        assert_eq!(summarize(&report, &[]).state, State::Warning);
-        assert_eq!(summarize(&report, &["raw".to_owned()]).state, State::Ok);
-        let blocked = of(&[Finding::warning("t", "no", "h").blocks(&[Plane::Tcp])]);
-        assert_eq!(summarize(&blocked, &[]).state, State::Failing, "nothing works without");
+        assert_eq!(summarize(&report, &[]).state, FindingState::Warning);
+        assert_eq!(summarize(&report, &["raw".to_owned()]).state, FindingState::Ok);
+        let blocked = of(&[Finding::warning("t", "no", "h").blocking(&[Plane::Tcp])]);
+        assert_eq!(summarize(&blocked, &[]).state, FindingState::Failing, "nothing works without");
     }
 
     #[test]
@@ -230,7 +231,8 @@ mod tests {
     #[test]
     fn performance_data_has_thresholds() {
         let mut report = of(&[]);
-        report.flushes = Some(Flushes { quietest_us: 812.4, p99_us: 2000.0, ..Flushes::default() });
+        report.flushes =
+            Some(FlushTimes { quietest_us: 812.4, p99_us: 2000.0, ..FlushTimes::default() });
         report.room = Some(DiskSpace { free_bytes: 5, least_bytes: 7, free_inodes: None });
         report.certificates = vec![Certificate {
             of: "node 1".to_owned(),

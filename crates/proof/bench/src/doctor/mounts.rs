@@ -3,19 +3,20 @@
 
 use std::path::Path;
 
-use crate::doctor::system::{System, UnreadableFile};
+use crate::doctor::system::{SystemFiles, UnreadableFile};
 
 /// File system types whose files are lost, or stored elsewhere, after a crash.
-pub(crate) const VOLATILE: [&str; 3] = ["tmpfs", "ramfs", "overlay"];
+pub(crate) const VOLATILE_FILE_SYSTEMS: [&str; 3] = ["tmpfs", "ramfs", "overlay"];
 /// File system types whose locks and flushes depend on another machine.
-pub(crate) const REMOTE: [&str; 6] = ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"];
+pub(crate) const REMOTE_FILE_SYSTEMS: [&str; 6] =
+    ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// Path of the mount point.
-    pub at: String,
+    pub mount_point: String,
     /// Device numbers, as in `/sys/dev/block`; starts with `0:` if there is no block device.
-    pub device: String,
+    pub device_numbers: String,
     /// File system type, such as `ext4`.
     pub kind: String,
     /// Options of the mount and of the file system together.
@@ -23,36 +24,36 @@ pub struct Mount {
 }
 
 /// Returns the mount that contains a folder.
-pub fn mount_of(system: &System, folder: &Path) -> Result<Mount, UnreadableFile> {
+pub fn mount_of(system: &SystemFiles, folder: &Path) -> Result<Mount, UnreadableFile> {
     let path = "proc/self/mountinfo";
-    let mounts = system.read(path)?;
-    mounted(&mounts, folder)
+    let mounts = system.read_text(path)?;
+    innermost_mount(&mounts, folder)
         .ok_or_else(|| UnreadableFile(format!("/{path}: nothing about {}", folder.display())))
 }
 
 /// Returns the innermost mount that contains a folder. Malformed lines are skipped.
-fn mounted(mounts: &str, folder: &Path) -> Option<Mount> {
+fn innermost_mount(mounts: &str, folder: &Path) -> Option<Mount> {
     let line = |line: &str| {
         let (left, right) = line.split_once(" - ")?;
         let left: Vec<&str> = left.split(' ').collect();
         let mut right = right.split(' ');
-        let at = unescape(left.get(4)?);
+        let at = decode_octal_escapes(left.get(4)?);
         let kind = right.next().filter(|kind| !kind.is_empty())?;
         let of_all = right.nth(1).unwrap_or_default();
         let options = left.get(5)?.split(',').chain(of_all.split(','));
         folder.starts_with(&at).then(|| Mount {
-            at,
-            device: left[2].to_owned(),
+            mount_point: at,
+            device_numbers: left[2].to_owned(),
             kind: kind.to_owned(),
             options: options.map(str::to_owned).collect(),
         })
     };
     // Of two mounts with the same mount point, the later one covers the earlier one.
-    mounts.lines().filter_map(line).max_by_key(|mount| mount.at.len())
+    mounts.lines().filter_map(line).max_by_key(|mount| mount.mount_point.len())
 }
 
 /// Decodes the octal escapes that the kernel uses for spaces and similar characters.
-fn unescape(text: &str) -> String {
+fn decode_octal_escapes(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((&first, after)) = rest.split_first() {
@@ -83,18 +84,18 @@ pub(crate) mod tests {
 
     #[test]
     fn file_system_is_that_of_the_nearest_mount() {
-        let of = |folder: &str| mounted(MOUNTS, Path::new(folder)).unwrap().kind;
+        let of = |folder: &str| innermost_mount(MOUNTS, Path::new(folder)).unwrap().kind;
         assert_eq!(of("/srv/a b/n1"), "xfs");
         assert_eq!(of("/srv/a bc"), "ext4");
         assert_eq!(of("/mnt"), "nfs4");
-        assert_eq!(mounted("", Path::new("/")), None);
-        assert_eq!(unescape("a\\040b\\134\\9x\\"), "a b\\\\9x\\");
+        assert_eq!(innermost_mount("", Path::new("/")), None);
+        assert_eq!(decode_octal_escapes("a\\040b\\134\\9x\\"), "a b\\\\9x\\");
     }
 
     #[test]
     fn device_and_options_of_a_mount_are_parsed() {
-        let root = mounted(MOUNTS, Path::new("/home")).unwrap();
-        assert_eq!(root.device, "8:1");
+        let root = innermost_mount(MOUNTS, Path::new("/home")).unwrap();
+        assert_eq!(root.device_numbers, "8:1");
         assert_eq!(root.options, ["rw", "relatime", "rw", "barrier=0"]);
     }
 }

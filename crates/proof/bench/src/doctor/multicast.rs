@@ -11,61 +11,73 @@ use std::{
 };
 
 use quorate_packets::socket::{
-    Failed,
-    reach::{self, Listener},
+    SocketError,
+    reach::{self, ReachListener},
 };
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-const COUNT: u32 = 50;
+const DATAGRAM_COUNT: u32 = 50;
 /// Time to wait for the datagrams; long enough even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(2);
-const LOOPBACK: &str = "lo";
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(2);
+const LOOPBACK_INTERFACE: &str = "lo";
 
 /// Sends datagrams on the given interface, or on loopback, and counts the datagrams that return.
 pub fn examine(group: SocketAddrV4, interface: Option<&str>) -> Finding {
-    let interface = interface.unwrap_or(LOOPBACK);
-    multicast_finding(group, interface, &count(group, interface))
+    let interface = interface.unwrap_or(LOOPBACK_INTERFACE);
+    multicast_finding(group, interface, &count_returned(group, interface))
 }
 
-fn count(group: SocketAddrV4, interface: &str) -> Result<u32, Failed> {
-    let (token, sender) = (crate::doctor::reach::token(), 0);
-    let mut listener = Listener::join(group, interface, token)?;
-    reach::send(group, interface, (token, sender), COUNT, thread::sleep)?;
+fn count_returned(group: SocketAddrV4, interface: &str) -> Result<u32, SocketError> {
+    let (token, sender) = (crate::doctor::reach::draw_test_token(), 0);
+    let mut listener = ReachListener::join(group, interface, token)?;
+    reach::send_test_datagrams(group, interface, (token, sender), DATAGRAM_COUNT, thread::sleep)?;
     // All datagrams have been sent, so count the ones that arrived.
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + RECEIVE_TIMEOUT;
     let left = || until.saturating_duration_since(Instant::now());
-    let listened = listener.listen(left, &AtomicBool::new(true));
-    listened.map_err(|source| Failed::Option { option: "poll", source })?;
+    let listened = listener.count_until(left, &AtomicBool::new(true));
+    listened.map_err(|source| SocketError::Option { option: "poll", source })?;
     let heard = listener.sender_counts();
     Ok(heard.first().map_or(0, |heard| heard.count))
 }
 
-fn multicast_finding(group: SocketAddrV4, interface: &str, heard: &Result<u32, Failed>) -> Finding {
+fn multicast_finding(
+    group: SocketAddrV4,
+    interface: &str,
+    heard: &Result<u32, SocketError>,
+) -> Finding {
     let name = "multicast";
     let alone = match interface {
-        LOOPBACK => "loopback only: use --admin to test other machines",
+        LOOPBACK_INTERFACE => "loopback only: use --admin to test other machines",
         _ => "received by this machine itself: use --admin to test other machines",
     };
     let hint = format!("check ip link show {interface}, and that no firewall drops {group}");
     match heard {
-        Ok(COUNT) => Finding::ok(
+        Ok(DATAGRAM_COUNT) => Finding::ok(
             name,
-            format!("{COUNT} of {COUNT} to {group} on {interface}, this machine alone"),
+            format!(
+                "{DATAGRAM_COUNT} of {DATAGRAM_COUNT} to {group} on {interface}, this machine alone"
+            ),
         )
-        .detail(alone)
-        .about(&[Plane::Multicast]),
-        Ok(0) => Finding::warning(name, format!("none of {COUNT} to {group} on {interface}"), hint)
-            .detail(alone)
-            .blocks(&[Plane::Multicast]),
-        Ok(some) => {
-            Finding::warning(name, format!("{some} of {COUNT} to {group} on {interface}"), hint)
-                .detail(alone)
-                .about(&[Plane::Multicast])
-        }
+        .with_detail(alone)
+        .with_planes(&[Plane::Multicast]),
+        Ok(0) => Finding::warning(
+            name,
+            format!("none of {DATAGRAM_COUNT} to {group} on {interface}"),
+            hint,
+        )
+        .with_detail(alone)
+        .blocking(&[Plane::Multicast]),
+        Ok(some) => Finding::warning(
+            name,
+            format!("{some} of {DATAGRAM_COUNT} to {group} on {interface}"),
+            hint,
+        )
+        .with_detail(alone)
+        .with_planes(&[Plane::Multicast]),
         Err(why) => Finding::warning(name, format!("{group} cannot be used on {interface}"), hint)
-            .detail(why.to_string())
-            .blocks(&[Plane::Multicast]),
+            .with_detail(why.to_string())
+            .blocking(&[Plane::Multicast]),
     }
 }
 
@@ -74,16 +86,16 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::doctor::finding::State;
+    use crate::doctor::finding::FindingState;
 
     const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 81, 84, 72), 7460);
 
     #[test]
     fn total_loss_blocks_the_plane_and_some_loss_is_a_warning() {
         let of = |heard| multicast_finding(GROUP, "eth0", &Ok(heard));
-        assert_eq!((of(50).state, of(50).blocks), (State::Ok, false));
-        assert_eq!((of(49).state, of(49).blocks), (State::Warning, false));
-        assert_eq!((of(0).state, of(0).blocks), (State::Warning, true));
+        assert_eq!((of(50).state, of(50).blocks), (FindingState::Ok, false));
+        assert_eq!((of(49).state, of(49).blocks), (FindingState::Warning, false));
+        assert_eq!((of(0).state, of(0).blocks), (FindingState::Warning, true));
         assert!(
             multicast_finding(GROUP, "lo", &Ok(50))
                 .detail

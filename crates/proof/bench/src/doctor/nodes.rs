@@ -4,32 +4,32 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_admin::{
-    quorum::Votes,
-    units::{bytes, span},
+    quorum::AvailableVotes,
+    units::{format_bytes, format_span},
     view::{Answer, ClusterView, NodeView},
 };
 
 use crate::{doctor::finding::Finding, environment};
 
-const NAMED_MAX: usize = 8;
+const NAMED_NODES_MAX: usize = 8;
 /// Maximum number of characters shown of a value, because values are untrusted input.
-const VALUE_MAX: usize = 60;
+const SHOWN_VALUE_CHARS_MAX: usize = 60;
 
 /// Time until a disk is full, in seconds, below which the operator must act today.
-const SOON_S: u64 = 24 * 3600;
+const FULL_SOON_S: u64 = 24 * 3600;
 
 pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
-    let views: Vec<&NodeView> = cluster.nodes.iter().filter_map(Answer::view).collect();
+    let views: Vec<&NodeView> = cluster.nodes.iter().filter_map(Answer::node_view).collect();
     let silent = cluster.nodes.len() - views.len();
     let found = [
-        versions(&views),
-        settings(&views),
+        version_finding(&views),
+        settings_finding(&views),
         space_finding(&views),
-        quorum(cluster, &views),
-        health(&views),
-        clocks(&views),
-        scrubs(&views),
-        level(cluster, &views),
+        quorum_finding(cluster, &views),
+        health_finding(&views),
+        clock_finding(&views),
+        scrub_finding(&views),
+        level_finding(cluster, &views),
     ];
     found
         .into_iter()
@@ -38,20 +38,20 @@ pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
             silent => {
                 let detail = format!("{silent} of {} nodes do not report it", cluster.nodes.len());
                 let detail = [&*finding.detail, &*detail].join("; ");
-                finding.detail(detail.trim_start_matches("; "))
+                finding.with_detail(detail.trim_start_matches("; "))
             }
         })
         .collect()
 }
 
 /// Sets of node ids, keyed by the value that their nodes report.
-type Values = BTreeMap<String, BTreeSet<u32>>;
+type NodesByValue = BTreeMap<String, BTreeSet<u32>>;
 
-fn versions(views: &[&NodeView]) -> Finding {
+fn version_finding(views: &[&NodeView]) -> Finding {
     let name = "versions";
-    let mut all = Values::new();
+    let mut all = NodesByValue::new();
     for view in views {
-        all.entry(shown(&view.full_version())).or_default().insert(view.node);
+        all.entry(shorten_untrusted(&view.full_version())).or_default().insert(view.node);
     }
     let own = environment::version();
     match all.len() {
@@ -61,16 +61,16 @@ fn versions(views: &[&NodeView]) -> Finding {
             let found = Finding::ok(name, format!("all run {version}"));
             match version == own {
                 true => found,
-                false => found.detail(format!("this program is {own}")),
+                false => found.with_detail(format!("this program is {own}")),
             }
         }
         _ => {
             // Versions are sorted numerically, so that 0.9 precedes 0.10, and then by date.
             let mut order: Vec<(&String, &BTreeSet<u32>)> = all.iter().collect();
-            order.sort_by_key(|(version, _)| age(version));
+            order.sort_by_key(|(version, _)| version_order(version));
             let what: Vec<String> = order
                 .iter()
-                .map(|(version, nodes)| format!("{version} ({})", list(nodes)))
+                .map(|(version, nodes)| format!("{version} ({})", format_nodes(nodes)))
                 .collect();
             let (newest, _) = order.last().expect("there are two");
             let hint = format!("finish the upgrade: the newest is {newest}");
@@ -80,7 +80,7 @@ fn versions(views: &[&NodeView]) -> Finding {
 }
 
 /// [level-5] Reports the cluster's feature level and the levels that its releases support.
-fn level(cluster: &ClusterView, views: &[&NodeView]) -> Finding {
+fn level_finding(cluster: &ClusterView, views: &[&NodeView]) -> Finding {
     let name = "level";
     let telling = || views.iter().filter(|view| view.level.level > 0);
     let leads = telling().find(|view| Some(view.node) == cluster.leader);
@@ -88,50 +88,52 @@ fn level(cluster: &ClusterView, views: &[&NodeView]) -> Finding {
         return Finding::unknown(name, "no node reports it", "upgrade the nodes");
     };
     let told = format!("the cluster is at level {}", view.level.level);
-    Finding::ok(name, told).detail(view.level.prospect())
+    Finding::ok(name, told).with_detail(view.level.raise_outlook())
 }
 
 /// Returns the order of a version such as `0.3.0-dev (1a2b3c4d5e 2026-11-28)`: numbers, whether it
 /// is released, date.
-fn age(version: &str) -> (Vec<u64>, bool, &str) {
+fn version_order(version: &str) -> (Vec<u64>, bool, &str) {
     let (numbers, rest) = version.split_at(version.find(['-', ' ']).unwrap_or(version.len()));
     let numbers = numbers.split('.').filter_map(|part| part.parse().ok()).collect();
     (numbers, !rest.starts_with('-'), rest.rsplit(' ').next().unwrap_or_default())
 }
 
-fn settings(views: &[&NodeView]) -> Finding {
+fn settings_finding(views: &[&NodeView]) -> Finding {
     let name = "settings";
     // A node that reports no settings runs an older version or another program.
     let telling: Vec<&&NodeView> = views.iter().filter(|view| !view.settings.is_empty()).collect();
-    let mut all: BTreeMap<&str, Values> = BTreeMap::new();
+    let mut all: BTreeMap<&str, NodesByValue> = BTreeMap::new();
     let names: BTreeSet<&String> = telling.iter().flat_map(|view| view.settings.keys()).collect();
     for view in &telling {
         for name in &names {
             let value = view.settings.get(*name).map_or("not given", |value| &**value);
             let values = all.entry(name).or_default();
-            values.entry(shown(value)).or_default().insert(view.node);
+            values.entry(shorten_untrusted(value)).or_default().insert(view.node);
         }
     }
     for view in views {
         for (name, value) in [("durability", &view.durability), ("store", &view.store)] {
             let values = all.entry(name).or_default();
-            values.entry(shown(value)).or_default().insert(view.node);
+            values.entry(shorten_untrusted(value)).or_default().insert(view.node);
         }
     }
     let differ: Vec<String> = all
         .iter()
         .filter(|(_, values)| values.len() > 1)
         .map(|(name, values)| {
-            let values: Vec<String> =
-                values.iter().map(|(value, nodes)| format!("{value} ({})", list(nodes))).collect();
-            format!("{}: {}", shown(name), values.join(", "))
+            let values: Vec<String> = values
+                .iter()
+                .map(|(value, nodes)| format!("{value} ({})", format_nodes(nodes)))
+                .collect();
+            format!("{}: {}", shorten_untrusted(name), values.join(", "))
         })
         .collect();
     if !differ.is_empty() {
         let count = differ.len();
-        let mut named: Vec<String> = differ.into_iter().take(NAMED_MAX).collect();
-        if count > NAMED_MAX {
-            named.push(format!("{} more", count - NAMED_MAX));
+        let mut named: Vec<String> = differ.into_iter().take(NAMED_NODES_MAX).collect();
+        if count > NAMED_NODES_MAX {
+            named.push(format!("{} more", count - NAMED_NODES_MAX));
         }
         let what = format!("nodes differ: {}", named.join("; "));
         return Finding::warning(
@@ -154,7 +156,7 @@ fn settings(views: &[&NodeView]) -> Finding {
 fn space_finding(views: &[&NodeView]) -> Finding {
     let name = "room of nodes";
     let hint = "free disk space on those machines, or lower --log-max";
-    let mut trouble = full_disks(views);
+    let mut trouble = describe_full_disks(views);
     if views.iter().any(|view| view.disk.data_refused) {
         let what = match trouble.is_empty() {
             true => "too few members have room".to_owned(),
@@ -173,20 +175,20 @@ fn space_finding(views: &[&NodeView]) -> Finding {
         let most = most.and_then(|text| text.parse::<u64>().ok());
         let grows = most.map_or(0, |most| most.saturating_sub(view.log_bytes));
         match view.disk.full_in_seconds {
-            Some(seconds) if seconds < SOON_S => {
-                trouble.push(format!("node {} is full in {}", view.node, span(seconds)));
+            Some(seconds) if seconds < FULL_SOON_S => {
+                trouble.push(format!("node {} is full in {}", view.node, format_span(seconds)));
             }
             _ if free < grows => trouble.push(format!(
                 "node {}: {} free, but its log may grow by {}",
                 view.node,
-                bytes(free),
-                bytes(grows)
+                format_bytes(free),
+                format_bytes(grows)
             )),
             _ => (),
         }
     }
     if !trouble.is_empty() {
-        trouble.truncate(NAMED_MAX);
+        trouble.truncate(NAMED_NODES_MAX);
         return Finding::warning(name, trouble.join("; "), hint);
     }
     match known {
@@ -196,7 +198,7 @@ fn space_finding(views: &[&NodeView]) -> Finding {
 }
 
 /// Returns a description of each full disk, with the free space that it needs for more data.
-fn full_disks(views: &[&NodeView]) -> Vec<String> {
+fn describe_full_disks(views: &[&NodeView]) -> Vec<String> {
     let full = |view: &&NodeView| {
         let (needed, free) = (view.disk.needed_bytes?, view.disk.free_bytes.unwrap_or(0));
         Some(format!(
@@ -211,7 +213,7 @@ fn full_disks(views: &[&NodeView]) -> Vec<String> {
 
 /// Checks whether the voters that are up form a quorum: the voters connected to the leader or,
 /// without a leader, those that respond.
-fn quorum(cluster: &ClusterView, views: &[&NodeView]) -> Finding {
+fn quorum_finding(cluster: &ClusterView, views: &[&NodeView]) -> Finding {
     let name = "quorum";
     let leads = views.iter().find(|view| Some(view.node) == cluster.leader);
     let Some(view) = leads.or_else(|| views.iter().max_by_key(|view| view.applied)) else {
@@ -226,26 +228,26 @@ fn quorum(cluster: &ClusterView, views: &[&NodeView]) -> Finding {
         (member, is_up)
     });
     let weights = voters.clone().map(|(member, is_up)| (member.weight, is_up));
-    let votes = Votes::count(&view.quorum, weights, leads.is_some());
-    if votes.is_lost {
+    let votes = AvailableVotes::count_votes(&view.quorum, weights, leads.is_some());
+    if votes.is_quorum_lost {
         let down = voters.filter(|(_, is_up)| !is_up).map(|(member, _)| member.node).collect();
-        let what = format!("{} Start nodes {}", votes.lost_text(), list(&down));
+        let what = format!("{} Start nodes {}", votes.lost_quorum_text(), format_nodes(&down));
         let hint = "if they are permanently lost: docs/operate/lost-majority.md";
         return Finding::failing(name, what, hint);
     }
-    Finding::ok(name, format!("{} votes available, {} needed", votes.has, votes.need))
+    Finding::ok(name, format!("{} votes available, {} needed", votes.available, votes.required))
 }
 
 /// Checks whether any node reports an error.
-fn health(views: &[&NodeView]) -> Finding {
+fn health_finding(views: &[&NodeView]) -> Finding {
     let name = "health of nodes";
     let troubled = views.iter().filter_map(|view| {
         let error = view.error.as_ref()?;
-        Some(format!("node {}: {}", view.node, shown(error)))
+        Some(format!("node {}: {}", view.node, shorten_untrusted(error)))
     });
     let mut troubled: Vec<String> = troubled.collect();
     if !troubled.is_empty() {
-        troubled.truncate(NAMED_MAX);
+        troubled.truncate(NAMED_NODES_MAX);
         let hint = "'quorate status' shows the full text; docs/operate.md tells you what to do";
         return Finding::failing(name, troubled.join("; "), hint);
     }
@@ -256,18 +258,18 @@ fn health(views: &[&NodeView]) -> Finding {
 }
 
 /// Checks whether the clocks of all nodes agree, according to the nodes' reports.
-fn clocks(views: &[&NodeView]) -> Finding {
+fn clock_finding(views: &[&NodeView]) -> Finding {
     let name = "clocks of nodes";
     let mut off = BTreeMap::new();
     for notice in views.iter().flat_map(|view| &view.notices) {
         // The leader and the node itself report the same clock: `clock: node 3 is …`.
         if let Some(text) = notice.strip_prefix("clock: ") {
             let node = text.split(" is ").next().unwrap_or_default();
-            off.entry(node).or_insert_with(|| shown(text));
+            off.entry(node).or_insert_with(|| shorten_untrusted(text));
         }
     }
     if !off.is_empty() {
-        let off: Vec<String> = off.into_values().take(NAMED_MAX).collect();
+        let off: Vec<String> = off.into_values().take(NAMED_NODES_MAX).collect();
         let hint = "repair the time synchronisation of those machines ('timedatectl' shows it)";
         return Finding::warning(name, off.join("; "), hint);
     }
@@ -278,7 +280,7 @@ fn clocks(views: &[&NodeView]) -> Finding {
 }
 
 /// Checks whether every node's last scrub found all stored data intact.
-fn scrubs(views: &[&NodeView]) -> Finding {
+fn scrub_finding(views: &[&NodeView]) -> Finding {
     let name = "scrubs";
     let damaged = views.iter().filter(|view| view.scrub.is_damaged());
     let mut damaged: Vec<String> = damaged
@@ -288,7 +290,7 @@ fn scrubs(views: &[&NodeView]) -> Finding {
         })
         .collect();
     if !damaged.is_empty() {
-        damaged.truncate(NAMED_MAX);
+        damaged.truncate(NAMED_NODES_MAX);
         let hint =
             "'quorate scrub --show --admin ADDR' lists them and says what to do; check the disk";
         return Finding::warning(name, damaged.join("; "), hint);
@@ -303,13 +305,13 @@ fn scrubs(views: &[&NodeView]) -> Finding {
     }
 }
 
-fn list(nodes: &BTreeSet<u32>) -> String {
+fn format_nodes(nodes: &BTreeSet<u32>) -> String {
     let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
     nodes.join(" ")
 }
 
-fn shown(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(VALUE_MAX).collect()
+fn shorten_untrusted(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(SHOWN_VALUE_CHARS_MAX).collect()
 }
 
 #[cfg(test)]
@@ -317,7 +319,7 @@ pub(crate) mod tests {
     use quorate_admin::view::MemberView;
 
     use super::*;
-    use crate::doctor::finding::State;
+    use crate::doctor::finding::FindingState;
 
     /// Returns a minimal status of a node, for tests.
     pub(crate) fn view(node: u32) -> NodeView {
@@ -338,7 +340,7 @@ pub(crate) mod tests {
         serde_json::from_value(json).unwrap()
     }
 
-    fn examined(change: impl Fn(&mut NodeView)) -> [(State, String); 2] {
+    fn examined(change: impl Fn(&mut NodeView)) -> [(FindingState, String); 2] {
         let view = |node| {
             let mut view = view(node);
             view.settings = [("reads".to_owned(), "index".to_owned())].into();
@@ -354,8 +356,8 @@ pub(crate) mod tests {
     #[test]
     fn equal_versions_and_settings_are_ok() {
         let [versions, settings] = examined(|_| ());
-        assert_eq!(versions, (State::Ok, "all run 0.9.1".to_owned()));
-        assert_eq!(settings, (State::Ok, "3 nodes have the same settings".to_owned()));
+        assert_eq!(versions, (FindingState::Ok, "all run 0.9.1".to_owned()));
+        assert_eq!(settings, (FindingState::Ok, "3 nodes have the same settings".to_owned()));
     }
 
     #[test]
@@ -368,12 +370,12 @@ pub(crate) mod tests {
                 fate: fate.to_owned(),
                 what: "a table".to_owned(),
             }];
-            scrubs(&[&one, &view(2)])
+            scrub_finding(&[&one, &view(2)])
         };
         let stays = found("stays");
         let told = (stays.state, &*stays.what);
-        assert_eq!(told, (State::Warning, "node 1: 1 damaged places"));
-        assert_eq!(found("repaired").state, State::Ok);
+        assert_eq!(told, (FindingState::Warning, "node 1: 1 damaged places"));
+        assert_eq!(found("repaired").state, FindingState::Ok);
     }
 
     #[test]
@@ -384,7 +386,7 @@ pub(crate) mod tests {
             }
         });
         let expected = "nodes differ: 0.9.1 (1 3), 0.10.0 (2)".to_owned();
-        assert_eq!(versions, (State::Warning, expected));
+        assert_eq!(versions, (FindingState::Warning, expected));
         let [versions, _] = examined(|view| {
             let (version, commit) = [
                 ("0.9.1", "f 2026-11-30"),
@@ -407,16 +409,16 @@ pub(crate) mod tests {
             }
         });
         let expected = "nodes differ: reads: index (1 2), lease (3); store: lsm (1 2), memory (3); thrifty: not given (1 2), on (3)";
-        assert_eq!(settings, (State::Warning, expected.to_owned()));
+        assert_eq!(settings, (FindingState::Warning, expected.to_owned()));
         // A node whose version reports no settings does not count as different.
         let [_, settings] = examined(|view| {
             if view.node == 3 {
                 view.settings.clear();
             }
         });
-        assert_eq!(settings.0, State::Ok);
+        assert_eq!(settings.0, FindingState::Ok);
         let [_, settings] = examined(|view| view.settings.clear());
-        assert_eq!(settings.0, State::Unknown);
+        assert_eq!(settings.0, FindingState::Unknown);
     }
 
     #[test]
@@ -432,15 +434,15 @@ pub(crate) mod tests {
             (found.state, found.what)
         };
         let (max, gib) = ("8589934592", 1u64 << 30);
-        assert_eq!(of(Some(7 * gib), None, max).0, State::Ok);
+        assert_eq!(of(Some(7 * gib), None, max).0, FindingState::Ok);
         let (state, what) = of(Some(5 * gib), None, max);
-        assert_eq!(state, State::Warning);
+        assert_eq!(state, FindingState::Warning);
         assert_eq!(what, "node 7: 5 GiB free, but its log may grow by 7 GiB");
-        assert_eq!(of(Some(5 * gib), None, "much").0, State::Ok);
+        assert_eq!(of(Some(5 * gib), None, "much").0, FindingState::Ok);
         let (state, what) = of(Some(99 * gib), Some(7200), max);
-        assert_eq!((state, &*what), (State::Warning, "node 7 is full in 2 h"));
-        assert_eq!(of(Some(99 * gib), Some(SOON_S), max).0, State::Ok);
-        assert_eq!(of(None, None, max).0, State::Unknown);
+        assert_eq!((state, &*what), (FindingState::Warning, "node 7 is full in 2 h"));
+        assert_eq!(of(Some(99 * gib), Some(FULL_SOON_S), max).0, FindingState::Ok);
+        assert_eq!(of(None, None, max).0, FindingState::Unknown);
     }
 
     #[test]
@@ -453,18 +455,21 @@ pub(crate) mod tests {
                 Answer::Node(Box::new(view))
             };
             let cluster = ClusterView::new(up.iter().copied().map(answer).collect());
-            let found = quorum(
+            let found = quorum_finding(
                 &cluster,
-                &cluster.nodes.iter().filter_map(Answer::view).collect::<Vec<_>>(),
+                &cluster.nodes.iter().filter_map(Answer::node_view).collect::<Vec<_>>(),
             );
             (found.state, found.what)
         };
-        assert_eq!(of(Some(1), &[1, 2]), (State::Ok, "2 votes available, 2 needed".to_owned()));
-        assert_eq!(of(None, &[2, 3]).0, State::Ok, "an election is in progress");
+        assert_eq!(
+            of(Some(1), &[1, 2]),
+            (FindingState::Ok, "2 votes available, 2 needed".to_owned())
+        );
+        assert_eq!(of(None, &[2, 3]).0, FindingState::Ok, "an election is in progress");
         let lost =
             "Quorum lost: 1 of 2 needed votes available. Nothing is written. Start nodes 1 3";
-        assert_eq!(of(None, &[2]), (State::Failing, lost.to_owned()));
-        assert_eq!(of(None, &[]).0, State::Unknown);
+        assert_eq!(of(None, &[2]), (FindingState::Failing, lost.to_owned()));
+        assert_eq!(of(None, &[]).0, FindingState::Unknown);
     }
 
     /// A group that refuses data serves reads, but must not pass as healthy.
@@ -484,38 +489,38 @@ pub(crate) mod tests {
             let found = space_finding(&views.iter().collect::<Vec<_>>());
             (found.state, found.what)
         };
-        assert_eq!(of(&[], false).0, State::Ok);
+        assert_eq!(of(&[], false).0, FindingState::Ok);
         let one = "the disk of node 2 is full: 150 MiB free, 256 MiB needed";
-        assert_eq!(of(&[2], false), (State::Warning, one.to_owned()));
+        assert_eq!(of(&[2], false), (FindingState::Warning, one.to_owned()));
         let two = "the disk of node 3 is full: 150 MiB free, 256 MiB needed";
         let refused = format!("data is refused (-DISKFULL): {one}; {two}");
-        assert_eq!(of(&[2, 3], true), (State::Failing, refused));
+        assert_eq!(of(&[2, 3], true), (FindingState::Failing, refused));
         let unnamed = "data is refused (-DISKFULL): too few members have room";
-        assert_eq!(of(&[], true), (State::Failing, unnamed.to_owned()));
+        assert_eq!(of(&[], true), (FindingState::Failing, unnamed.to_owned()));
     }
 
     #[test]
     fn node_with_a_problem_is_named_with_it() {
         let (well, mut ill) = (view(1), view(2));
-        let found = health(&[&well, &view(2)]);
-        assert_eq!(found.state, State::Ok);
+        let found = health_finding(&[&well, &view(2)]);
+        assert_eq!(found.state, FindingState::Ok);
         ill.error = Some("no room for the log: prepare segment 7: no storage space".to_owned());
-        let found = health(&[&well, &ill]);
-        assert_eq!(found.state, State::Failing);
+        let found = health_finding(&[&well, &ill]);
+        assert_eq!(found.state, FindingState::Failing);
         assert!(found.what.starts_with("node 2: no room for the log: "), "{}", found.what);
-        assert_eq!(health(&[]).state, State::Unknown);
+        assert_eq!(health_finding(&[]).state, FindingState::Unknown);
     }
 
     #[test]
     fn deviating_clock_is_named_once() {
         let (mut leader, mut late) = (view(1), view(3));
-        assert_eq!(clocks(&[&leader, &late]).state, State::Ok);
+        assert_eq!(clock_finding(&[&leader, &late]).state, FindingState::Ok);
         leader.notices = vec!["clock: node 3 is 90.0 s ahead of the group's clock".to_owned()];
         late.notices = vec!["clock: node 3 is 90.1 s ahead of the group's clock".to_owned()];
-        let found = clocks(&[&leader, &late]);
+        let found = clock_finding(&[&leader, &late]);
         let told = (found.state, &*found.what);
-        assert_eq!(told, (State::Warning, "node 3 is 90.0 s ahead of the group's clock"));
-        assert_eq!(clocks(&[]).state, State::Unknown);
+        assert_eq!(told, (FindingState::Warning, "node 3 is 90.0 s ahead of the group's clock"));
+        assert_eq!(clock_finding(&[]).state, FindingState::Unknown);
     }
 
     #[test]
@@ -527,7 +532,7 @@ pub(crate) mod tests {
         assert!(
             examine(&ClusterView::new(Vec::new()))
                 .iter()
-                .all(|finding| finding.state == State::Unknown)
+                .all(|finding| finding.state == FindingState::Unknown)
         );
     }
 }

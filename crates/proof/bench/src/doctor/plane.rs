@@ -33,7 +33,7 @@ impl Plane {
     }
 
     /// Returns whether nodes of this version support the plane.
-    pub const fn is_spoken(self) -> bool {
+    pub const fn is_supported(self) -> bool {
         match self {
             Self::Tcp | Self::Udp | Self::Multicast | Self::Ethernet | Self::Chain => true,
         }

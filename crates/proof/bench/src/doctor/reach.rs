@@ -15,13 +15,13 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::doctor::{finding::Finding, plane::Plane};
 
 /// Timeout for a request to a member. It exceeds the time for which a member listens or sends.
-const WAIT: Duration = Duration::from_secs(15);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 const MEMBERS_MAX: usize = 64;
 const NAMED_MAX: usize = 6;
 
 /// A member that can take part in the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct TestMember {
     pub node: u32,
     pub admin: String,
 }
@@ -32,25 +32,25 @@ pub struct ReachOptions {
     /// Interface on each member; `None` for the interface of the member's peer address.
     pub interface: Option<String>,
     /// Number of datagrams that each member sends.
-    pub count: u32,
+    pub datagram_count: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Reach {
+pub struct ReachReport {
     /// Multicast group as `ADDRESS:PORT`.
     pub group: String,
     pub count: u32,
     /// Members in the order of the matrix rows and columns.
-    pub members: Vec<Placed>,
+    pub members: Vec<ListeningMember>,
     /// One row per sender.
-    pub matrix: Vec<Row>,
+    pub matrix: Vec<SenderRow>,
     /// Failed requests to members, with the reason for each.
     pub problems: Vec<String>,
 }
 
 /// A member and the interface on which it listened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Placed {
+pub struct ListeningMember {
     pub node: u32,
     /// Name of the interface; null if the member did not listen.
     pub interface: Option<String>,
@@ -58,7 +58,7 @@ pub struct Placed {
 
 /// Matrix row with the datagrams of one sender, as counted by each receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Row {
+pub struct SenderRow {
     pub sender: u32,
     /// Number of datagrams sent; null if the sender failed.
     pub sent: Option<u32>,
@@ -67,7 +67,7 @@ pub struct Row {
 }
 
 /// Draws a random token that distinguishes this test from concurrent ones.
-pub fn token() -> u64 {
+pub fn draw_test_token() -> u64 {
     let mut bytes = [0; 8];
     let random = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     match random {
@@ -78,7 +78,7 @@ pub fn token() -> u64 {
 }
 
 /// Returns the members that can take part, and the reasons why others cannot.
-pub fn members(cluster: &ClusterView, given: &[String]) -> (Vec<Member>, Vec<String>) {
+pub fn test_members(cluster: &ClusterView, given: &[String]) -> (Vec<TestMember>, Vec<String>) {
     let (mut members, mut problems) = (Vec::new(), Vec::new());
     for answer in cluster.nodes.iter().take(MEMBERS_MAX) {
         match answer {
@@ -90,7 +90,7 @@ pub fn members(cluster: &ClusterView, given: &[String]) -> (Vec<Member>, Vec<Str
                     _ => None,
                 });
                 match admin {
-                    Some(admin) => members.push(Member { node: view.node, admin }),
+                    Some(admin) => members.push(TestMember { node: view.node, admin }),
                     None => {
                         problems.push(format!("the admin address of node {} is unknown", view.node))
                     }
@@ -110,10 +110,14 @@ fn node_name(node: Option<u32>) -> String {
 }
 
 /// Runs the test on all members and collects the reports.
-pub fn run_test(members: &[Member], mut problems: Vec<String>, wish: &ReachOptions) -> Reach {
-    let token = format!("{:016x}", token());
+pub fn run_test(
+    members: &[TestMember],
+    mut problems: Vec<String>,
+    wish: &ReachOptions,
+) -> ReachReport {
+    let token = format!("{:016x}", draw_test_token());
     let group = wish.group.to_string();
-    let listen = |member: &Member| {
+    let listen = |member: &TestMember| {
         let request = ListenRequest {
             group: group.clone(),
             interface: wish.interface.clone(),
@@ -124,13 +128,13 @@ pub fn run_test(members: &[Member], mut problems: Vec<String>, wish: &ReachOptio
     };
     let listening = request_all(members, listen);
     // Members send one at a time, so that they do not cause each other's datagrams to be lost.
-    let send = |member: &Member| {
+    let send = |member: &TestMember| {
         let request = SendRequest {
             group: group.clone(),
             interface: wish.interface.clone(),
             token: token.clone(),
             sender: member.node,
-            count: wish.count,
+            count: wish.datagram_count,
         };
         post::<Sent>(member, "/send", &request)
     };
@@ -142,7 +146,7 @@ pub fn run_test(members: &[Member], mut problems: Vec<String>, wish: &ReachOptio
     let mut placed = Vec::new();
     for (member, listening) in members.iter().zip(&listening) {
         problems.extend(listening.as_ref().err().cloned());
-        placed.push(Placed {
+        placed.push(ListeningMember {
             node: member.node,
             interface: listening.as_ref().ok().map(|it| it.interface.clone()),
         });
@@ -151,31 +155,31 @@ pub fn run_test(members: &[Member], mut problems: Vec<String>, wish: &ReachOptio
     // A member that failed to listen is already in the list of problems.
     let deaf = heard.iter().zip(&listening).filter(|(_, listening)| listening.is_ok());
     problems.extend(deaf.filter_map(|(heard, _)| heard.as_ref().err().cloned()));
-    let row = |(member, sent): (&Member, &Result<Sent, String>)| Row {
+    let row = |(member, sent): (&TestMember, &Result<Sent, String>)| SenderRow {
         sender: member.node,
         sent: sent.as_ref().ok().map(|sent| sent.sent),
         heard: heard
             .iter()
-            .map(|heard| heard.as_ref().ok().map(|heard| count_from(heard, member.node)))
+            .map(|heard| heard.as_ref().ok().map(|heard| heard_from(heard, member.node)))
             .collect(),
     };
-    Reach {
+    ReachReport {
         group,
-        count: wish.count,
+        count: wish.datagram_count,
         matrix: members.iter().zip(&sent).map(row).collect(),
         members: placed,
         problems,
     }
 }
 
-fn count_from(heard: &HeardView, sender: u32) -> u32 {
+fn heard_from(heard: &HeardView, sender: u32) -> u32 {
     let mut all = heard.heard.iter();
     all.find(|heard| heard.sender == sender).map_or(0, |heard| heard.count)
 }
 
 fn request_all<T: Send>(
-    members: &[Member],
-    ask: impl Fn(&Member) -> Result<T, String> + Sync,
+    members: &[TestMember],
+    ask: impl Fn(&TestMember) -> Result<T, String> + Sync,
 ) -> Vec<Result<T, String>> {
     let ask = &ask;
     thread::scope(|scope| {
@@ -188,23 +192,23 @@ fn request_all<T: Send>(
 }
 
 fn post<T: DeserializeOwned>(
-    member: &Member,
+    member: &TestMember,
     path: &str,
     body: &impl Serialize,
 ) -> Result<T, String> {
     let body = serde_json::to_string(body).map_err(|error| error.to_string())?;
     let path = format!("/doctor/multicast{path}");
-    let response = client::post(&member.admin, &path, &body, WAIT);
+    let response = client::post(&member.admin, &path, &body, REQUEST_TIMEOUT);
     let response =
         response.map_err(|error| format!("node {} at {}: {error}", member.node, member.admin))?;
-    response.json().map_err(|refusal| {
+    response.parse_json().map_err(|refusal| {
         let old = response.status == 404;
         let why = if old { "its version is too old for this test" } else { &refusal.message };
         format!("node {}: {why}", member.node)
     })
 }
 
-impl Reach {
+impl ReachReport {
     /// Evaluates the matrix. `wanted` means that the user named the group, so a failure to reach it
     /// is a problem.
     pub fn reach_finding(&self, wanted: bool) -> Finding {
@@ -229,35 +233,35 @@ impl Reach {
                     group; several interfaces: --interface";
         let problems = self.problems.join("; ");
         let found = if !silent.is_empty() {
-            let what = format!("nothing received: {} for {}", some(&silent), self.group);
+            let what = format!("nothing received: {} for {}", join_first(&silent), self.group);
             let found = match wanted {
                 true => Finding::failing(name, what, hint),
                 false => Finding::warning(name, what, hint),
             };
-            found.blocks(planes)
+            found.blocking(planes)
         } else if !lossy.is_empty() {
-            Finding::warning(name, format!("some datagrams are lost: {}", some(&lossy)), hint)
-                .about(planes)
+            Finding::warning(name, format!("some datagrams are lost: {}", join_first(&lossy)), hint)
+                .with_planes(planes)
         } else if untold > 0 || !self.problems.is_empty() {
             let hint = "'quorate status' shows which nodes are missing";
-            Finding::unknown(name, "not every member could be asked", hint).about(planes)
+            Finding::unknown(name, "not every member could be asked", hint).with_planes(planes)
         } else if self.members.len() < 2 {
             Finding::unknown(
                 name,
                 "there are no other members",
                 "give the address of a cluster with several nodes",
             )
-            .about(planes)
+            .with_planes(planes)
         } else {
             let what =
                 format!("{} members receive {} from each other", self.members.len(), self.group);
-            Finding::ok(name, what).about(planes)
+            Finding::ok(name, what).with_planes(planes)
         };
-        found.detail(problems)
+        found.with_detail(problems)
     }
 }
 
-fn some(all: &[String]) -> String {
+fn join_first(all: &[String]) -> String {
     let shown = all[..all.len().min(NAMED_MAX)].join(", ");
     match all.len().saturating_sub(NAMED_MAX) {
         0 => shown,
@@ -268,16 +272,16 @@ fn some(all: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::State;
+    use crate::doctor::finding::FindingState;
 
-    fn reach(heard: [[Option<u32>; 2]; 2]) -> Reach {
-        let placed = |node| Placed { node, interface: Some("eth0".to_owned()) };
-        let row = |sender, heard: [Option<u32>; 2]| Row {
+    fn reach(heard: [[Option<u32>; 2]; 2]) -> ReachReport {
+        let placed = |node| ListeningMember { node, interface: Some("eth0".to_owned()) };
+        let row = |sender, heard: [Option<u32>; 2]| SenderRow {
             sender,
             sent: Some(200),
             heard: heard.to_vec(),
         };
-        Reach {
+        ReachReport {
             group: "239.81.84.69:7460".to_owned(),
             count: 200,
             members: vec![placed(1), placed(2)],
@@ -290,22 +294,22 @@ mod tests {
     fn members_that_receive_no_multicast_are_named() {
         let all = Some(200);
         let good = reach([[all, all], [all, all]]).reach_finding(true);
-        assert_eq!((good.state, good.blocks), (State::Ok, false), "{good:?}");
+        assert_eq!((good.state, good.blocks), (FindingState::Ok, false), "{good:?}");
         // Datagrams that return to their own sender do not count.
         let own = reach([[Some(0), all], [all, Some(0)]]).reach_finding(true);
-        assert_eq!(own.state, State::Ok);
+        assert_eq!(own.state, FindingState::Ok);
         let silent = reach([[all, Some(0)], [all, all]]);
-        assert_eq!(silent.reach_finding(true).state, State::Failing);
-        assert_eq!(silent.reach_finding(false).state, State::Warning);
+        assert_eq!(silent.reach_finding(true).state, FindingState::Failing);
+        assert_eq!(silent.reach_finding(false).state, FindingState::Warning);
         assert!(
             silent.reach_finding(false).blocks
                 && silent.reach_finding(false).what.starts_with("nothing received: 1 → 2")
         );
         let lossy = reach([[all, Some(199)], [all, all]]).reach_finding(true);
-        assert_eq!((lossy.state, lossy.blocks), (State::Warning, false));
+        assert_eq!((lossy.state, lossy.blocks), (FindingState::Warning, false));
         assert_eq!(lossy.what, "some datagrams are lost: 1 → 2: 199 of 200");
         let untold = reach([[all, None], [all, all]]).reach_finding(true);
-        assert_eq!((untold.state, untold.blocks), (State::Unknown, false));
+        assert_eq!((untold.state, untold.blocks), (FindingState::Unknown, false));
     }
 
     #[test]
@@ -313,19 +317,22 @@ mod tests {
         let mut one = reach([[Some(200); 2]; 2]);
         one.members.truncate(1);
         one.matrix.truncate(1);
-        assert_eq!(one.reach_finding(true).state, State::Unknown);
+        assert_eq!(one.reach_finding(true).state, FindingState::Unknown);
     }
 
     #[test]
     fn unreachable_member_is_named() {
         let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let member = Member { node: 3, admin: gone.local_addr().unwrap().to_string() };
+        let member = TestMember { node: 3, admin: gone.local_addr().unwrap().to_string() };
         drop(gone);
-        let wish =
-            ReachOptions { group: "239.81.84.69:7460".parse().unwrap(), interface: None, count: 5 };
+        let wish = ReachOptions {
+            group: "239.81.84.69:7460".parse().unwrap(),
+            interface: None,
+            datagram_count: 5,
+        };
         let reach = run_test(&[member], Vec::new(), &wish);
         assert_eq!(reach.matrix[0].heard, [None]);
         assert!(reach.problems[0].starts_with("node 3 at 127.0.0.1:"), "{reach:?}");
-        assert_ne!(token(), token());
+        assert_ne!(draw_test_token(), draw_test_token());
     }
 }

@@ -4,9 +4,9 @@
 
 use serde_json::Value as Json;
 
-const GONE: &str = "[redacted]";
+const REPLACEMENT: &str = "[redacted]";
 /// Words that announce a secret. The rest of the line is removed. Matching ignores case.
-const WORDS: [&str; 25] = [
+const SECRET_WORDS: [&str; 25] = [
     "password",
     "passwd",
     "passphrase",
@@ -34,19 +34,19 @@ const WORDS: [&str; 25] = [
     "auth ",
 ];
 /// Minimum number of hexadecimal digits that are treated as a plane key.
-const HEX_LEAST: usize = 64;
+const PLANE_KEY_HEX_MIN: usize = 64;
 /// Minimum length of a run of Base64 characters that is treated as a key, if it contains upper
 /// case, lower case and digits.
-const RUN_LEAST: usize = 40;
+const BASE64_KEY_CHARS_MIN: usize = 40;
 /// Number of lines after which an unterminated private key is assumed to have ended.
-const BLOCK_LINES_MAX: usize = 1024;
+const PRIVATE_KEY_LINES_MAX: usize = 1024;
 /// Parts of variable names that suggest a secret, some of them abbreviated.
-const NAMES: [&str; 5] = ["key", "pass", "pwd", "auth", "cert"];
+const SECRET_NAME_PARTS: [&str; 5] = ["key", "pass", "pwd", "auth", "cert"];
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedactedLine {
     pub text: String,
-    pub lines: usize,
+    pub redacted_lines: usize,
 }
 
 /// Removes secrets from text, line by line.
@@ -56,24 +56,24 @@ pub fn text(text: &str) -> RedactedLine {
     // The beginning of a key may be missing. All lines before an unmatched end line are then
     // treated as part of the key.
     let lines: Vec<&str> = text.lines().collect();
-    let cut = lines.iter().position(|line| is_end(line));
-    let begins = lines.iter().position(|line| is_begin(line));
+    let cut = lines.iter().position(|line| is_key_end(line));
+    let begins = lines.iter().position(|line| is_key_begin(line));
     let headless = match (begins, cut) {
         (None, Some(end)) => Some(end),
         (Some(begin), Some(end)) if end < begin => Some(end),
         _ => None,
     };
     for (at, line) in lines.iter().enumerate() {
-        let in_head = headless.is_some_and(|end| at <= end && end - at <= BLOCK_LINES_MAX);
+        let in_head = headless.is_some_and(|end| at <= end && end - at <= PRIVATE_KEY_LINES_MAX);
         let kept = match in_head {
-            true => Some(GONE.to_owned()),
-            false => state.line(line),
+            true => Some(REPLACEMENT.to_owned()),
+            false => state.redact_line(line),
         };
         let Some(kept) = kept else {
-            all.lines += 1;
+            all.redacted_lines += 1;
             continue;
         };
-        all.lines += usize::from(kept != *line);
+        all.redacted_lines += usize::from(kept != *line);
         all.text.push_str(&kept);
         all.text.push('\n');
     }
@@ -81,15 +81,15 @@ pub fn text(text: &str) -> RedactedLine {
 }
 
 /// Removes secrets from the strings of a JSON document, and all values whose keys suggest a secret.
-pub fn json(document: &Json) -> Json {
+pub fn redact_json(document: &Json) -> Json {
     match document {
         Json::String(one) => Json::String(text(one).text.trim_end_matches('\n').to_owned()),
-        Json::Array(all) => all.iter().map(json).collect(),
+        Json::Array(all) => all.iter().map(redact_json).collect(),
         Json::Object(all) => {
             let entries = all.iter().map(|(name, value)| {
-                let kept = match (value, first_word_end(name)) {
-                    (Json::Null | Json::Bool(_), _) | (_, None) => json(value),
-                    (_, Some(_)) => Json::from(GONE),
+                let kept = match (value, secret_word_end(name)) {
+                    (Json::Null | Json::Bool(_), _) | (_, None) => redact_json(value),
+                    (_, Some(_)) => Json::from(REPLACEMENT),
                 };
                 (name.clone(), kept)
             });
@@ -102,24 +102,26 @@ pub fn json(document: &Json) -> Json {
 /// Returns the value, or its redacted form if the name or the value suggests a secret.
 pub fn value(name: &str, value: &str) -> String {
     let lower = name.to_ascii_lowercase();
-    match first_word_end(name).is_some() || NAMES.iter().any(|part| lower.contains(part)) {
-        true => GONE.to_owned(),
+    match secret_word_end(name).is_some()
+        || SECRET_NAME_PARTS.iter().any(|part| lower.contains(part))
+    {
+        true => REPLACEMENT.to_owned(),
         false => text(value).text.trim_end_matches('\n').to_owned(),
     }
 }
 
-fn is_begin(line: &str) -> bool {
+fn is_key_begin(line: &str) -> bool {
     line.contains("-----BEGIN") && line.contains("PRIVATE KEY")
 }
 
-fn is_end(line: &str) -> bool {
+fn is_key_end(line: &str) -> bool {
     line.contains("-----END") && line.contains("PRIVATE KEY")
 }
 
 /// Returns the end position of the first word in the line that announces a secret.
-fn first_word_end(line: &str) -> Option<usize> {
+fn secret_word_end(line: &str) -> Option<usize> {
     let lower = line.to_ascii_lowercase();
-    let ends = WORDS.iter().filter_map(|word| Some(lower.find(word)? + word.len()));
+    let ends = SECRET_WORDS.iter().filter_map(|word| Some(lower.find(word)? + word.len()));
     ends.min()
 }
 
@@ -127,7 +129,7 @@ fn first_word_end(line: &str) -> Option<usize> {
 #[derive(Debug, Default)]
 struct Redactor {
     /// Number of lines seen of the current private key; `None` outside a key.
-    key_lines: Option<usize>,
+    lines_in_key: Option<usize>,
     /// Set if the previous line ended with a word that announces a secret, so this line may begin
     /// with it.
     secret_follows: bool,
@@ -135,19 +137,23 @@ struct Redactor {
 
 impl Redactor {
     /// Returns the redacted line; `None` for all but the first line of a private key.
-    fn line(&mut self, line: &str) -> Option<String> {
-        if let Some(count) = self.key_lines {
-            self.key_lines = (!is_end(line) && count < BLOCK_LINES_MAX).then_some(count + 1);
+    fn redact_line(&mut self, line: &str) -> Option<String> {
+        if let Some(count) = self.lines_in_key {
+            self.lines_in_key =
+                (!is_key_end(line) && count < PRIVATE_KEY_LINES_MAX).then_some(count + 1);
             return None;
         }
-        if is_begin(line) {
+        if is_key_begin(line) {
             // A key written in a single line ends in the same line.
-            self.key_lines = (!is_end(line)).then_some(0);
+            self.lines_in_key = (!is_key_end(line)).then_some(0);
             let begin = line.find("-----BEGIN").unwrap_or_default();
-            return Some(format!("{}{GONE}", redact_words(&split_after_word(&line[..begin]).0)));
+            return Some(format!(
+                "{}{REPLACEMENT}",
+                redact_words(&split_after_word(&line[..begin]).0)
+            ));
         }
         if std::mem::take(&mut self.secret_follows) && !line.trim().is_empty() {
-            return Some(GONE.to_owned());
+            return Some(REPLACEMENT.to_owned());
         }
         let (kept, rest) = split_after_word(line);
         let bare = |c: char| c.is_whitespace() || matches!(c, ':' | '=' | '"' | '\'' | '|' | '>');
@@ -158,8 +164,8 @@ impl Redactor {
 
 /// Splits a line after the first word that announces a secret.
 fn split_after_word(line: &str) -> (String, Option<&str>) {
-    match first_word_end(line) {
-        Some(end) => (format!("{} {GONE}", line[..end].trim_end()), Some(&line[end..])),
+    match secret_word_end(line) {
+        Some(end) => (format!("{} {REPLACEMENT}", line[..end].trim_end()), Some(&line[end..])),
         None => (line.to_owned(), None),
     }
 }
@@ -170,10 +176,10 @@ fn redact_words(line: &str) -> String {
     let mut run = String::new();
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '_' | '-');
     let flush = |kept: &mut String, run: &mut String| {
-        kept.push_str(if looks_secret(run) { GONE } else { run });
+        kept.push_str(if looks_like_key(run) { REPLACEMENT } else { run });
         run.clear();
     };
-    for c in without_users(line).chars() {
+    for c in redact_url_users(line).chars() {
         if is_part(c) {
             run.push(c);
         } else {
@@ -186,7 +192,7 @@ fn redact_words(line: &str) -> String {
 }
 
 /// Turns `redis://ann:word@host` into `redis://[redacted]@host`.
-fn without_users(line: &str) -> String {
+fn redact_url_users(line: &str) -> String {
     let mut kept = String::new();
     let mut rest = line;
     while let Some(at) = rest.find("://") {
@@ -195,7 +201,7 @@ fn without_users(line: &str) -> String {
         let end = tail.find(|c: char| c.is_whitespace() || matches!(c, '/' | '"' | '\''));
         let (authority, after) = tail.split_at(end.unwrap_or(tail.len()));
         match authority.rsplit_once('@') {
-            Some((_, host)) => kept.push_str(&format!("{GONE}@{host}")),
+            Some((_, host)) => kept.push_str(&format!("{REPLACEMENT}@{host}")),
             None => kept.push_str(authority),
         }
         rest = after;
@@ -203,14 +209,15 @@ fn without_users(line: &str) -> String {
     kept + rest
 }
 
-fn looks_secret(run: &str) -> bool {
-    let hex = run.split(|c: char| !c.is_ascii_hexdigit()).any(|part| part.len() >= HEX_LEAST);
+fn looks_like_key(run: &str) -> bool {
+    let hex =
+        run.split(|c: char| !c.is_ascii_hexdigit()).any(|part| part.len() >= PLANE_KEY_HEX_MIN);
     let has = |test: fn(&char) -> bool| run.chars().any(|c| test(&c));
     let mixed =
         has(char::is_ascii_lowercase) && has(char::is_ascii_uppercase) && has(char::is_ascii_digit);
     // The first part of a JSON web token starts with `eyJ`.
     let web = run.starts_with("eyJ") && run.len() > 16;
-    hex || web || (run.len() >= RUN_LEAST && mixed)
+    hex || web || (run.len() >= BASE64_KEY_CHARS_MIN && mixed)
 }
 
 #[cfg(test)]
@@ -251,7 +258,7 @@ mod tests {
             "password:\n  hunter2",
         ] {
             let kept = of(line);
-            assert!(kept.contains(GONE) && !kept.contains("hunter2"), "{kept}");
+            assert!(kept.contains(REPLACEMENT) && !kept.contains("hunter2"), "{kept}");
         }
     }
 
@@ -269,16 +276,16 @@ mod tests {
         ] {
             assert_eq!(of(line), format!("{line}\n"));
         }
-        assert_eq!(text("a\npassword=x\nb").lines, 1);
+        assert_eq!(text("a\npassword=x\nb").redacted_lines, 1);
     }
 
     #[test]
     fn secrets_in_documents_and_variables_are_redacted() {
         let document =
             serde_json::json!({"a": ["password=x"], "token": "x", "n": 1, "tokens": ["b"]});
-        let expected = serde_json::json!({"a": ["password [redacted]"], "token": GONE, "n": 1, "tokens": GONE});
-        assert_eq!(json(&document), expected);
-        assert_eq!(value("QUORATE_PLANE_KEY", "/a"), GONE);
+        let expected = serde_json::json!({"a": ["password [redacted]"], "token": REPLACEMENT, "n": 1, "tokens": REPLACEMENT});
+        assert_eq!(redact_json(&document), expected);
+        assert_eq!(value("QUORATE_PLANE_KEY", "/a"), REPLACEMENT);
         assert_eq!(value("QUORATE_DATA", "/var/n1"), "/var/n1");
     }
 }

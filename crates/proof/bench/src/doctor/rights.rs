@@ -13,7 +13,7 @@ use rustix::{
 use crate::doctor::{finding::Finding, plane::Plane};
 
 /// Number of bytes that a node registers with io_uring for the buffers of its log.
-const LOCKED_BYTES: u64 = 4 << 20;
+const LOCKED_MEMORY_BYTES: u64 = 4 << 20;
 /// Minimum number of file descriptors with which a node of a three-node group starts.
 const FILES_LEAST: u64 = 248;
 /// Number of file descriptors needed for a few hundred clients.
@@ -24,28 +24,28 @@ pub struct Privileges {
     /// Effective capabilities; `None` if the kernel does not report capabilities.
     pub capabilities: Option<CapabilitySet>,
     /// Result of opening a packet socket.
-    pub packets: Result<(), String>,
+    pub packet_socket: Result<(), String>,
     /// Hard limit on locked memory in bytes; `None` if unlimited.
-    pub locked_bytes: Option<u64>,
+    pub locked_memory_limit: Option<u64>,
     /// Hard limit on the number of open files; `None` if unlimited.
-    pub files: Option<u64>,
+    pub open_files_limit: Option<u64>,
 }
 
 impl Privileges {
-    pub fn now() -> Self {
+    pub fn of_this_process() -> Self {
         let flags = SocketFlags::CLOEXEC;
         // A socket bound to no protocol receives nothing.
         let packets = socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None);
         Self {
             capabilities: capabilities(None).ok().map(|sets| sets.effective),
-            packets: packets.map(|_| ()).map_err(|error| error.to_string()),
-            locked_bytes: getrlimit(Resource::Memlock).maximum,
-            files: getrlimit(Resource::Nofile).maximum,
+            packet_socket: packets.map(|_| ()).map_err(|error| error.to_string()),
+            locked_memory_limit: getrlimit(Resource::Memlock).maximum,
+            open_files_limit: getrlimit(Resource::Nofile).maximum,
         }
     }
 
     /// Returns whether this process can get larger socket buffers than the settings allow.
-    pub fn forces_buffers(&self) -> bool {
+    pub fn can_force_buffers(&self) -> bool {
         self.has_capability(CapabilitySet::NET_ADMIN) == Some(true)
     }
 
@@ -56,7 +56,7 @@ impl Privileges {
 
     pub fn examine(&self) -> Vec<Finding> {
         vec![
-            self.raw(),
+            self.packet_socket_finding(),
             self.capability_finding(
                 CapabilitySet::NET_ADMIN,
                 "CAP_NET_ADMIN",
@@ -72,27 +72,27 @@ impl Privileges {
                 "CAP_BPF",
                 "not needed yet: it is for a plane in the kernel",
             ),
-            self.locked(),
-            self.open_files(),
+            self.locked_memory_finding(),
+            self.open_files_finding(),
         ]
     }
 
-    fn raw(&self) -> Finding {
+    fn packet_socket_finding(&self) -> Finding {
         let name = "CAP_NET_RAW";
         let hint = "only the ethernet plane needs it: AmbientCapabilities=CAP_NET_RAW in the \
                     unit, or setcap cap_net_raw+ep on the binary";
-        match (&self.packets, self.has_capability(CapabilitySet::NET_RAW)) {
+        match (&self.packet_socket, self.has_capability(CapabilitySet::NET_RAW)) {
             (Ok(()), _) => {
-                Finding::ok(name, "packet sockets can be opened").about(&[Plane::Ethernet])
+                Finding::ok(name, "packet sockets can be opened").with_planes(&[Plane::Ethernet])
             }
             (Err(why), Some(true)) => {
                 Finding::warning(name, "granted, but no packet socket can be opened", hint)
-                    .detail(why)
-                    .blocks(&[Plane::Ethernet])
+                    .with_detail(why)
+                    .blocking(&[Plane::Ethernet])
             }
             (Err(why), _) => Finding::warning(name, "no packet socket can be opened", hint)
-                .detail(why)
-                .blocks(&[Plane::Ethernet]),
+                .with_detail(why)
+                .blocking(&[Plane::Ethernet]),
         }
     }
 
@@ -101,41 +101,43 @@ impl Privileges {
     fn capability_finding(&self, capability: CapabilitySet, name: &str, without: &str) -> Finding {
         match self.has_capability(capability) {
             Some(true) => Finding::ok(name, "held"),
-            Some(false) => Finding::ok(name, "not held").detail(without),
+            Some(false) => Finding::ok(name, "not held").with_detail(without),
             None => Finding::unknown(name, "the kernel does not report it", "capsh --print"),
         }
     }
 
-    fn locked(&self) -> Finding {
+    fn locked_memory_finding(&self) -> Finding {
         let name = "memlock";
-        let Some(bytes) = self.locked_bytes else {
+        let Some(bytes) = self.locked_memory_limit else {
             return Finding::ok(name, "memory may be locked without limit");
         };
         let what = format!("{} KiB of memory may be locked", bytes >> 10);
-        if bytes >= LOCKED_BYTES || self.has_capability(CapabilitySet::IPC_LOCK) == Some(true) {
+        if bytes >= LOCKED_MEMORY_BYTES
+            || self.has_capability(CapabilitySet::IPC_LOCK) == Some(true)
+        {
             return Finding::ok(name, what);
         }
         let hint = "LimitMEMLOCK=8M in the unit, or ulimit -l 8192";
         Finding::warning(name, what, hint)
-            .detail("io_uring works without registered buffers, but writes cost more")
+            .with_detail("io_uring works without registered buffers, but writes cost more")
     }
 
-    fn open_files(&self) -> Finding {
+    fn open_files_finding(&self) -> Finding {
         let name = "nofile";
         let hint = "LimitNOFILE=65536 in the unit, or ulimit -Hn 65536";
-        let Some(files) = self.files else {
+        let Some(files) = self.open_files_limit else {
             return Finding::ok(name, "any number of files may be open");
         };
         let what = format!("{files} files may be open");
         match files {
             0..FILES_LEAST => Finding::failing(name, what, hint)
-                .detail(format!("one of three nodes starts with {FILES_LEAST}"))
-                .blocks(&Plane::ALL),
+                .with_detail(format!("one of three nodes starts with {FILES_LEAST}"))
+                .blocking(&Plane::ALL),
             FILES_LEAST..FILES_WANTED => {
-                Finding::warning(name, what, hint).detail("the node serves fewer clients")
+                Finding::warning(name, what, hint).with_detail("the node serves fewer clients")
             }
             _ => Finding::ok(name, what)
-                .detail("a node raises its soft limit, often 1024, to this by itself"),
+                .with_detail("a node raises its soft limit, often 1024, to this by itself"),
         }
     }
 }
@@ -143,14 +145,14 @@ impl Privileges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::State;
+    use crate::doctor::finding::FindingState;
 
     fn all() -> Privileges {
         Privileges {
             capabilities: Some(CapabilitySet::all()),
-            packets: Ok(()),
-            locked_bytes: None,
-            files: Some(65_536),
+            packet_socket: Ok(()),
+            locked_memory_limit: None,
+            open_files_limit: Some(65_536),
         }
     }
 
@@ -163,48 +165,48 @@ mod tests {
     #[test]
     fn process_with_all_rights_has_no_warning() {
         for finding in all().examine() {
-            assert_eq!(finding.state, State::Ok, "{finding:?}");
+            assert_eq!(finding.state, FindingState::Ok, "{finding:?}");
         }
-        assert!(all().forces_buffers());
+        assert!(all().can_force_buffers());
     }
 
     #[test]
     fn without_capabilities_only_ethernet_is_blocked() {
         let little = Privileges {
             capabilities: Some(CapabilitySet::empty()),
-            packets: Err("Operation not permitted".to_owned()),
-            locked_bytes: Some(64 << 10),
-            files: Some(1024),
+            packet_socket: Err("Operation not permitted".to_owned()),
+            locked_memory_limit: Some(64 << 10),
+            open_files_limit: Some(1024),
         };
         let raw = of(&little, "CAP_NET_RAW");
         assert!(raw.blocks && raw.about == [Plane::Ethernet] && !raw.hint.is_empty());
-        assert_eq!(of(&little, "memlock").state, State::Warning);
+        assert_eq!(of(&little, "memlock").state, FindingState::Warning);
         let blocking = little.examine().into_iter().filter(|finding| finding.blocks);
         assert_eq!(blocking.count(), 1);
-        assert!(!little.forces_buffers());
+        assert!(!little.can_force_buffers());
         // CAP_IPC_LOCK makes the limit irrelevant.
         let locks = Privileges { capabilities: Some(CapabilitySet::IPC_LOCK), ..little };
-        assert_eq!(of(&locks, "memlock").state, State::Ok);
+        assert_eq!(of(&locks, "memlock").state, FindingState::Ok);
     }
 
     #[test]
     fn limit_of_open_files_below_the_minimum_fails() {
-        let state = |files| of(&Privileges { files, ..all() }, "nofile").state;
-        assert_eq!(state(Some(0)), State::Failing);
-        assert_eq!(state(Some(247)), State::Failing);
-        assert_eq!(state(Some(248)), State::Warning);
-        assert_eq!(state(Some(1024)), State::Ok);
-        assert_eq!(state(None), State::Ok);
-        let few = of(&Privileges { files: Some(9), ..all() }, "nofile");
+        let state = |files| of(&Privileges { open_files_limit: files, ..all() }, "nofile").state;
+        assert_eq!(state(Some(0)), FindingState::Failing);
+        assert_eq!(state(Some(247)), FindingState::Failing);
+        assert_eq!(state(Some(248)), FindingState::Warning);
+        assert_eq!(state(Some(1024)), FindingState::Ok);
+        assert_eq!(state(None), FindingState::Ok);
+        let few = of(&Privileges { open_files_limit: Some(9), ..all() }, "nofile");
         assert!(few.blocks && few.about.len() == Plane::ALL.len());
     }
 
     #[test]
     fn unreadable_capabilities_are_unknown() {
         let silent = Privileges { capabilities: None, ..all() };
-        assert_eq!(of(&silent, "CAP_NET_ADMIN").state, State::Unknown);
-        assert_eq!(of(&silent, "CAP_NET_RAW").state, State::Ok, "it was tried");
-        assert!(!silent.forces_buffers());
-        assert_eq!(Privileges::now().examine().len(), 6);
+        assert_eq!(of(&silent, "CAP_NET_ADMIN").state, FindingState::Unknown);
+        assert_eq!(of(&silent, "CAP_NET_RAW").state, FindingState::Ok, "it was tried");
+        assert!(!silent.can_force_buffers());
+        assert_eq!(Privileges::of_this_process().examine().len(), 6);
     }
 }

@@ -7,12 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-const BYTES_MAX: u64 = 1 << 20;
+const FILE_BYTES_MAX: u64 = 1 << 20;
 const NAMES_MAX: usize = 1024;
 
 /// Root folder below which `/proc`, `/sys` and `/run` are read.
 #[derive(Clone, Debug)]
-pub struct System {
+pub struct SystemFiles {
     root: PathBuf,
 }
 
@@ -20,7 +20,7 @@ pub struct System {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableFile(pub String);
 
-impl System {
+impl SystemFiles {
     /// Returns the system of this machine, with the root `/`.
     pub fn this_machine() -> Self {
         Self::with_root("/")
@@ -32,11 +32,11 @@ impl System {
     }
 
     /// Returns the text of a file without surrounding white space.
-    pub fn read(&self, path: &str) -> Result<String, UnreadableFile> {
+    pub fn read_text(&self, path: &str) -> Result<String, UnreadableFile> {
         let read = || -> io::Result<String> {
             let mut text = String::new();
             let file = File::open(self.path(path))?;
-            file.take(BYTES_MAX).read_to_string(&mut text)?;
+            file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
             Ok(text)
         };
         let text = read().map_err(|error| UnreadableFile(format!("/{path}: {error}")))?;
@@ -44,8 +44,8 @@ impl System {
     }
 
     /// Parses a file whose only content is a number.
-    pub fn number(&self, path: &str) -> Result<u64, UnreadableFile> {
-        let text = self.read(path)?;
+    pub fn read_number(&self, path: &str) -> Result<u64, UnreadableFile> {
+        let text = self.read_text(path)?;
         text.parse()
             .map_err(|_| UnreadableFile(format!("/{path}: {:?} is no number", shorten(&text))))
     }
@@ -55,7 +55,7 @@ impl System {
     }
 
     /// Returns the sorted names in a folder.
-    pub fn names(&self, path: &str) -> Result<Vec<String>, UnreadableFile> {
+    pub fn list_names(&self, path: &str) -> Result<Vec<String>, UnreadableFile> {
         let read = || -> io::Result<Vec<String>> {
             let entries = fs::read_dir(self.path(path))?.take(NAMES_MAX);
             entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
@@ -66,7 +66,7 @@ impl System {
     }
 
     /// Returns the last component of a symbolic link's target.
-    pub fn link(&self, path: &str) -> Option<String> {
+    pub fn link_target_name(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.path(path)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
@@ -101,8 +101,8 @@ pub(crate) mod tests {
             fs::write(path, text).unwrap();
         }
 
-        pub(crate) fn system(&self) -> System {
-            System::with_root(self.0.path())
+        pub(crate) fn system(&self) -> SystemFiles {
+            SystemFiles::with_root(self.0.path())
         }
     }
 
@@ -110,16 +110,16 @@ pub(crate) mod tests {
     fn present_files_are_parsed_and_missing_ones_have_a_reason() {
         let tree = Tree::of(&[("proc/a", " 7\n"), ("proc/b", "seven"), ("proc/c", "")]);
         let system = tree.system();
-        assert_eq!(system.number("proc/a"), Ok(7));
-        assert_eq!(system.number("/proc/a"), Ok(7), "never the real one");
-        let why = |path| system.number(path).unwrap_err().0;
+        assert_eq!(system.read_number("proc/a"), Ok(7));
+        assert_eq!(system.read_number("/proc/a"), Ok(7), "never the real one");
+        let why = |path| system.read_number(path).unwrap_err().0;
         assert_eq!(why("proc/b"), "/proc/b: \"seven\" is no number");
         assert!(why("proc/c").contains("no number"), "{}", why("proc/c"));
         assert!(why("proc/d").contains("No such file"), "{}", why("proc/d"));
-        assert_eq!(system.names("proc").unwrap(), ["a", "b", "c"]);
-        assert!(system.names("sys").is_err());
+        assert_eq!(system.list_names("proc").unwrap(), ["a", "b", "c"]);
+        assert!(system.list_names("sys").is_err());
         let binary = tree.0.path().join("proc/e");
         fs::write(binary, [0xff, 0xfe]).unwrap();
-        assert!(system.read("proc/e").is_err());
+        assert!(system.read_text("proc/e").is_err());
     }
 }

@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-const NAMED_MAX: usize = 6;
+const NAMED_PATHS_MAX: usize = 6;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Trip {
+pub struct MemberPath {
     pub from: u32,
     pub to: u32,
     pub connected: bool,
@@ -25,13 +25,13 @@ pub struct Trip {
 }
 
 /// Returns every path reported by a member.
-pub fn reported_trips(cluster: &ClusterView) -> Vec<Trip> {
-    let views = cluster.nodes.iter().filter_map(Answer::view);
+pub fn reported_trips(cluster: &ClusterView) -> Vec<MemberPath> {
+    let views = cluster.nodes.iter().filter_map(Answer::node_view);
     let trips = views.flat_map(|view| {
         let others = view.members.iter().filter(|to| to.node != view.node);
         others.map(|to| {
             let plane = to.plane.as_ref();
-            Trip {
+            MemberPath {
                 from: view.node,
                 to: to.node,
                 connected: to.connected,
@@ -46,7 +46,7 @@ pub fn reported_trips(cluster: &ClusterView) -> Vec<Trip> {
 }
 
 /// Returns the median round trip over all paths on a plane.
-pub fn median_us(trips: &[Trip], plane: Plane) -> Option<u64> {
+pub fn median_rtt_us(trips: &[MemberPath], plane: Plane) -> Option<u64> {
     let of_plane = trips.iter().filter(|trip| trip.way == plane.name());
     let mut all: Vec<u64> = of_plane.filter_map(|trip| trip.rtt_us).collect();
     all.sort_unstable();
@@ -54,23 +54,24 @@ pub fn median_us(trips: &[Trip], plane: Plane) -> Option<u64> {
 }
 
 /// Returns the most common plane; `None` if no members are connected.
-pub fn most_common_plane(trips: &[Trip]) -> Option<Plane> {
+pub fn most_common_plane(trips: &[MemberPath]) -> Option<Plane> {
     let pairs = |plane: &Plane| trips.iter().filter(|trip| trip.way == plane.name()).count();
     let most = Plane::ALL.into_iter().max_by_key(pairs);
     most.filter(|plane| pairs(plane) > 0)
 }
 
 /// Evaluates whether members are connected and use the preferred plane.
-pub fn trip_finding(trips: &[Trip]) -> Finding {
-    let named = |trips: &[&Trip], what: &dyn Fn(&Trip) -> String| {
-        let mut named: Vec<String> = trips.iter().take(NAMED_MAX).map(|trip| what(trip)).collect();
-        if trips.len() > NAMED_MAX {
-            named.push(format!("{} more", trips.len() - NAMED_MAX));
+pub fn trip_finding(trips: &[MemberPath]) -> Finding {
+    let named = |trips: &[&MemberPath], what: &dyn Fn(&MemberPath) -> String| {
+        let mut named: Vec<String> =
+            trips.iter().take(NAMED_PATHS_MAX).map(|trip| what(trip)).collect();
+        if trips.len() > NAMED_PATHS_MAX {
+            named.push(format!("{} more", trips.len() - NAMED_PATHS_MAX));
         }
         named.join(", ")
     };
-    let apart: Vec<&Trip> = trips.iter().filter(|trip| !trip.connected).collect();
-    let worse: Vec<&Trip> = trips.iter().filter(|trip| !trip.why.is_empty()).collect();
+    let apart: Vec<&MemberPath> = trips.iter().filter(|trip| !trip.connected).collect();
+    let worse: Vec<&MemberPath> = trips.iter().filter(|trip| !trip.why.is_empty()).collect();
     if trips.is_empty() {
         return Finding::unknown("members", "no member reports another", "start more nodes");
     }
@@ -97,10 +98,10 @@ pub fn trip_finding(trips: &[Trip]) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::State;
+    use crate::doctor::finding::FindingState;
 
-    fn trip(from: u32, to: u32, way: &str, rtt_us: Option<u64>) -> Trip {
-        Trip {
+    fn trip(from: u32, to: u32, way: &str, rtt_us: Option<u64>) -> MemberPath {
+        MemberPath {
             from,
             to,
             connected: !way.is_empty(),
@@ -120,22 +121,22 @@ mod tests {
             trip(3, 1, "tcp", None),
         ];
         assert_eq!(most_common_plane(&trips), Some(Plane::Ethernet));
-        assert_eq!(median_us(&trips, Plane::Ethernet), Some(40));
-        assert_eq!(median_us(&trips, Plane::Tcp), None);
-        assert_eq!((most_common_plane(&[]), median_us(&[], Plane::Udp)), (None, None));
+        assert_eq!(median_rtt_us(&trips, Plane::Ethernet), Some(40));
+        assert_eq!(median_rtt_us(&trips, Plane::Tcp), None);
+        assert_eq!((most_common_plane(&[]), median_rtt_us(&[], Plane::Udp)), (None, None));
     }
 
     #[test]
     fn disconnected_and_fallback_pairs_are_named() {
-        assert_eq!(trip_finding(&[]).state, State::Unknown);
+        assert_eq!(trip_finding(&[]).state, FindingState::Unknown);
         let mut trips = vec![trip(1, 2, "udp", Some(30)), trip(2, 1, "udp", Some(30))];
-        assert_eq!(trip_finding(&trips).state, State::Ok);
+        assert_eq!(trip_finding(&trips).state, FindingState::Ok);
         trips[1].why = "a reason".to_owned();
         let worse = trip_finding(&trips);
-        assert!(worse.state == State::Warning && worse.what.ends_with("2 → 1: a reason"));
+        assert!(worse.state == FindingState::Warning && worse.what.ends_with("2 → 1: a reason"));
         trips[0] = trip(1, 2, "", None);
         let apart = trip_finding(&trips);
-        assert!(apart.state == State::Warning && apart.what == "not connected: 1 → 2");
+        assert!(apart.state == FindingState::Warning && apart.what == "not connected: 1 → 2");
         assert!(!apart.hint.is_empty());
     }
 }

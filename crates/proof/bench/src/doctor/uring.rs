@@ -5,13 +5,13 @@ use std::io;
 
 use quorate_log::disk::{Buffers, uring_available};
 
-use crate::doctor::{finding::Finding, system::System};
+use crate::doctor::{finding::Finding, system::SystemFiles};
 
-pub fn examine(system: &System) -> Finding {
+pub fn examine(system: &SystemFiles) -> Finding {
     uring_finding(&uring_available(Buffers::default()), system)
 }
 
-fn uring_finding(available: &io::Result<String>, system: &System) -> Finding {
+fn uring_finding(available: &io::Result<String>, system: &SystemFiles) -> Finding {
     let name = "io_uring";
     let (what, why) = match available {
         Ok(shape) if !shape.contains("no registered") && !shape.contains("plain") => {
@@ -20,7 +20,7 @@ fn uring_finding(available: &io::Result<String>, system: &System) -> Finding {
         Ok(shape) => ("available, but not with all features", shape.clone()),
         Err(error) => ("not available: threads write the log, using more CPU", error.to_string()),
     };
-    let hint = match (available, system.number("proc/sys/kernel/io_uring_disabled")) {
+    let hint = match (available, system.read_number("proc/sys/kernel/io_uring_disabled")) {
         (Err(_), Ok(1 | 2)) => "sysctl -w kernel.io_uring_disabled=0",
         (Err(_), _) => {
             "containers forbid it by default: a seccomp profile with io_uring_setup, io_uring_enter and io_uring_register"
@@ -30,19 +30,19 @@ fn uring_finding(available: &io::Result<String>, system: &System) -> Finding {
         }
         (Ok(_), _) => "Linux 6.1 has better rings",
     };
-    Finding::warning(name, what, hint).detail(why)
+    Finding::warning(name, what, hint).with_detail(why)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::{finding::State, system::tests::Tree};
+    use crate::doctor::{finding::FindingState, system::tests::Tree};
 
     #[test]
     fn hint_depends_on_the_obstacle() {
         let plain = Tree::of(&[]).system();
         let ok = |shape: &str| uring_finding(&Ok(shape.to_owned()), &plain);
-        assert_eq!(ok("single issuer, 4 registered buffers").state, State::Ok);
+        assert_eq!(ok("single issuer, 4 registered buffers").state, FindingState::Ok);
         let short = ok("single issuer, no registered buffers: out of memory");
         assert!(short.hint.contains("MEMLOCK"), "{short:?}");
         assert!(ok("plain, 4 registered buffers").hint.contains("6.1"));

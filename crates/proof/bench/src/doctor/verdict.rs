@@ -4,13 +4,13 @@
 use serde::Serialize;
 
 use crate::doctor::{
-    finding::{Finding, State},
+    finding::{Finding, FindingState},
     plane::Plane,
-    predict::Predicted,
+    predict::PlanePrediction,
 };
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Verdict {
+pub struct PlaneVerdict {
     pub plane: Plane,
     /// Set if no finding prevents the plane from working on this machine.
     pub works: bool,
@@ -21,27 +21,27 @@ pub struct Verdict {
     pub because: Vec<String>,
     /// Advice from the findings in `because`; empty if none.
     pub what_to_do: Vec<String>,
-    pub predicted: Predicted,
+    pub predicted: PlanePrediction,
 }
 
-impl Verdict {
+impl PlaneVerdict {
     pub fn new(
         plane: Plane,
         findings: &[Finding],
-        predict: impl FnOnce(bool) -> Predicted,
+        predict: impl FnOnce(bool) -> PlanePrediction,
     ) -> Self {
         let about = |finding: &&Finding| finding.about.contains(&plane);
         let blocks = |finding: &&Finding| about(finding) && finding.blocks;
         let works = !findings.iter().any(|finding| blocks(&finding));
         let counts = |finding: &&Finding| match works {
-            true => about(finding) && finding.state != State::Ok,
+            true => about(finding) && finding.state != FindingState::Ok,
             false => blocks(finding),
         };
         let reasons = || findings.iter().filter(counts);
         Self {
             plane,
             works,
-            spoken: plane.is_spoken(),
+            spoken: plane.is_supported(),
             because: reasons().map(|finding| finding.name.clone()).collect(),
             what_to_do: distinct_hints(reasons()),
             predicted: predict(works),
@@ -64,16 +64,16 @@ fn distinct_hints<'a>(reasons: impl Iterator<Item = &'a Finding>) -> Vec<String>
 mod tests {
     use super::*;
 
-    fn judge_plane(plane: Plane, findings: &[Finding]) -> Verdict {
-        Verdict::new(plane, findings, |_| Predicted::unknown("not asked"))
+    fn judge_plane(plane: Plane, findings: &[Finding]) -> PlaneVerdict {
+        PlaneVerdict::new(plane, findings, |_| PlanePrediction::unknown("not asked"))
     }
 
     #[test]
     fn a_plane_works_unless_a_finding_blocks_it() {
-        let raw = Finding::warning("raw", "no", "do this").blocks(&[Plane::Ethernet]);
+        let raw = Finding::warning("raw", "no", "do this").blocking(&[Plane::Ethernet]);
         let small =
-            Finding::warning("small", "no", "do that").about(&[Plane::Udp, Plane::Ethernet]);
-        let fine = Finding::ok("fine", "yes").about(&Plane::ALL);
+            Finding::warning("small", "no", "do that").with_planes(&[Plane::Udp, Plane::Ethernet]);
+        let fine = Finding::ok("fine", "yes").with_planes(&Plane::ALL);
         let all = [raw, small, fine];
         let tcp = judge_plane(Plane::Tcp, &all);
         assert!(tcp.works && tcp.because.is_empty() && tcp.what_to_do.is_empty());

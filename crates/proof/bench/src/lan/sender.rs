@@ -8,70 +8,71 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_packets::socket::{Sent, Udp};
+use quorate_packets::socket::{SendResult, Udp};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::{DATAGRAM_BYTES, group, head, timeout};
+use super::{DATAGRAM_BYTES, encode_header, multicast_group, socket_timeout};
 
 /// Maximum number of datagrams per system call.
-pub const AT_ONCE: u32 = 44;
+pub const DATAGRAMS_PER_CALL_MAX: u32 = 44;
 /// Size of the receive buffer of a socket that only sends, in bytes.
-const RECEIVE_BYTES: usize = 4096;
+const RECEIVE_BUFFER_BYTES: usize = 4096;
 
 #[derive(Clone, Debug)]
 pub struct SenderOptions {
     pub interface: String,
     /// Index of this sender among all senders, from 0.
-    pub sender: u32,
+    pub sender_index: u32,
     /// Receivers, each of which gets a copy of every datagram; empty for the multicast group.
-    pub to: Vec<SocketAddr>,
+    pub receivers: Vec<SocketAddr>,
     /// Number of datagrams per second; `None` for unlimited.
-    pub per_second: Option<u64>,
-    /// Number of datagrams sent in one system call; at most [`AT_ONCE`].
-    pub burst: u32,
-    pub time: Duration,
+    pub datagrams_per_second: Option<u64>,
+    /// Number of datagrams sent in one system call; at most [`DATAGRAMS_PER_CALL_MAX`].
+    pub burst_datagrams: u32,
+    pub duration: Duration,
 }
 
 /// State of a sender, with the next datagram numbers and the buffer for a system call.
-struct Run {
+struct SenderState {
     sender: u32,
     next: Vec<u64>,
     bytes: Vec<u8>,
 }
 
-pub fn send(sending: &SenderOptions) -> io::Result<()> {
-    let socket = Udp::bind("0.0.0.0:0".parse().expect("an address"), RECEIVE_BYTES);
+pub fn run_sender(sending: &SenderOptions) -> io::Result<()> {
+    let socket = Udp::bind("0.0.0.0:0".parse().expect("an address"), RECEIVE_BUFFER_BYTES);
     let socket = socket.map_err(io::Error::other)?;
-    let through = socket.send_groups_at(&sending.interface);
+    let through = socket.set_group_interface(&sending.interface);
     through.map_err(io::Error::other)?;
-    let group = [group()];
-    let to = match &sending.to[..] {
+    let group = [multicast_group()];
+    let to = match &sending.receivers[..] {
         [] => &group[..],
         some => some,
     };
-    let mut run = Run {
-        sender: sending.sender,
+    let mut run = SenderState {
+        sender: sending.sender_index,
         next: vec![0; to.len()],
-        bytes: vec![0x51; DATAGRAM_BYTES * AT_ONCE as usize],
+        bytes: vec![0x51; DATAGRAM_BYTES * DATAGRAMS_PER_CALL_MAX as usize],
     };
     let begun = Instant::now();
     let mut sent = 0;
-    let count = sending.burst.clamp(1, AT_ONCE) as usize;
+    let count = sending.burst_datagrams.clamp(1, DATAGRAMS_PER_CALL_MAX) as usize;
     for place in (0..to.len()).cycle() {
         let mut left = 0;
         while left < count {
             let elapsed = begun.elapsed();
-            if elapsed >= sending.time {
+            if elapsed >= sending.duration {
                 return Ok(());
             }
-            let ahead = sending.per_second.map(|rate| send_time(sent - left as u64, rate));
+            let ahead =
+                sending.datagrams_per_second.map(|rate| send_time(sent - left as u64, rate));
             if let Some(ahead) = ahead.and_then(|moment| moment.checked_sub(elapsed))
                 && !ahead.is_zero()
             {
-                thread::sleep(ahead.min(sending.time - elapsed));
+                thread::sleep(ahead.min(sending.duration - elapsed));
                 continue;
             }
-            let some = run.send(&socket, place, to[place], count - left)?;
+            let some = run.send_datagrams(&socket, place, to[place], count - left)?;
             left += some;
             sent += some as u64;
         }
@@ -79,9 +80,9 @@ pub fn send(sending: &SenderOptions) -> io::Result<()> {
     Ok(())
 }
 
-impl Run {
+impl SenderState {
     /// Sends up to `count` datagrams and returns the number sent. Waits if the socket is full.
-    fn send(
+    fn send_datagrams(
         &mut self,
         socket: &Udp,
         place: usize,
@@ -90,18 +91,18 @@ impl Run {
     ) -> io::Result<usize> {
         let bytes = &mut self.bytes[..count * DATAGRAM_BYTES];
         for (number, datagram) in (self.next[place]..).zip(bytes.chunks_mut(DATAGRAM_BYTES)) {
-            let head = head(self.sender, number);
+            let head = encode_header(self.sender, number);
             datagram[..head.len()].copy_from_slice(&head);
         }
         let left = match socket.send(to, bytes, DATAGRAM_BYTES)? {
             // Datagrams dropped by a full device are lost, and receivers will miss their numbers.
-            Sent::All | Sent::Dropped(_) => count,
-            Sent::Blocked(left) => {
+            SendResult::All | SendResult::Dropped(_) => count,
+            SendResult::Blocked(left) => {
                 let mut waits = [PollFd::new(socket, PollFlags::OUT)];
-                poll(&mut waits, Some(&timeout(100)))?;
+                poll(&mut waits, Some(&socket_timeout(100)))?;
                 left
             }
-            Sent::TooLong => {
+            SendResult::TooLong => {
                 let why = format!("datagrams of {DATAGRAM_BYTES} bytes are too long here");
                 return Err(io::Error::other(why));
             }

@@ -15,67 +15,71 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_testbed::usage::{Machine, Usage};
+use quorate_testbed::usage::{MachineCpuTime, ResourceUsage};
 
 use super::{
     disk::LogFile,
-    part::{Launcher, Part, accept_one, dial, serve_datagrams},
-    wire::{DATAGRAM_BYTES_MAX, ProbeTransport, Wire},
+    part::{PartLauncher, PartProcess, accept_one_client, dial, serve_datagrams},
+    wire::{DATAGRAM_BYTES_MAX, ProbeSocket, ProbeTransport},
 };
 use crate::{
-    load::Offer,
-    repetition::{GENERATOR, Repetition, RoleUsage},
-    row::Setting,
+    load::OfferedLoad,
+    repetition::{GENERATOR_ROLE, Repetition, RoleUsage},
+    row::RowSetting,
     samples::Samples,
     schedule::Nanos,
 };
 
 /// System name in rows about the bare program.
-pub const SYSTEM: &str = "bare program";
+pub const SYSTEM_NAME: &str = "bare program";
 /// Number of followers, as in a cluster of three.
-const FOLLOWERS: usize = 2;
+const FOLLOWER_COUNT: usize = 2;
 /// Length of a batch header, which contains the length of the batch.
-const HEADER: usize = 8;
+const HEADER_BYTES: usize = 8;
 /// Length of the reply to a command, in bytes.
-const REPLY: usize = 8;
+const REPLY_BYTES: usize = 8;
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of outstanding commands and bytes. The client writes without reading, and must
 /// not block on a leader that waits for the client to read.
-const WINDOW_MAX: u32 = 1 << 16;
+const WINDOW_COMMANDS_MAX: u32 = 1 << 16;
 const WINDOW_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CommitShape {
     pub value_bytes: usize,
-    pub window: u32,
+    pub window_commands: u32,
     /// Set if all three nodes write and flush every batch.
-    pub durable: bool,
+    pub is_durable: bool,
     /// Simulated flush time; zero for the real disk.
-    pub flush: Duration,
+    pub flush_time: Duration,
     /// Transport between leader and followers. The client always uses a TCP connection.
-    pub over: ProbeTransport,
+    pub transport: ProbeTransport,
 }
 
 impl CommitShape {
     /// Returns whether the sizes and the window are within the limits of the bare program.
     pub fn is_possible(&self) -> bool {
-        let window = usize::try_from(self.window).unwrap_or(usize::MAX);
-        (1..=batch_bytes_max(self.over)).contains(&self.value_bytes)
-            && (1..=WINDOW_MAX).contains(&self.window)
+        let window = usize::try_from(self.window_commands).unwrap_or(usize::MAX);
+        (1..=batch_bytes_max(self.transport)).contains(&self.value_bytes)
+            && (1..=WINDOW_COMMANDS_MAX).contains(&self.window_commands)
             && self.value_bytes.saturating_mul(window) <= WINDOW_BYTES_MAX
     }
 
     /// Returns the parameters of the row about this commit.
-    pub fn setting(&self) -> Setting {
-        Setting {
-            system: SYSTEM.to_owned(),
-            disk_flush_ms: if self.durable { self.flush.as_secs_f64() * 1000.0 } else { 0.0 },
-            ..Setting::new(
+    pub fn row_setting(&self) -> RowSetting {
+        RowSetting {
+            system: SYSTEM_NAME.to_owned(),
+            disk_flush_ms: if self.is_durable {
+                self.flush_time.as_secs_f64() * 1000.0
+            } else {
+                0.0
+            },
+            ..RowSetting::new(
                 "probe",
-                if self.durable { "durable" } else { "volatile" },
+                if self.is_durable { "durable" } else { "volatile" },
                 "none",
                 self.value_bytes,
-                Offer::Closed { outstanding: self.window },
+                OfferedLoad::Closed { outstanding: self.window_commands },
             )
         }
     }
@@ -86,12 +90,12 @@ impl CommitShape {
 const fn batch_bytes_max(over: ProbeTransport) -> usize {
     match over {
         ProbeTransport::Tcp => BATCH_BYTES_MAX,
-        ProbeTransport::Udp => DATAGRAM_BYTES_MAX - HEADER,
+        ProbeTransport::Udp => DATAGRAM_BYTES_MAX - HEADER_BYTES,
     }
 }
 
 /// Runs a follower, which writes every batch to `file` if given.
-pub fn follower(file: Option<LogFile>, over: ProbeTransport) -> io::Result<()> {
+pub fn run_follower(file: Option<LogFile>, over: ProbeTransport) -> io::Result<()> {
     match over {
         ProbeTransport::Tcp => serve_leader(file),
         ProbeTransport::Udp => follow_datagrams(file),
@@ -103,60 +107,60 @@ fn follow_datagrams(mut file: Option<LogFile>) -> io::Result<()> {
     let mut batch = vec![0; DATAGRAM_BYTES_MAX];
     loop {
         let count = leader.recv(&mut batch)?;
-        let Some(commands) = batch[..count].get(HEADER..) else {
+        let Some(commands) = batch[..count].get(HEADER_BYTES..) else {
             return Err(ErrorKind::InvalidData.into());
         };
         if let Some(file) = &mut file {
             file.append(commands)?;
         }
-        leader.send(&[1; REPLY])?;
+        leader.send(&[1; REPLY_BYTES])?;
     }
 }
 
 fn serve_leader(mut file: Option<LogFile>) -> io::Result<()> {
-    let mut leader = accept_one()?;
-    let mut batch = vec![0; HEADER + BATCH_BYTES_MAX];
+    let mut leader = accept_one_client()?;
+    let mut batch = vec![0; HEADER_BYTES + BATCH_BYTES_MAX];
     loop {
         let mut have = 0;
-        while have < HEADER {
-            match read(&mut leader, &mut batch[have..])? {
+        while have < HEADER_BYTES {
+            match read_some(&mut leader, &mut batch[have..])? {
                 0 => return Ok(()),
                 count => have += count,
             }
         }
-        let (header, _) = batch.split_first_chunk::<HEADER>().expect("it is longer");
+        let (header, _) = batch.split_first_chunk::<HEADER_BYTES>().expect("it is longer");
         let length = usize::try_from(u64::from_le_bytes(*header)).unwrap_or(usize::MAX);
         if length > BATCH_BYTES_MAX {
             return Err(ErrorKind::InvalidData.into());
         }
-        let end = HEADER + length;
+        let end = HEADER_BYTES + length;
         if have < end {
             leader.read_exact(&mut batch[have..end])?;
         }
         if let Some(file) = &mut file {
-            file.append(&batch[HEADER..end])?;
+            file.append(&batch[HEADER_BYTES..end])?;
         }
-        leader.write_all(&[1; REPLY])?;
+        leader.write_all(&[1; REPLY_BYTES])?;
     }
 }
 
 /// Runs the leader until the client disconnects.
-pub fn leader(
+pub fn run_leader(
     value_bytes: usize,
     (over, followers): (ProbeTransport, &[SocketAddr]),
     file: Option<LogFile>,
 ) -> io::Result<()> {
     let mut file = file;
-    let dial = |address: &SocketAddr| Wire::dial(*address, over);
-    let followers: io::Result<Vec<Wire>> = followers.iter().map(dial).collect();
+    let dial = |address: &SocketAddr| ProbeSocket::dial(*address, over);
+    let followers: io::Result<Vec<ProbeSocket>> = followers.iter().map(dial).collect();
     let mut followers = followers?;
-    let mut client = accept_one()?;
+    let mut client = accept_one_client()?;
     // Reserves space for the length, so that a batch is sent in one call.
-    let mut batch = vec![0; HEADER + batch_bytes_max(over)];
-    let replies = vec![1; BATCH_BYTES_MAX / value_bytes.max(1) * REPLY];
+    let mut batch = vec![0; HEADER_BYTES + batch_bytes_max(over)];
+    let replies = vec![1; BATCH_BYTES_MAX / value_bytes.max(1) * REPLY_BYTES];
     let mut have = 0;
     loop {
-        match read(&mut client, &mut batch[HEADER + have..])? {
+        match read_some(&mut client, &mut batch[HEADER_BYTES + have..])? {
             0 => return Ok(()),
             count => have += count,
         }
@@ -165,23 +169,23 @@ pub fn leader(
             continue;
         }
         let length = commands * value_bytes;
-        batch[..HEADER].copy_from_slice(&(length as u64).to_le_bytes());
+        batch[..HEADER_BYTES].copy_from_slice(&(length as u64).to_le_bytes());
         for follower in &mut followers {
-            follower.send(&batch[..HEADER + length])?;
+            follower.send(&batch[..HEADER_BYTES + length])?;
         }
         if let Some(file) = &mut file {
-            file.append(&batch[HEADER..HEADER + length])?;
+            file.append(&batch[HEADER_BYTES..HEADER_BYTES + length])?;
         }
         for follower in &mut followers {
-            follower.receive_exact(&mut [0; REPLY])?;
+            follower.receive_exact(&mut [0; REPLY_BYTES])?;
         }
-        client.write_all(&replies[..commands * REPLY])?;
-        batch.copy_within(HEADER + length..HEADER + have, HEADER);
+        client.write_all(&replies[..commands * REPLY_BYTES])?;
+        batch.copy_within(HEADER_BYTES + length..HEADER_BYTES + have, HEADER_BYTES);
         have -= length;
     }
 }
 
-fn read(socket: &mut TcpStream, into: &mut [u8]) -> io::Result<usize> {
+fn read_some(socket: &mut TcpStream, into: &mut [u8]) -> io::Result<usize> {
     loop {
         match socket.read(into) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -192,29 +196,29 @@ fn read(socket: &mut TcpStream, into: &mut [u8]) -> io::Result<usize> {
 
 /// A running bare commit: three processes, with this process as the client.
 #[derive(Debug)]
-pub struct Bare {
+pub struct BareCommit {
     shape: CommitShape,
-    leader: Part,
-    followers: Vec<Part>,
+    leader: PartProcess,
+    followers: Vec<PartProcess>,
     client: TcpStream,
 }
 
-impl Bare {
+impl BareCommit {
     /// Starts the leader and the followers, with their files in `folder`.
-    pub fn start(launcher: &Launcher, folder: &Path, shape: CommitShape) -> io::Result<Self> {
+    pub fn start(launcher: &PartLauncher, folder: &Path, shape: CommitShape) -> io::Result<Self> {
         if !shape.is_possible() {
             let why = format!("no bare program does {shape:?}");
             return Err(io::Error::new(ErrorKind::InvalidInput, why));
         }
         let file = |name: &str| {
             let path = folder.join(name);
-            let shown = if shape.durable { path.display().to_string() } else { "-".to_owned() };
-            [shown, shape.flush.as_micros().to_string()]
+            let shown = if shape.is_durable { path.display().to_string() } else { "-".to_owned() };
+            [shown, shape.flush_time.as_micros().to_string()]
         };
         let mut followers = Vec::new();
-        for number in 0..FOLLOWERS {
+        for number in 0..FOLLOWER_COUNT {
             let [path, flush] = file(&format!("follower-{number}"));
-            let over = shape.over.name().to_owned();
+            let over = shape.transport.name().to_owned();
             followers.push(launcher.start(&["follower".to_owned(), path, flush, over])?);
         }
         let [path, flush] = file("leader");
@@ -223,7 +227,7 @@ impl Bare {
             path,
             flush,
             shape.value_bytes.to_string(),
-            shape.over.name().to_owned(),
+            shape.transport.name().to_owned(),
         ];
         arguments.extend(followers.iter().map(|part| part.address.to_string()));
         let leader = launcher.start(&arguments)?;
@@ -232,7 +236,7 @@ impl Bare {
     }
 
     pub fn set_window(&mut self, window: u32) -> io::Result<()> {
-        let shape = CommitShape { window, ..self.shape };
+        let shape = CommitShape { window_commands: window, ..self.shape };
         if !shape.is_possible() {
             return Err(ErrorKind::InvalidInput.into());
         }
@@ -240,23 +244,27 @@ impl Bare {
         Ok(())
     }
 
-    fn usages(&self) -> [Usage; 3] {
-        let followers: Vec<u32> = self.followers.iter().map(Part::id).collect();
+    fn role_usages(&self) -> [ResourceUsage; 3] {
+        let followers: Vec<u32> = self.followers.iter().map(PartProcess::id).collect();
         [
-            Usage::of_processes(&[self.leader.id()]),
-            Usage::of_processes(&followers),
-            Usage::of_processes(&[std::process::id()]),
+            ResourceUsage::of_processes(&[self.leader.id()]),
+            ResourceUsage::of_processes(&followers),
+            ResourceUsage::of_processes(&[std::process::id()]),
         ]
     }
 
     /// Commits for `measure` after a `warmup` that does not count, and returns the measurements.
-    pub fn repetition(&mut self, warmup: Duration, measure: Duration) -> io::Result<Repetition> {
-        self.commit(warmup)?;
-        let before = (self.usages(), Machine::now());
-        let samples = self.commit(measure)?;
-        let after = (self.usages(), Machine::now());
+    pub fn run_repetition(
+        &mut self,
+        warmup: Duration,
+        measure: Duration,
+    ) -> io::Result<Repetition> {
+        self.commit_for(warmup)?;
+        let before = (self.role_usages(), MachineCpuTime::now());
+        let samples = self.commit_for(measure)?;
+        let after = (self.role_usages(), MachineCpuTime::now());
         let mut roles = Vec::new();
-        for (index, role) in ["leader", "followers", GENERATOR].into_iter().enumerate() {
+        for (index, role) in ["leader", "followers", GENERATOR_ROLE].into_iter().enumerate() {
             roles.push(RoleUsage {
                 role: role.to_owned(),
                 usage: after.0[index].since(before.0[index]),
@@ -265,20 +273,20 @@ impl Bare {
         let own: f64 = roles.iter().map(|role| role.usage.cpu_s()).sum();
         let foreign = after.1.zip(before.1);
         Ok(Repetition {
-            counted: samples.completed,
+            replies_between_readings: samples.completed,
             samples,
             roles,
-            foreign_cpu: foreign.map(|(after, before)| after.foreign_share(before, own)),
+            foreign_cpu: foreign.map(|(after, before)| after.other_processes_share(before, own)),
             ..Repetition::default()
         })
     }
 
     /// Keeps the window full for `time`, then waits for the outstanding commands.
-    fn commit(&mut self, time: Duration) -> io::Result<Samples> {
+    fn commit_for(&mut self, time: Duration) -> io::Result<Samples> {
         let size = self.shape.value_bytes;
-        let window = usize::try_from(self.shape.window.max(1)).expect("a window fits");
+        let window = usize::try_from(self.shape.window_commands.max(1)).expect("a window fits");
         let commands = vec![b'x'; size * window];
-        let mut replies = vec![0; window * REPLY];
+        let mut replies = vec![0; window * REPLY_BYTES];
         let mut samples = Samples::default();
         // Number and send time of each command in flight, oldest first.
         let mut outstanding = VecDeque::new();
@@ -287,14 +295,14 @@ impl Bare {
         outstanding.push_back((window, began));
         let (mut open, mut partial, mut last) = (window, 0, began);
         while open > 0 {
-            let count = read(&mut self.client, &mut replies)?;
+            let count = read_some(&mut self.client, &mut replies)?;
             if count == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
             let now = Instant::now();
-            let answered = (partial + count) / REPLY;
-            partial = (partial + count) % REPLY;
-            record(&mut outstanding, answered, now, &mut samples);
+            let answered = (partial + count) / REPLY_BYTES;
+            partial = (partial + count) % REPLY_BYTES;
+            record_replies(&mut outstanding, answered, now, &mut samples);
             open -= answered;
             if now - began < time {
                 last = now;
@@ -304,14 +312,14 @@ impl Bare {
                 open += answered;
             }
         }
-        samples.sent = samples.latencies.count();
-        samples.measured = nanos(last - began).max(1);
+        samples.sent_count = samples.latencies.count();
+        samples.measured_ns = to_nanos(last - began).max(1);
         Ok(samples)
     }
 }
 
 /// Records replies to the `answered` oldest commands.
-fn record(
+fn record_replies(
     outstanding: &mut VecDeque<(usize, Instant)>,
     mut answered: usize,
     now: Instant,
@@ -322,7 +330,7 @@ fn record(
             return;
         };
         let done = answered.min(*count);
-        (0..done).for_each(|_| samples.latencies.record(nanos(now - *sent)));
+        (0..done).for_each(|_| samples.latencies.record(to_nanos(now - *sent)));
         answered -= done;
         *count -= done;
         if *count == 0 {
@@ -331,7 +339,7 @@ fn record(
     }
 }
 
-fn nanos(time: Duration) -> Nanos {
+fn to_nanos(time: Duration) -> Nanos {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -343,10 +351,10 @@ mod tests {
     fn a_shape_beyond_its_limits_is_not_tried() {
         let over = |over, value_bytes, window| CommitShape {
             value_bytes,
-            window,
-            durable: true,
-            flush: Duration::ZERO,
-            over,
+            window_commands: window,
+            is_durable: true,
+            flush_time: Duration::ZERO,
+            transport: over,
         };
         let shape = |value_bytes, window| over(ProbeTransport::Tcp, value_bytes, window);
         assert!(over(ProbeTransport::Udp, 50_000, 1).is_possible());
@@ -364,10 +372,10 @@ mod tests {
         let now = Instant::now();
         let mut outstanding = VecDeque::from([(2, now), (3, now)]);
         let mut samples = Samples::default();
-        record(&mut outstanding, 4, now, &mut samples);
+        record_replies(&mut outstanding, 4, now, &mut samples);
         assert_eq!((samples.latencies.count(), outstanding), (4, VecDeque::from([(1, now)])));
         let mut nothing = VecDeque::new();
-        record(&mut nothing, 1, now, &mut samples);
+        record_replies(&mut nothing, 1, now, &mut samples);
         assert_eq!(samples.latencies.count(), 4);
     }
 }

@@ -11,17 +11,17 @@ use std::{
 use quorate_log::disk::{Buffer, FlushModel, device_time};
 use rustix::{fs::OFlags, thread::ClockId, time::Timespec};
 
-use super::Ceiling;
-use crate::{figure::round, samples::Latencies, schedule::SECOND};
+use super::MeasuredCeiling;
+use crate::{figure::round_to_four_digits, samples::Latencies, schedule::SECOND};
 
 /// Size of the file that is overwritten repeatedly. It equals the three segments that a trimmed log
 /// cycles through.
 const FILE_BYTES: u64 = 192 << 20;
 /// Size of the file used for a limited number of writes.
 const SMALL_FILE_BYTES: u64 = 4 << 20;
-const BLOCK: usize = 4096;
-const LARGE: usize = 1 << 20;
-const LARGE_WRITES: u64 = 256;
+const BLOCK_BYTES: usize = 4096;
+const LARGE_WRITE_BYTES: usize = 1 << 20;
+const LARGE_WRITE_COUNT: u64 = 256;
 
 /// A file with all blocks written in advance, so that writes change no metadata, as in an efficient
 /// log.
@@ -29,8 +29,8 @@ const LARGE_WRITES: u64 = 256;
 pub struct LogFile {
     file: File,
     bytes: u64,
-    at: u64,
-    model: Option<FlushModel>,
+    write_offset: u64,
+    flush_model: Option<FlushModel>,
 }
 
 impl LogFile {
@@ -43,25 +43,30 @@ impl LogFile {
     /// Creates a file of `bytes` bytes, rounded down to whole MiB, like [`Self::create`].
     pub fn create_with_size(path: &Path, bytes: u64, flush: Duration) -> io::Result<Self> {
         let mut file = File::options().create(true).truncate(true).write(true).open(path)?;
-        let zeros = vec![0; LARGE];
-        for _ in 0..bytes / LARGE as u64 {
+        let zeros = vec![0; LARGE_WRITE_BYTES];
+        for _ in 0..bytes / LARGE_WRITE_BYTES as u64 {
             file.write_all(&zeros)?;
         }
         file.sync_all()?;
-        Ok(Self { file, bytes, at: 0, model: (!flush.is_zero()).then(|| FlushModel::new(flush)) })
+        Ok(Self {
+            file,
+            bytes,
+            write_offset: 0,
+            flush_model: (!flush.is_zero()).then(|| FlushModel::new(flush)),
+        })
     }
 
     /// Writes the bytes and returns once they are on stable storage.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let length = bytes.len() as u64;
-        if self.at + length > self.bytes {
-            self.at = 0;
+        if self.write_offset + length > self.bytes {
+            self.write_offset = 0;
         }
-        self.file.write_all_at(bytes, self.at)?;
-        self.at += length;
+        self.file.write_all_at(bytes, self.write_offset)?;
+        self.write_offset += length;
         self.file.sync_data()?;
-        if let Some(model) = &mut self.model {
-            sleep_until(model.ends(device_time()));
+        if let Some(model) = &mut self.flush_model {
+            sleep_until(model.flush_end(device_time()));
         }
         Ok(())
     }
@@ -77,9 +82,13 @@ fn sleep_until(moment: u64) {
 
 /// Measures flushed 4 KiB writes for `time`, one after another.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-pub fn append_and_flush(folder: &Path, flush: Duration, time: Duration) -> io::Result<Ceiling> {
+pub fn measure_flushed_writes(
+    folder: &Path,
+    flush: Duration,
+    time: Duration,
+) -> io::Result<MeasuredCeiling> {
     let mut file = LogFile::create(&folder.join("append"), flush)?;
-    let block = vec![7; BLOCK];
+    let block = vec![7; BLOCK_BYTES];
     let mut latencies = Latencies::default();
     let began = Instant::now();
     while began.elapsed() < time {
@@ -88,22 +97,22 @@ pub fn append_and_flush(folder: &Path, flush: Duration, time: Duration) -> io::R
         latencies.record(u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
     let rate = latencies.count() as f64 / began.elapsed().as_secs_f64();
-    Ok(Ceiling {
+    Ok(MeasuredCeiling {
         name: "write 4 KiB and flush, one after the other".to_owned(),
-        value: round(rate),
+        value: round_to_four_digits(rate),
         unit: "/s".to_owned(),
-        p50_us: Some(round(latencies.quantile_us(0.5))),
-        p99_us: Some(round(latencies.quantile_us(0.99))),
+        p50_us: Some(round_to_four_digits(latencies.quantile_us(0.5))),
+        p99_us: Some(round_to_four_digits(latencies.quantile_us(0.99))),
         cpu_us_per_op: None,
     })
 }
 
 /// Measures up to `count` flushed 4 KiB writes to a small file, one after another; stops early
 /// after `time`.
-pub fn flushes(folder: &Path, count: usize, time: Duration) -> io::Result<Latencies> {
+pub fn measure_flushes(folder: &Path, count: usize, time: Duration) -> io::Result<Latencies> {
     let mut file =
         LogFile::create_with_size(&folder.join("flushes"), SMALL_FILE_BYTES, Duration::ZERO)?;
-    let block = vec![7; BLOCK];
+    let block = vec![7; BLOCK_BYTES];
     let mut latencies = Latencies::default();
     let began = Instant::now();
     for _ in 0..count {
@@ -119,9 +128,9 @@ pub fn flushes(folder: &Path, count: usize, time: Duration) -> io::Result<Latenc
 
 /// Measures large writes with direct I/O and a single flush at the end.
 #[expect(clippy::cast_precision_loss, reason = "a bandwidth for people")]
-pub fn bandwidth(folder: &Path) -> io::Result<Ceiling> {
+pub fn measure_bandwidth(folder: &Path) -> io::Result<MeasuredCeiling> {
     let path = folder.join("bandwidth");
-    let bytes = LARGE_WRITES * LARGE as u64;
+    let bytes = LARGE_WRITE_COUNT * LARGE_WRITE_BYTES as u64;
     drop(LogFile::create_with_size(&path, bytes, Duration::ZERO)?);
     let direct = i32::try_from(OFlags::DIRECT.bits()).expect("a flag of the kernel fits");
     let opened = File::options().write(true).custom_flags(direct).open(&path);
@@ -129,15 +138,15 @@ pub fn bandwidth(folder: &Path) -> io::Result<Ceiling> {
         Ok(file) => (file, "past the page cache"),
         Err(_) => (File::options().write(true).open(&path)?, "through the page cache"),
     };
-    let buffer = Buffer::new(LARGE);
+    let buffer = Buffer::new(LARGE_WRITE_BYTES);
     let began = Instant::now();
-    for number in 0..LARGE_WRITES {
-        file.write_all_at(&buffer, number * LARGE as u64)?;
+    for number in 0..LARGE_WRITE_COUNT {
+        file.write_all_at(&buffer, number * LARGE_WRITE_BYTES as u64)?;
     }
     file.sync_data()?;
-    Ok(Ceiling {
+    Ok(MeasuredCeiling {
         name: format!("write 256 x 1 MiB {how}, then flush"),
-        value: round(bytes as f64 / 1e9 / began.elapsed().as_secs_f64()),
+        value: round_to_four_digits(bytes as f64 / 1e9 / began.elapsed().as_secs_f64()),
         unit: "GB/s".to_owned(),
         p50_us: None,
         p99_us: None,
@@ -154,9 +163,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut file = LogFile::create(&path, Duration::ZERO).unwrap();
-        file.at = FILE_BYTES - 1;
+        file.write_offset = FILE_BYTES - 1;
         file.append(b"ab").unwrap();
-        assert_eq!(file.at, 2);
+        assert_eq!(file.write_offset, 2);
         assert_eq!(std::fs::metadata(&path).unwrap().len(), FILE_BYTES);
         assert_eq!(&std::fs::read(&path).unwrap()[..3], b"ab\0");
     }
@@ -165,10 +174,10 @@ mod tests {
     fn flushes_are_limited_by_count_and_time() {
         let folder = tempfile::tempdir().unwrap();
         let time = Duration::from_secs(60);
-        assert_eq!(flushes(folder.path(), 9, time).unwrap().count(), 9);
-        let one = flushes(folder.path(), 9, Duration::ZERO).unwrap();
+        assert_eq!(measure_flushes(folder.path(), 9, time).unwrap().count(), 9);
+        let one = measure_flushes(folder.path(), 9, Duration::ZERO).unwrap();
         assert_eq!(one.count(), 1, "no time is left");
-        assert!(flushes(&folder.path().join("nowhere"), 9, time).is_err());
+        assert!(measure_flushes(&folder.path().join("nowhere"), 9, time).is_err());
     }
 
     #[test]

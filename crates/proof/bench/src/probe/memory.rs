@@ -2,30 +2,30 @@
 
 use std::{hint::black_box, time::Instant};
 
-use super::Ceiling;
-use crate::figure::{median, round};
+use super::MeasuredCeiling;
+use crate::figure::{median, round_to_four_digits};
 
 /// Number of bytes copied, which exceeds the CPU caches.
-const BYTES: usize = 64 << 20;
-const ROUNDS: usize = 9;
+const COPY_BYTES: usize = 64 << 20;
+const ROUND_COUNT: usize = 9;
 
 /// Measures the rate of copying in large blocks.
 #[expect(clippy::cast_precision_loss, reason = "a bandwidth for people")]
-pub fn copy() -> Ceiling {
-    let from = vec![1_u8; BYTES];
+pub fn measure_copy() -> MeasuredCeiling {
+    let from = vec![1_u8; COPY_BYTES];
     // Written once in advance, so that no measured round includes page faults.
-    let mut to = vec![2_u8; BYTES];
-    let rates: Vec<f64> = (0..ROUNDS)
+    let mut to = vec![2_u8; COPY_BYTES];
+    let rates: Vec<f64> = (0..ROUND_COUNT)
         .map(|_| {
             let began = Instant::now();
             to.copy_from_slice(black_box(&from));
             black_box(&mut to);
-            BYTES as f64 / 1e9 / began.elapsed().as_secs_f64()
+            COPY_BYTES as f64 / 1e9 / began.elapsed().as_secs_f64()
         })
         .collect();
-    Ceiling {
+    MeasuredCeiling {
         name: "copy 64 MiB in memory, one thread".to_owned(),
-        value: round(median(rates)),
+        value: round_to_four_digits(median(rates)),
         unit: "GB/s".to_owned(),
         p50_us: None,
         p99_us: None,

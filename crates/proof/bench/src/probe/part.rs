@@ -9,7 +9,7 @@ use std::{
 
 /// Program and leading arguments of the command line that starts a part.
 #[derive(Clone, Debug)]
-pub struct Launcher {
+pub struct PartLauncher {
     pub program: PathBuf,
     /// Arguments that precede those of the part.
     pub arguments: Vec<String>,
@@ -17,14 +17,14 @@ pub struct Launcher {
 
 /// A running part, which is stopped on drop.
 #[derive(Debug)]
-pub struct Part {
+pub struct PartProcess {
     child: Child,
     pub address: SocketAddr,
 }
 
-impl Launcher {
+impl PartLauncher {
     /// Starts a part and waits until it reports its address.
-    pub fn start(&self, arguments: &[String]) -> io::Result<Part> {
+    pub fn start(&self, arguments: &[String]) -> io::Result<PartProcess> {
         let mut child = Command::new(&self.program)
             .args(&self.arguments)
             .args(arguments)
@@ -40,7 +40,7 @@ impl Launcher {
         };
         let address = line.trim().parse();
         match (read, address) {
-            (Ok(_), Ok(address)) => Ok(Part { child, address }),
+            (Ok(_), Ok(address)) => Ok(PartProcess { child, address }),
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -50,13 +50,13 @@ impl Launcher {
     }
 }
 
-impl Part {
+impl PartProcess {
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 }
 
-impl Drop for Part {
+impl Drop for PartProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -64,8 +64,8 @@ impl Drop for Part {
 }
 
 /// Reports the address of this part on standard output and accepts a single client.
-pub fn accept_one() -> io::Result<TcpStream> {
-    end_with_parent()?;
+pub fn accept_one_client() -> io::Result<TcpStream> {
+    exit_with_parent()?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     print_address(listener.local_addr()?)?;
     let (client, _) = listener.accept()?;
@@ -76,7 +76,7 @@ pub fn accept_one() -> io::Result<TcpStream> {
 /// Reports the datagram address of this part on standard output. The sender of the first datagram
 /// becomes the only client.
 pub fn serve_datagrams() -> io::Result<UdpSocket> {
-    end_with_parent()?;
+    exit_with_parent()?;
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     print_address(socket.local_addr()?)?;
     let (_, client) = socket.peek_from(&mut [0])?;
@@ -84,7 +84,7 @@ pub fn serve_datagrams() -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-fn end_with_parent() -> io::Result<()> {
+fn exit_with_parent() -> io::Result<()> {
     std::thread::Builder::new().name("parent".to_owned()).spawn(|| {
         // The parent never writes. The pipe closes when the parent exits.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());

@@ -9,7 +9,7 @@ use std::{
 use super::part::dial;
 
 /// Time after which a datagram counts as lost, so that the probe fails.
-const LOST: Duration = Duration::from_secs(5);
+const DATAGRAM_LOST_AFTER: Duration = Duration::from_secs(5);
 pub const DATAGRAM_BYTES_MAX: usize = 60_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,32 +28,32 @@ impl ProbeTransport {
         }
     }
 
-    pub const fn shown(self) -> &'static str {
+    pub const fn display_name(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
             Self::Udp => "UDP",
         }
     }
 
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         [Self::Tcp, Self::Udp].into_iter().find(|over| over.name() == name)
     }
 }
 
 #[derive(Debug)]
-pub enum Wire {
+pub enum ProbeSocket {
     Tcp(TcpStream),
     Udp(UdpSocket),
 }
 
-impl Wire {
+impl ProbeSocket {
     pub fn dial(address: SocketAddr, over: ProbeTransport) -> io::Result<Self> {
         match over {
             ProbeTransport::Tcp => dial(address).map(Self::Tcp),
             ProbeTransport::Udp => {
                 let socket = UdpSocket::bind("127.0.0.1:0")?;
                 socket.connect(address)?;
-                socket.set_read_timeout(Some(LOST))?;
+                socket.set_read_timeout(Some(DATAGRAM_LOST_AFTER))?;
                 Ok(Self::Udp(socket))
             }
         }
@@ -111,15 +111,15 @@ mod tests {
     #[test]
     fn transports_have_names() {
         for over in [ProbeTransport::Tcp, ProbeTransport::Udp] {
-            assert_eq!(ProbeTransport::named(over.name()), Some(over));
+            assert_eq!(ProbeTransport::from_name(over.name()), Some(over));
         }
-        assert_eq!(ProbeTransport::named("sctp"), None);
+        assert_eq!(ProbeTransport::from_name("sctp"), None);
     }
 
     #[test]
     fn each_message_is_one_datagram() {
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut near = Wire::dial(far.local_addr().unwrap(), ProbeTransport::Udp).unwrap();
+        let mut near = ProbeSocket::dial(far.local_addr().unwrap(), ProbeTransport::Udp).unwrap();
         near.send(b"question").unwrap();
         let mut asked = [0; 64];
         let (count, from) = far.recv_from(&mut asked).unwrap();

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Comparison {
+pub struct PublishedComparison {
     pub source: String,
     /// Description of the system, quantity and conditions.
     pub what: String,
@@ -17,7 +17,7 @@ pub struct Comparison {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Predicted {
+pub struct ModelComparison {
     pub what: String,
     /// Commands per second predicted by a model with the parameters measured here.
     pub predicted: f64,

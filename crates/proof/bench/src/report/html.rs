@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 use super::{
-    Document,
-    compared::{Comparison, Predicted},
+    BenchReport,
+    compared::{ModelComparison, PublishedComparison},
     segment,
-    svg::{Axis, Chart, Scale, Series, escaped},
+    svg::{Axis, Chart, Scale, Series, escape_xml},
 };
-use crate::{probe::commit::SYSTEM as BARE, row::Row};
+use crate::{probe::commit::SYSTEM_NAME as BARE, row::Row};
 
-const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:1180px;margin:24px auto;\
+const PAGE_STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:1180px;margin:24px auto;\
 padding:0 16px;color:#111;background:#fff}h1{font-size:22px}h2{font-size:17px;margin-top:32px}\
 table{border-collapse:collapse;font-size:13px}td,th{padding:3px 8px;border-bottom:1px solid #ddd;\
 text-align:right;white-space:nowrap}td:first-child,th:first-child,td.text{text-align:left}\
@@ -22,48 +22,48 @@ text-decoration:none;text-align:left;white-space:normal}.charts{display:flex;fle
 .legend i{display:inline-block;width:10px;height:10px;margin-right:5px}code{background:#f3f3f3;\
 padding:1px 4px}";
 
-pub(super) fn render(document: &Document) -> String {
+pub(super) fn render_page(document: &BenchReport) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
-         <title>quorate bench</title><style>{STYLE}</style></head><body>\n<h1>quorate bench</h1>\n"
+         <title>quorate bench</title><style>{PAGE_STYLE}</style></head><body>\n<h1>quorate bench</h1>\n"
     );
     write_head(document, &mut page);
-    charts(document, &mut page);
-    rows(document, &mut page);
-    streams(document, &mut page);
-    segment::render(&document.rows, &mut page);
-    roles(document, &mut page);
-    published(&document.published, &mut page);
-    predictions(&document.predictions, &mut page);
-    ceilings(document, &mut page);
+    write_charts(document, &mut page);
+    write_rows(document, &mut page);
+    write_streams(document, &mut page);
+    segment::write_segment(&document.rows, &mut page);
+    write_roles(document, &mut page);
+    write_published(&document.published, &mut page);
+    write_predictions(&document.predictions, &mut page);
+    write_ceilings(document, &mut page);
     page.push_str("</body></html>\n");
     page
 }
 
-fn write_head(document: &Document, page: &mut String) {
+fn write_head(document: &BenchReport, page: &mut String) {
     let environment = &document.environment;
     let _ = writeln!(
         page,
         "<p><code>{}</code></p>\n<p>commit {} · {} · {} CPUs, {} · Unix time {}</p>",
-        escaped(&document.command),
-        escaped(&environment.commit.to_string()),
-        escaped(&environment.kernel),
+        escape_xml(&document.command),
+        escape_xml(&environment.commit.to_string()),
+        escape_xml(&environment.kernel),
         environment.cpus,
-        escaped(&environment.cpu_model),
+        escape_xml(&environment.cpu_model),
         document.unix_time
     );
     if !document.notes.is_empty() {
         page.push_str("<ul>");
         for note in &document.notes {
-            let _ = write!(page, "<li>{}</li>", escaped(note));
+            let _ = write!(page, "<li>{}</li>", escape_xml(note));
         }
         page.push_str("</ul>\n");
     }
 }
 
 /// Returns the properties that the rows of one chart line have in common.
-fn family(row: &Row) -> String {
+fn line_family(row: &Row) -> String {
     let modelled = if row.disk_flush_ms > 0.0 {
         format!(", flush {} ms", row.disk_flush_ms)
     } else {
@@ -82,7 +82,7 @@ fn family(row: &Row) -> String {
 }
 
 /// Returns the lines of all valid rows, in the order in which their families appear.
-fn lines<'a>(
+fn chart_lines<'a>(
     rows: impl Iterator<Item = &'a Row>,
     suffix: &str,
     point: impl Fn(&Row) -> Option<(f64, f64)>,
@@ -90,7 +90,7 @@ fn lines<'a>(
     let mut series: Vec<Series> = Vec::new();
     for row in rows.filter(|row| row.valid) {
         let Some(point) = point(row) else { continue };
-        let name = format!("{}{suffix}", family(row));
+        let name = format!("{}{suffix}", line_family(row));
         match series.iter_mut().find(|series| series.name == name) {
             Some(series) => series.points.push(point),
             None => series.push(Series { name, points: vec![point] }),
@@ -102,7 +102,7 @@ fn lines<'a>(
     series
 }
 
-const fn axis(label: &'static str, scale: Scale) -> Axis {
+const fn per_command_axis(label: &'static str, scale: Scale) -> Axis {
     Axis { label, scale }
 }
 
@@ -114,7 +114,7 @@ fn charted_rows<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     if systems.is_empty() { rows.to_vec() } else { systems }
 }
 
-fn charts(document: &Document, page: &mut String) {
+fn write_charts(document: &BenchReport, page: &mut String) {
     // Rows with a fixed batch and window have a separate chart.
     let free: Vec<&Row> =
         document.rows.iter().filter(|row| row.window.is_none() && row.has_latency()).collect();
@@ -131,47 +131,47 @@ fn charts(document: &Document, page: &mut String) {
         let rows = || loops.iter().copied();
         let median = |row: &Row| Some((row.achieved_per_s, row.p50_us));
         let p99 = |row: &Row| Some((row.achieved_per_s, row.p99_us));
-        against.extend(lines(rows(), &format!("{suffix}, median"), median));
-        against.extend(lines(rows(), &format!("{suffix}, p99"), p99));
+        against.extend(chart_lines(rows(), &format!("{suffix}, median"), median));
+        against.extend(chart_lines(rows(), &format!("{suffix}, p99"), p99));
     }
-    let mut waiting = lines(all(), ", median", |row| Some((clients(row)?, row.p50_us)));
-    waiting.extend(lines(all(), ", p95", |row| Some((clients(row)?, row.p95_us))));
+    let mut waiting = chart_lines(all(), ", median", |row| Some((clients(row)?, row.p50_us)));
+    waiting.extend(chart_lines(all(), ", p95", |row| Some((clients(row)?, row.p95_us))));
     let has_distribution = |row: &Row| row.valid && !row.cdf.is_empty();
     let fixed_rates = open().any(has_distribution);
     let distributions = all()
         .filter(|row| has_distribution(row) && (!fixed_rates || row.offered_per_s.is_some()))
         .take(8)
         .map(|row| Series {
-            name: format!("{}, {}", family(row), row.load()),
+            name: format!("{}, {}", line_family(row), row.describe_load()),
             points: row.cdf.iter().map(|(share, us)| (*us, *share)).collect(),
         });
     let charts = [
-        over_time(&document.rows),
-        against_batch(&document.rows),
+        rate_chart(&document.rows),
+        batch_chart(&document.rows),
         Chart {
             title: "Latency against throughput".to_owned(),
-            x: axis("commands per second", Scale::Linear),
-            y: axis("latency, µs", Scale::Log),
+            x: per_command_axis("commands per second", Scale::Linear),
+            y: per_command_axis("latency, µs", Scale::Log),
             series: against,
         },
         Chart {
             title: "Distribution of the latency".to_owned(),
-            x: axis("latency, µs", Scale::Log),
-            y: axis("share of commands", Scale::Linear),
+            x: per_command_axis("latency, µs", Scale::Log),
+            y: per_command_axis("share of commands", Scale::Linear),
             series: distributions.collect(),
         },
         Chart {
             title: "Throughput against clients".to_owned(),
-            x: axis("commands in flight", Scale::Log),
-            y: axis("commands per second", Scale::Log),
-            series: lines(free.iter().copied(), "", |row| {
+            x: per_command_axis("commands in flight", Scale::Log),
+            y: per_command_axis("commands per second", Scale::Log),
+            series: chart_lines(free.iter().copied(), "", |row| {
                 Some((clients(row)?, row.achieved_per_s))
             }),
         },
         Chart {
             title: "Latency against clients".to_owned(),
-            x: axis("commands in flight", Scale::Log),
-            y: axis("latency, µs", Scale::Log),
+            x: per_command_axis("commands in flight", Scale::Log),
+            y: per_command_axis("latency, µs", Scale::Log),
             series: waiting,
         },
     ];
@@ -186,7 +186,7 @@ fn charts(document: &Document, page: &mut String) {
 }
 
 /// Returns the chart of rows with a fixed batch and window, with one line per window.
-fn against_batch(rows: &[Row]) -> Chart {
+fn batch_chart(rows: &[Row]) -> Chart {
     let mut windows: Vec<u32> = rows.iter().filter_map(|row| row.window).collect();
     windows.sort_unstable();
     windows.dedup();
@@ -194,18 +194,18 @@ fn against_batch(rows: &[Row]) -> Chart {
     let point = |row: &Row| Some((row.batch_bytes? as f64, row.achieved_per_s));
     let of = |window: &u32| {
         let rows = rows.iter().filter(|row| row.window == Some(*window));
-        lines(rows, &format!(", window {window}"), point)
+        chart_lines(rows, &format!(", window {window}"), point)
     };
     Chart {
         title: "Throughput against batch size".to_owned(),
-        x: axis("bytes of values in a batch", Scale::Log),
-        y: axis("commands per second", Scale::Log),
+        x: per_command_axis("bytes of values in a batch", Scale::Log),
+        y: per_command_axis("commands per second", Scale::Log),
         series: windows.iter().flat_map(of).collect(),
     }
 }
 
 /// Returns the chart of rate over time, for rows with an intervention in the system.
-fn over_time(rows: &[Row]) -> Chart {
+fn rate_chart(rows: &[Row]) -> Chart {
     let disturbed = rows.iter().filter_map(|row| Some((row, row.event_s?)));
     let series = disturbed.map(|(row, event_s)| {
         let at = |(bar, count): (u32, &u32)| (f64::from(bar) / 10.0, f64::from(*count) * 10.0);
@@ -216,13 +216,13 @@ fn over_time(rows: &[Row]) -> Chart {
     });
     Chart {
         title: "Throughput over time".to_owned(),
-        x: axis("seconds", Scale::Linear),
-        y: axis("commands per second", Scale::Linear),
+        x: per_command_axis("seconds", Scale::Linear),
+        y: per_command_axis("commands per second", Scale::Linear),
         series: series.collect(),
     }
 }
 
-fn rows(document: &Document, page: &mut String) {
+fn write_rows(document: &BenchReport, page: &mut String) {
     if document.rows.is_empty() {
         return;
     }
@@ -240,8 +240,8 @@ fn rows(document: &Document, page: &mut String) {
             "<tr{class}><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
              <td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
              <td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"why\">{}</td></tr>",
-            escaped(&family(row)),
-            row.load(),
+            escape_xml(&line_family(row)),
+            row.describe_load(),
             row.connections,
             row.achieved_per_s,
             row.achieved_spread,
@@ -251,23 +251,23 @@ fn rows(document: &Document, page: &mut String) {
             row.p99_spread,
             row.p999_us,
             row.max_us,
-            optional(row.cpu_us_per_op),
-            optional(row.switches_per_op),
-            optional(row.syscalls_per_op),
-            optional(row.writes_per_op),
-            optional(row.flushes_per_op),
-            late(row),
-            percent(row.foreign_cpu),
-            optional(row.ceiling),
-            percent(row.ratio_to_ceiling),
-            escaped(&row.why_not.join("; "))
+            format_optional(row.cpu_us_per_op),
+            format_optional(row.switches_per_op),
+            format_optional(row.syscalls_per_op),
+            format_optional(row.writes_per_op),
+            format_optional(row.flushes_per_op),
+            format_late_share(row),
+            format_percent(row.foreign_cpu),
+            format_optional(row.ceiling),
+            format_percent(row.ratio_to_ceiling),
+            escape_xml(&row.why_not.join("; "))
         );
     }
     page.push_str("</table></div>\n");
 }
 
 /// Appends the table of byte streams.
-fn streams(document: &Document, page: &mut String) {
+fn write_streams(document: &BenchReport, page: &mut String) {
     if document.rows.iter().all(|row| row.stream.is_none()) {
         return;
     }
@@ -284,21 +284,21 @@ fn streams(document: &Document, page: &mut String) {
             page,
             "<tr{class}><td>{}</td><td>{}</td><td class=\"text\">{}</td><td>{}</td><td>{}</td><td>{}</td>\
              <td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>",
-            escaped(&family(row)),
-            row.load(),
-            escaped(&figures.protocol),
-            crate::figure::round(figures.bytes_per_s / 1e6),
-            optional(figures.delivered),
+            escape_xml(&line_family(row)),
+            row.describe_load(),
+            escape_xml(&figures.protocol),
+            crate::figure::round_to_four_digits(figures.bytes_per_s / 1e6),
+            format_optional(figures.delivered),
             figures.acknowledged_bytes,
             figures.from_call_p50_us,
             figures.from_call_p99_us,
-            escaped(&figures.shown_cpu())
+            escape_xml(&figures.describe_cpu())
         );
     }
     page.push_str("</table></div>\n");
 }
 
-fn roles(document: &Document, page: &mut String) {
+fn write_roles(document: &BenchReport, page: &mut String) {
     if document.rows.iter().all(|row| row.roles.is_empty()) {
         return;
     }
@@ -313,9 +313,9 @@ fn roles(document: &Document, page: &mut String) {
                 page,
                 "<tr><td>{}</td><td>{}</td><td class=\"text\">{}</td><td>{}</td><td>{}</td>\
                  <td>{}</td><td>{}</td><td>{}</td></tr>",
-                escaped(&family(row)),
-                row.load(),
-                escaped(&role.role),
+                escape_xml(&line_family(row)),
+                row.describe_load(),
+                escape_xml(&role.role),
                 role.user_us_per_op,
                 role.system_us_per_op,
                 role.cpus_busy,
@@ -327,7 +327,7 @@ fn roles(document: &Document, page: &mut String) {
     page.push_str("</table></div>\n");
 }
 
-fn published(published: &[Comparison], page: &mut String) {
+fn write_published(published: &[PublishedComparison], page: &mut String) {
     if published.is_empty() {
         return;
     }
@@ -342,19 +342,19 @@ fn published(published: &[Comparison], page: &mut String) {
         let _ = writeln!(
             page,
             "<tr><td>{}</td><td class=\"text\">{}</td><td>{}{} {}</td><td>{}</td><td>{}</td></tr>",
-            escaped(&one.source),
-            escaped(&one.what),
+            escape_xml(&one.source),
+            escape_xml(&one.what),
             if one.approximate { "≈ " } else { "" },
             one.published,
-            escaped(&one.unit),
-            optional(one.ours),
-            optional(ratio.map(crate::figure::round))
+            escape_xml(&one.unit),
+            format_optional(one.ours),
+            format_optional(ratio.map(crate::figure::round_to_four_digits))
         );
     }
     page.push_str("</table></div>\n");
 }
 
-fn predictions(predictions: &[Predicted], page: &mut String) {
+fn write_predictions(predictions: &[ModelComparison], page: &mut String) {
     if predictions.is_empty() {
         return;
     }
@@ -368,7 +368,7 @@ fn predictions(predictions: &[Predicted], page: &mut String) {
         let _ = writeln!(
             page,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:+.1} %</td><td>{}</td><td>{}</td></tr>",
-            escaped(&one.what),
+            escape_xml(&one.what),
             one.predicted,
             one.measured,
             one.error * 100.0,
@@ -379,7 +379,7 @@ fn predictions(predictions: &[Predicted], page: &mut String) {
     page.push_str("</table></div>\n");
 }
 
-fn ceilings(document: &Document, page: &mut String) {
+fn write_ceilings(document: &BenchReport, page: &mut String) {
     if document.ceilings.is_empty() {
         return;
     }
@@ -392,28 +392,28 @@ fn ceilings(document: &Document, page: &mut String) {
         let _ = writeln!(
             page,
             "<tr><td>{}</td><td>{} {}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escaped(&ceiling.name),
+            escape_xml(&ceiling.name),
             ceiling.value,
-            escaped(&ceiling.unit),
-            optional(ceiling.p50_us),
-            optional(ceiling.p99_us),
-            optional(ceiling.cpu_us_per_op)
+            escape_xml(&ceiling.unit),
+            format_optional(ceiling.p50_us),
+            format_optional(ceiling.p99_us),
+            format_optional(ceiling.cpu_us_per_op)
         );
     }
     page.push_str("</table></div>\n");
 }
 
-fn optional(value: Option<f64>) -> String {
+fn format_optional(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| value.to_string())
 }
 
 /// Formats the share of late commands with two more digits than other shares, because 1 % makes a
 /// row invalid.
-fn late(row: &Row) -> String {
-    let share = row.lateness();
+fn format_late_share(row: &Row) -> String {
+    let share = row.late_share_if_open();
     share.map_or_else(|| "–".to_owned(), |share| format!("{:.2} %", share * 100.0))
 }
 
-fn percent(value: Option<f64>) -> String {
+fn format_percent(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{:.0} %", value * 100.0))
 }

@@ -3,78 +3,81 @@
 
 use std::fmt::Write as _;
 
-use super::svg::{Ruler, Scale, escaped};
+use super::svg::{AxisRange, Scale, escape_xml};
 use crate::life::{CommandTimeline, ReachedHop, TimelineLane};
 
 const WIDTH: f64 = 1180.0;
-const LEFT: f64 = 92.0;
-const RIGHT: f64 = 40.0;
+const LEFT_MARGIN: f64 = 92.0;
+const RIGHT_MARGIN: f64 = 40.0;
 /// Height above the first lane for title and ticks, in pixels.
-const HEAD: f64 = 62.0;
+const HEADER_HEIGHT: f64 = 62.0;
 /// Vertical gap between two panels, in pixels.
-const GAP: f64 = 26.0;
+const PANEL_GAP: f64 = 26.0;
 /// Vertical distance from a lane's line to the first row of labels, and between rows of labels, in
 /// pixels.
-const LABEL: f64 = 15.0;
-const ROW: f64 = 13.0;
+const LABEL_OFFSET: f64 = 15.0;
+const LABEL_ROW_HEIGHT: f64 = 13.0;
 /// Height above a lane's line for the example command, in pixels.
-const ABOVE: f64 = 20.0;
+const EXAMPLE_HEIGHT: f64 = 20.0;
 /// Approximate width of a letter in a label, in pixels.
-const LETTER: f64 = 6.3;
-const FOOT: f64 = 22.0;
+const LETTER_WIDTH: f64 = 6.3;
+const FOOTER_HEIGHT: f64 = 22.0;
 
-const STYLE: &str = "text{font:11px system-ui,sans-serif;fill:#111;stroke:#fff;stroke-width:3px;\
+const SVG_STYLE: &str = "text{font:11px system-ui,sans-serif;fill:#111;stroke:#fff;stroke-width:3px;\
 paint-order:stroke}.title{font-size:14px;font-weight:600}\
 .tick{fill:#555}.grid{stroke:#e4e4e4}.lane{stroke:#888}.leader{stroke:#bbb}.message{stroke:#0072b2;fill:none}\
 .typical{fill:#fff;stroke:#d55e00}.hop{fill:#0072b2}";
 
 /// Renders all panels, one below the other.
-pub(super) fn render(lives: &[CommandTimeline]) -> String {
+pub(super) fn render_lanes(lives: &[CommandTimeline]) -> String {
     let mut panels = String::new();
     let mut top = 0.0;
     for life in lives {
-        panel(life, &mut top, &mut panels);
-        top += GAP;
+        draw_panel(life, &mut top, &mut panels);
+        top += PANEL_GAP;
     }
-    let height = top + FOOT;
+    let height = top + FOOTER_HEIGHT;
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" \
-         aria-label=\"The life of one command\">\n<style>{STYLE}</style>\n\
+         aria-label=\"The life of one command\">\n<style>{SVG_STYLE}</style>\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{panels}\
-         <text class=\"tick\" x=\"{LEFT}\" y=\"{:.1}\">Filled points: medians. Hollow points: one command in the \
+         <text class=\"tick\" x=\"{LEFT_MARGIN}\" y=\"{:.1}\">Filled points: medians. Hollow points: one command in the \
          middle. Times in microseconds since the client's send. Lines: frames and replies.</text>\n</svg>\n",
         height - 10.0
     )
 }
 
 /// Horizontal start and row of a label.
-struct Label {
+struct LabelPosition {
     text: String,
-    at: f64,
-    left: f64,
+    anchor_x: f64,
+    left_x: f64,
     row: u32,
 }
 
-fn panel(life: &CommandTimeline, top: &mut f64, svg: &mut String) {
+fn draw_panel(life: &CommandTimeline, top: &mut f64, svg: &mut String) {
     let hops = || life.lanes.iter().flat_map(|lane| &lane.hops);
     let times = hops().flat_map(|hop| [hop.p50_us, hop.typical_us]);
-    let Some(ruler) = Ruler::new(Scale::Linear, times) else {
+    let Some(ruler) = AxisRange::new(Scale::Linear, times) else {
         return;
     };
-    let across = |us: f64| LEFT + ruler.position_of(us).unwrap_or(0.0) * (WIDTH - LEFT - RIGHT);
-    let labels: Vec<Vec<Label>> = life.lanes.iter().map(|lane| labels(lane, &across)).collect();
+    let across = |us: f64| {
+        LEFT_MARGIN + ruler.position_of(us).unwrap_or(0.0) * (WIDTH - LEFT_MARGIN - RIGHT_MARGIN)
+    };
+    let labels: Vec<Vec<LabelPosition>> =
+        life.lanes.iter().map(|lane| place_labels(lane, &across)).collect();
     let mut lines = Vec::new();
-    let mut bottom = *top + HEAD;
+    let mut bottom = *top + HEADER_HEIGHT;
     for labels in &labels {
         let rows = labels.iter().map(|label| label.row + 1).max().unwrap_or(0);
-        lines.push(bottom + ABOVE);
-        bottom += ABOVE + LABEL + f64::from(rows) * ROW;
+        lines.push(bottom + EXAMPLE_HEIGHT);
+        bottom += EXAMPLE_HEIGHT + LABEL_OFFSET + f64::from(rows) * LABEL_ROW_HEIGHT;
     }
     let _ = writeln!(
         svg,
-        "<text class=\"title\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>",
+        "<text class=\"title\" x=\"{LEFT_MARGIN}\" y=\"{:.1}\">{}</text>",
         *top + 22.0,
-        escaped(&title(life))
+        escape_xml(&panel_title(life))
     );
     for tick in ruler.ticks() {
         let at = across(*tick);
@@ -82,18 +85,18 @@ fn panel(life: &CommandTimeline, top: &mut f64, svg: &mut String) {
             svg,
             "<path class=\"grid\" d=\"M{at:.1} {:.1}V{bottom:.1}\"/>\
              <text class=\"tick\" text-anchor=\"middle\" x=\"{at:.1}\" y=\"{:.1}\">{tick} µs</text>",
-            *top + HEAD - 16.0,
-            *top + HEAD - 22.0
+            *top + HEADER_HEIGHT - 16.0,
+            *top + HEADER_HEIGHT - 22.0
         );
     }
-    messages(life, &lines, &across, svg);
+    draw_messages(life, &lines, &across, svg);
     for ((lane, labels), line) in life.lanes.iter().zip(&labels).zip(&lines) {
-        draw(lane, labels, *line, &across, svg);
+        draw_lane(lane, labels, *line, &across, svg);
     }
     *top = bottom;
 }
 
-fn title(life: &CommandTimeline) -> String {
+fn panel_title(life: &CommandTimeline) -> String {
     let plane = life.plane.as_deref().map(|plane| format!(", {plane}"));
     format!(
         "{}{}, {} B, one command in flight: p50 {} µs, p99 {} µs, {} commands",
@@ -107,11 +110,11 @@ fn title(life: &CommandTimeline) -> String {
 }
 
 /// Puts each label into the first row in which it overlaps no other label.
-fn labels(lane: &TimelineLane, across: &impl Fn(f64) -> f64) -> Vec<Label> {
+fn place_labels(lane: &TimelineLane, across: &impl Fn(f64) -> f64) -> Vec<LabelPosition> {
     let mut ends: Vec<f64> = Vec::new();
     let label = |hop: &ReachedHop| {
         let text = format!("{} {}", hop.hop, hop.p50_us);
-        let (at, width) = (across(hop.p50_us), text.chars().count() as f64 * LETTER);
+        let (at, width) = (across(hop.p50_us), text.chars().count() as f64 * LETTER_WIDTH);
         let left = (at - 3.0).min(WIDTH - width - 2.0);
         let free = ends.iter().position(|end| *end <= left);
         let row = free.unwrap_or(ends.len());
@@ -119,37 +122,37 @@ fn labels(lane: &TimelineLane, across: &impl Fn(f64) -> f64) -> Vec<Label> {
             ends.push(0.0);
         }
         ends[row] = left + width + 6.0;
-        Label { text, at, left, row: row as u32 }
+        LabelPosition { text, anchor_x: at, left_x: left, row: row as u32 }
     };
     lane.hops.iter().map(label).collect()
 }
 
-fn draw(
+fn draw_lane(
     lane: &TimelineLane,
-    labels: &[Label],
+    labels: &[LabelPosition],
     line: f64,
     across: &impl Fn(f64) -> f64,
     svg: &mut String,
 ) {
     let _ = writeln!(
         svg,
-        "<path class=\"lane\" d=\"M{LEFT} {line:.1}H{:.1}\"/>\
+        "<path class=\"lane\" d=\"M{LEFT_MARGIN} {line:.1}H{:.1}\"/>\
          <text text-anchor=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-        WIDTH - RIGHT,
-        LEFT - 8.0,
+        WIDTH - RIGHT_MARGIN,
+        LEFT_MARGIN - 8.0,
         line + 4.0,
-        escaped(&lane.name)
+        escape_xml(&lane.name)
     );
     for label in labels {
-        let below = line + LABEL + f64::from(label.row) * ROW;
+        let below = line + LABEL_OFFSET + f64::from(label.row) * LABEL_ROW_HEIGHT;
         let _ = writeln!(
             svg,
             "<path class=\"leader\" d=\"M{0:.1} {line:.1}V{1:.1}\"/>\
              <text x=\"{2:.1}\" y=\"{below:.1}\">{3}</text>",
-            label.at,
+            label.anchor_x,
             below - 9.0,
-            label.left,
-            escaped(&label.text)
+            label.left_x,
+            escape_xml(&label.text)
         );
     }
     for hop in &lane.hops {
@@ -171,7 +174,12 @@ fn draw(
 
 /// Draws an arrow from the send to the read of each message: the command, the proposals, the first
 /// vote to be read, and the reply.
-fn messages(life: &CommandTimeline, lines: &[f64], across: &impl Fn(f64) -> f64, svg: &mut String) {
+fn draw_messages(
+    life: &CommandTimeline,
+    lines: &[f64],
+    across: &impl Fn(f64) -> f64,
+    svg: &mut String,
+) {
     let [client, leader, followers @ ..] = &life.lanes[..] else {
         return;
     };
@@ -252,7 +260,7 @@ mod tests {
                 lane("node 3", &[("frame", 19.0), ("voted", 21.0), ("sending", 25.0)]),
             ],
         };
-        let svg = render(&[life.clone(), life]);
+        let svg = render_lanes(&[life.clone(), life]);
         assert_eq!(svg.matches("class=\"hop\"").count(), 2 * 13);
         assert_eq!(svg.matches("class=\"message\"").count(), 2 * 5);
         assert!(svg.contains("&lt;udp&gt;") && !svg.contains("<udp>"));

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 320.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 16.0;
-const TOP: f64 = 28.0;
-const BOTTOM: f64 = 44.0;
+const LEFT_MARGIN: f64 = 64.0;
+const RIGHT_MARGIN: f64 = 16.0;
+const TOP_MARGIN: f64 = 28.0;
+const BOTTOM_MARGIN: f64 = 44.0;
 /// Colours that people with colour blindness can distinguish (Okabe and Ito).
-const COLOURS: [&str; 8] =
+const LINE_COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +40,14 @@ pub(super) struct Chart {
 }
 
 /// Range and ticks of an axis.
-pub(super) struct Ruler {
+pub(super) struct AxisRange {
     scale: Scale,
     from: f64,
-    to: f64,
+    end: f64,
     ticks: Vec<f64>,
 }
 
-impl Ruler {
+impl AxisRange {
     pub(super) fn new(scale: Scale, values: impl Iterator<Item = f64>) -> Option<Self> {
         let values: Vec<f64> = values
             .filter(|value| value.is_finite() && (scale == Scale::Linear || *value > 0.0))
@@ -72,7 +72,7 @@ impl Ruler {
         Self {
             scale: Scale::Linear,
             from: 0.0,
-            to: step * f64::from(count),
+            end: step * f64::from(count),
             ticks: (0..=count).map(|n| step * f64::from(n)).collect(),
         }
     }
@@ -83,7 +83,7 @@ impl Ruler {
         Self {
             scale: Scale::Log,
             from: 10_f64.powi(first),
-            to: 10_f64.powi(last),
+            end: 10_f64.powi(last),
             ticks: (first..=last).map(|power| 10_f64.powi(power)).collect(),
         }
     }
@@ -96,9 +96,9 @@ impl Ruler {
     /// Returns the position of a value on the axis, 0 to 1; `None` if it has no logarithm.
     pub(super) fn position_of(&self, value: f64) -> Option<f64> {
         match self.scale {
-            Scale::Linear => Some((value - self.from) / (self.to - self.from)),
+            Scale::Linear => Some((value - self.from) / (self.end - self.from)),
             Scale::Log if value <= 0.0 => None,
-            Scale::Log => Some((value / self.from).log10() / (self.to / self.from).log10()),
+            Scale::Log => Some((value / self.from).log10() / (self.end / self.from).log10()),
         }
     }
 }
@@ -113,7 +113,7 @@ fn format_tick(value: f64) -> String {
     format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-pub fn escaped(text: &str) -> String {
+pub fn escape_xml(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -121,45 +121,45 @@ impl Chart {
     /// Renders the chart; returns an empty string if it has no points.
     pub(super) fn render(&self) -> String {
         let points = || self.series.iter().flat_map(|series| &series.points);
-        let x = Ruler::new(self.x.scale, points().map(|(x, _)| *x));
-        let y = Ruler::new(self.y.scale, points().map(|(_, y)| *y));
+        let x = AxisRange::new(self.x.scale, points().map(|(x, _)| *x));
+        let y = AxisRange::new(self.y.scale, points().map(|(_, y)| *y));
         let (Some(x), Some(y)) = (x, y) else {
             return String::new();
         };
         let mut svg = format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{0}\">\n\
-             <text class=\"title\" x=\"{LEFT}\" y=\"16\">{0}</text>\n",
-            escaped(&self.title)
+             <text class=\"title\" x=\"{LEFT_MARGIN}\" y=\"16\">{0}</text>\n",
+            escape_xml(&self.title)
         );
-        self.axes(&x, &y, &mut svg);
+        self.draw_axes(&x, &y, &mut svg);
         for (index, series) in self.series.iter().enumerate() {
-            let colour = COLOURS[index % COLOURS.len()];
-            line(series, colour, &x, &y, &mut svg);
+            let colour = LINE_COLOURS[index % LINE_COLOURS.len()];
+            draw_line(series, colour, &x, &y, &mut svg);
         }
         svg.push_str("</svg>\n");
-        svg.push_str(&self.legend());
+        svg.push_str(&self.draw_legend());
         svg
     }
 
-    fn axes(&self, x: &Ruler, y: &Ruler, svg: &mut String) {
-        let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+    fn draw_axes(&self, x: &AxisRange, y: &AxisRange, svg: &mut String) {
+        let (right, bottom) = (WIDTH - RIGHT_MARGIN, HEIGHT - BOTTOM_MARGIN);
         for tick in &x.ticks {
-            let at = across(x.position_of(*tick).unwrap_or(0.0));
+            let at = to_x(x.position_of(*tick).unwrap_or(0.0));
             let _ = writeln!(
                 svg,
-                "<path class=\"grid\" d=\"M{at:.1} {TOP}V{bottom}\"/>\
+                "<path class=\"grid\" d=\"M{at:.1} {TOP_MARGIN}V{bottom}\"/>\
                  <text class=\"tick\" text-anchor=\"middle\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>",
                 bottom + 14.0,
                 format_tick(*tick)
             );
         }
         for tick in &y.ticks {
-            let at = down(y.position_of(*tick).unwrap_or(0.0));
+            let at = to_y(y.position_of(*tick).unwrap_or(0.0));
             let _ = writeln!(
                 svg,
-                "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>\
+                "<path class=\"grid\" d=\"M{LEFT_MARGIN} {at:.1}H{right}\"/>\
                  <text class=\"tick\" text-anchor=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                LEFT - 6.0,
+                LEFT_MARGIN - 6.0,
                 at + 4.0,
                 format_tick(*tick)
             );
@@ -167,18 +167,18 @@ impl Chart {
         let _ = writeln!(
             svg,
             "<text class=\"label\" text-anchor=\"end\" x=\"{right}\" y=\"{:.1}\">{}</text>\n\
-             <text class=\"label\" text-anchor=\"end\" transform=\"translate(12 {TOP}) rotate(-90)\">{}</text>",
+             <text class=\"label\" text-anchor=\"end\" transform=\"translate(12 {TOP_MARGIN}) rotate(-90)\">{}</text>",
             HEIGHT - 8.0,
-            escaped(self.x.label),
-            escaped(self.y.label)
+            escape_xml(self.x.label),
+            escape_xml(self.y.label)
         );
     }
 
-    fn legend(&self) -> String {
+    fn draw_legend(&self) -> String {
         let mut list = String::from("<ul class=\"legend\">");
         for (index, series) in self.series.iter().enumerate() {
-            let colour = COLOURS[index % COLOURS.len()];
-            let name = escaped(&series.name);
+            let colour = LINE_COLOURS[index % LINE_COLOURS.len()];
+            let name = escape_xml(&series.name);
             let _ = write!(list, "<li><i style=\"background:{colour}\"></i>{name}</li>");
         }
         list.push_str("</ul>\n");
@@ -186,8 +186,8 @@ impl Chart {
     }
 }
 
-fn line(series: &Series, colour: &str, x: &Ruler, y: &Ruler, svg: &mut String) {
-    let place = |(a, b): &(f64, f64)| Some((across(x.position_of(*a)?), down(y.position_of(*b)?)));
+fn draw_line(series: &Series, colour: &str, x: &AxisRange, y: &AxisRange, svg: &mut String) {
+    let place = |(a, b): &(f64, f64)| Some((to_x(x.position_of(*a)?), to_y(y.position_of(*b)?)));
     let places: Vec<(f64, f64)> = series.points.iter().filter_map(place).collect();
     let text: Vec<String> =
         places.iter().map(|(across, down)| format!("{across:.1},{down:.1}")).collect();
@@ -204,12 +204,12 @@ fn line(series: &Series, colour: &str, x: &Ruler, y: &Ruler, svg: &mut String) {
     }
 }
 
-fn across(place: f64) -> f64 {
-    LEFT + place * (WIDTH - LEFT - RIGHT)
+fn to_x(place: f64) -> f64 {
+    LEFT_MARGIN + place * (WIDTH - LEFT_MARGIN - RIGHT_MARGIN)
 }
 
-fn down(place: f64) -> f64 {
-    HEIGHT - BOTTOM - place * (HEIGHT - TOP - BOTTOM)
+fn to_y(place: f64) -> f64 {
+    HEIGHT - BOTTOM_MARGIN - place * (HEIGHT - TOP_MARGIN - BOTTOM_MARGIN)
 }
 
 #[cfg(test)]
@@ -218,9 +218,9 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_cover_the_values() {
-        let ruler = Ruler::linear(93_000.0);
+        let ruler = AxisRange::linear(93_000.0);
         assert_eq!(ruler.ticks, [0.0, 20e3, 40e3, 60e3, 80e3, 100e3]);
-        let ruler = Ruler::log(30.0, 2500.0);
+        let ruler = AxisRange::log(30.0, 2500.0);
         assert_eq!(ruler.ticks, [10.0, 100.0, 1000.0, 10_000.0]);
         assert!(ruler.position_of(0.0).is_none());
     }
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn names_in_charts_are_escaped() {
-        assert_eq!(escaped("<a href=\"x\">&"), "&lt;a href=&quot;x&quot;&gt;&amp;");
+        assert_eq!(escape_xml("<a href=\"x\">&"), "&lt;a href=&quot;x&quot;&gt;&amp;");
     }
 
     #[test]

@@ -7,48 +7,52 @@ use quorate_testbed::progress;
 use crate::{
     environment::Environment,
     probe::{
-        commit::{Bare, CommitShape},
-        part::Launcher,
+        commit::{BareCommit, CommitShape},
+        part::PartLauncher,
         wire::ProbeTransport,
     },
     row::Row,
 };
 
-use super::{Time, program::launcher, session::Session};
+use super::{RunTime, program::part_launcher, session::NodeSession};
 use crate::problem::Problem;
 
 /// Maximum measured time of a repetition. A bare program reaches its steady state at once.
 const MEASURE_MAX: Duration = Duration::from_secs(2);
-const WARMUP: Duration = Duration::from_millis(300);
-const REPEAT_MAX: u32 = 5;
+const WARMUP_DURATION: Duration = Duration::from_millis(300);
+const REPETITIONS_MAX: u32 = 5;
 
 /// Ceilings that were already measured, so that none is measured twice.
-pub struct Ceilings {
-    launcher: Launcher,
+pub struct MeasuredCeilings {
+    launcher: PartLauncher,
     folder: PathBuf,
     environment: Environment,
-    measure: Duration,
-    repeat: u32,
-    measured: Vec<(CommitShape, Option<Row>)>,
+    measure_duration: Duration,
+    repetition_count: u32,
+    measured_rows: Vec<(CommitShape, Option<Row>)>,
 }
 
-impl Ceilings {
+impl MeasuredCeilings {
     /// Creates an empty set of ceilings, to be measured for the time of a row but at most
     /// [`MEASURE_MAX`].
-    pub fn new(session: &Session, time: &Time, environment: Environment) -> Result<Self, Problem> {
+    pub fn new(
+        session: &NodeSession,
+        time: &RunTime,
+        environment: Environment,
+    ) -> Result<Self, Problem> {
         Ok(Self {
-            launcher: launcher()?,
+            launcher: part_launcher()?,
             folder: session.folder().to_owned(),
             environment,
-            measure: time.duration.min(MEASURE_MAX),
-            repeat: time.repeat.min(REPEAT_MAX),
-            measured: Vec::new(),
+            measure_duration: time.duration.min(MEASURE_MAX),
+            repetition_count: time.repetition_count.min(REPETITIONS_MAX),
+            measured_rows: Vec::new(),
         })
     }
 
     /// Returns the ceiling in commands per second; `None` if a bare program does not support the
     /// parameters.
-    pub fn of(
+    pub fn ceiling_per_second(
         &mut self,
         value_bytes: usize,
         window: u32,
@@ -57,18 +61,18 @@ impl Ceilings {
     ) -> Result<Option<f64>, Problem> {
         let shape = CommitShape {
             value_bytes,
-            window,
-            durable,
+            window_commands: window,
+            is_durable: durable,
             // Volatile clusters do not flush.
-            flush: if durable { flush } else { Duration::ZERO },
-            over: ProbeTransport::Tcp,
+            flush_time: if durable { flush } else { Duration::ZERO },
+            transport: ProbeTransport::Tcp,
         };
-        if let Some((_, row)) = self.measured.iter().find(|(known, _)| *known == shape) {
+        if let Some((_, row)) = self.measured_rows.iter().find(|(known, _)| *known == shape) {
             return Ok(row.as_ref().map(|row| row.achieved_per_s));
         }
         let row = self.measure(shape)?;
         let reached = row.as_ref().map(|row| row.achieved_per_s);
-        self.measured.push((shape, row));
+        self.measured_rows.push((shape, row));
         Ok(reached)
     }
 
@@ -76,18 +80,22 @@ impl Ceilings {
         if !shape.is_possible() {
             return Ok(None);
         }
-        let failed = |error| Problem::io("the bare program", &error);
-        let mut bare = Bare::start(&self.launcher, &self.folder, shape).map_err(failed)?;
+        let failed = |error| Problem::io_error("the bare program", &error);
+        let mut bare = BareCommit::start(&self.launcher, &self.folder, shape).map_err(failed)?;
         let mut all = Vec::new();
-        for _ in 0..self.repeat {
-            let warmup = WARMUP.min(self.measure);
-            all.push(bare.repetition(warmup, self.measure).map_err(failed)?);
+        for _ in 0..self.repetition_count {
+            let warmup = WARMUP_DURATION.min(self.measure_duration);
+            all.push(bare.run_repetition(warmup, self.measure_duration).map_err(failed)?);
         }
-        let row = Row::new(&shape.setting(), &self.environment, &all);
+        let row = Row::new(&shape.row_setting(), &self.environment, &all);
         if let Some(row) = &row {
             progress(&format!(
                 "bare program {}, {} B, {} outstanding: {:.0}/s, p50 {:.0} µs",
-                row.durability, row.value_bytes, shape.window, row.achieved_per_s, row.p50_us
+                row.durability,
+                row.value_bytes,
+                shape.window_commands,
+                row.achieved_per_s,
+                row.p50_us
             ));
         }
         Ok(row)
@@ -95,6 +103,6 @@ impl Ceilings {
 
     /// Returns the rows of all measured ceilings, in the order of measurement.
     pub fn into_rows(self) -> impl Iterator<Item = Row> {
-        self.measured.into_iter().filter_map(|(_, row)| row)
+        self.measured_rows.into_iter().filter_map(|(_, row)| row)
     }
 }

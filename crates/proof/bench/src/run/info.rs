@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     door::ClientAddress,
-    introduction::{self, BYTES_MAX, Introduction, QUESTION, Speaks},
+    introduction::{self, ANSWER_BYTES_MAX, ClientProtocol, INTRODUCTION_REQUEST, Introduction},
     protocol::Malformed,
 };
 
@@ -15,18 +15,18 @@ use super::measure::Service;
 use crate::problem::Problem;
 
 /// Timeout for a reply. Without one, the properties of the node count as unknown.
-const WAIT: Duration = Duration::from_secs(3);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 const READ_BYTES: usize = 16 << 10;
 
 /// Class, store and version of a cluster, each `None` if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Info {
+pub(super) struct ClusterInfo {
     pub(super) durability: Option<String>,
     pub(super) store: Option<String>,
     pub(super) version: Option<String>,
 }
 
-impl Info {
+impl ClusterInfo {
     /// Queries every node. Redis does not report these properties and does not have to. Unreachable
     /// nodes are ignored, because the load will fail on them.
     pub(super) fn query_nodes(service: Service, doors: &[ClientAddress]) -> Result<Self, Problem> {
@@ -34,11 +34,11 @@ impl Info {
         for door in doors {
             let (address, answer) = (door.name(), query_node(door).unwrap_or(Ok(None)));
             let answer = answer.map_err(|malformed| {
-                Problem::usage(format_args!("--connect {address}: {malformed}"))
-                    .hint("--connect takes client addresses (nodes print them as client=…); nodes with certificates need --tls")
+                Problem::usage_error(format_args!("--connect {address}: {malformed}"))
+                    .with_hint("--connect takes client addresses (nodes print them as client=…); nodes with certificates need --tls")
             })?;
             if let Some(said) = answer {
-                check_service(service, address, said.speaks)?;
+                check_service(service, address, said.protocol)?;
                 all.push((address, said));
             }
         }
@@ -49,15 +49,15 @@ impl Info {
     /// which belong to the cluster; versions may differ during an upgrade.
     fn agreed_properties(all: &[(&str, Introduction)]) -> Result<Self, Problem> {
         Ok(Self {
-            durability: agreed(all, |said| said.durability.as_deref())?,
-            store: agreed(all, |said| said.store.as_deref())?,
-            version: agreed(all, |said| said.version.as_deref()).unwrap_or_default(),
+            durability: agreed_value(all, |said| said.durability.as_deref())?,
+            store: agreed_value(all, |said| said.store.as_deref())?,
+            version: agreed_value(all, |said| said.version.as_deref()).unwrap_or_default(),
         })
     }
 
     /// Describes the version of the nodes. A report names the commit of the bench, which may differ
     /// from that of the nodes.
-    pub(super) fn whose(&self) -> String {
+    pub(super) fn describe_version(&self) -> String {
         let nodes = self.version.as_ref().map_or_else(
             || "the nodes do not all say the same version, or none".to_owned(),
             |version| format!("the nodes say that they are version {version}"),
@@ -66,15 +66,15 @@ impl Info {
     }
 
     /// Checks that the value given for a flag does not contradict the cluster.
-    pub(super) fn check(
+    pub(super) fn check_flag(
         flag: &str,
         given: Option<&str>,
         known: Option<&str>,
     ) -> Result<(), Problem> {
         match (given, known) {
             (Some(given), Some(known)) if given != known => {
-                Err(Problem::usage(format_args!("--{flag} {given}: the cluster is {known}"))
-                    .hint(format!("leave out --{flag}: the cluster has its own setting")))
+                Err(Problem::usage_error(format_args!("--{flag} {given}: the cluster is {known}"))
+                    .with_hint(format!("leave out --{flag}: the cluster has its own setting")))
             }
             _ => Ok(()),
         }
@@ -83,20 +83,24 @@ impl Info {
 
 /// Checks that the nodes use the service's protocol. Otherwise the bench would wait for replies
 /// that never arrive.
-fn check_service(service: Service, address: &str, speaks: Speaks) -> Result<(), Problem> {
+fn check_service(service: Service, address: &str, speaks: ClientProtocol) -> Result<(), Problem> {
     let (what, other) = match (service, speaks) {
-        (Service::Kv, Speaks::Resp) | (Service::Log, Speaks::Frames) => return Ok(()),
-        (Service::Kv, Speaks::Frames) => ("the log service answers at this address", Service::Log),
-        (Service::Log, Speaks::Resp) => {
+        (Service::Kv, ClientProtocol::Resp) | (Service::Log, ClientProtocol::Frames) => {
+            return Ok(());
+        }
+        (Service::Kv, ClientProtocol::Frames) => {
+            ("the log service answers at this address", Service::Log)
+        }
+        (Service::Log, ClientProtocol::Resp) => {
             ("a key-value service answers at this address, in the Redis protocol", Service::Kv)
         }
     };
     let hint = format!("quorate bench {} --connect {address}", other.name());
-    Err(Problem::usage(format_args!("--connect {address}: {what}")).hint(hint))
+    Err(Problem::usage_error(format_args!("--connect {address}: {what}")).with_hint(hint))
 }
 
 /// Returns the value that the nodes report. Fails if they differ.
-fn agreed(
+fn agreed_value(
     all: &[(&str, Introduction)],
     of: impl Fn(&Introduction) -> Option<&str>,
 ) -> Result<Option<String>, Problem> {
@@ -106,22 +110,22 @@ fn agreed(
     };
     match words.find(|(_, other)| *other != word) {
         None => Ok(Some(word.to_owned())),
-        Some((address, other)) => {
-            Err(Problem::usage(format_args!("--connect: {first} is {word}, {address} is {other}"))
-                .hint("give the nodes of a single cluster"))
-        }
+        Some((address, other)) => Err(Problem::usage_error(format_args!(
+            "--connect: {first} is {word}, {address} is {other}"
+        ))
+        .with_hint("give the nodes of a single cluster")),
     }
 }
 
 /// Queries a node. Returns `None` if it closes the connection before its reply is complete.
 fn query_node(door: &ClientAddress) -> io::Result<Result<Option<Introduction>, Malformed>> {
-    let until = Instant::now() + WAIT;
-    let stream = door.connect(WAIT)?;
-    stream.socket().set_write_timeout(Some(WAIT))?;
-    (&stream).write_all(QUESTION)?;
+    let until = Instant::now() + REPLY_TIMEOUT;
+    let stream = door.connect(REPLY_TIMEOUT)?;
+    stream.socket().set_write_timeout(Some(REPLY_TIMEOUT))?;
+    (&stream).write_all(INTRODUCTION_REQUEST)?;
     let mut answer = Vec::new();
     let mut scratch = vec![0; READ_BYTES];
-    while answer.len() <= BYTES_MAX + READ_BYTES {
+    while answer.len() <= ANSWER_BYTES_MAX + READ_BYTES {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             break;
@@ -150,7 +154,7 @@ mod tests {
 
     fn said(durability: &str, version: &str) -> Introduction {
         Introduction {
-            speaks: Speaks::Frames,
+            protocol: ClientProtocol::Frames,
             durability: Some(durability.to_owned()),
             store: Some("none".to_owned()),
             version: Some(version.to_owned()),
@@ -163,7 +167,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
             let (mut client, _) = listener.accept().unwrap();
-            let mut question = [0; QUESTION.len()];
+            let mut question = [0; INTRODUCTION_REQUEST.len()];
             client.read_exact(&mut question).unwrap();
             for byte in bytes {
                 client.write_all(&[*byte]).unwrap();
@@ -174,22 +178,25 @@ mod tests {
 
     #[test]
     fn class_store_and_version_are_parsed_or_unknown() {
-        let ask = |bytes| Info::query_nodes(Service::Kv, &[answering(bytes)]);
+        let ask = |bytes| ClusterInfo::query_nodes(Service::Kv, &[answering(bytes)]);
         let info = ask(b"$80\r\n# Server\r\nquorate_version:0.1.0\r\nquorate_store:lsm\r\nquorate_durability:durable\r\n\r\n");
         let info = info.unwrap();
         assert_eq!(info.durability.as_deref(), Some("durable"));
         assert_eq!(info.store.as_deref(), Some("lsm"));
         assert_eq!(info.version.as_deref(), Some("0.1.0"));
         let redis = ask(b"$21\r\nredis_version:7.0.0\r\n\r\n");
-        assert_eq!(redis, Ok(Info::default()));
-        assert_eq!(ask(b""), Ok(Info::default()), "it closed the connection");
-        assert_eq!(ask(b"$9\r\nhalf"), Ok(Info::default()));
+        assert_eq!(redis, Ok(ClusterInfo::default()));
+        assert_eq!(ask(b""), Ok(ClusterInfo::default()), "it closed the connection");
+        assert_eq!(ask(b"$9\r\nhalf"), Ok(ClusterInfo::default()));
     }
 
     #[test]
     fn unreachable_node_yields_no_info_and_no_error() {
         let closed = SocketAddr::from(([127, 0, 0, 1], 1));
-        assert_eq!(Info::query_nodes(Service::Log, &[closed.into()]), Ok(Info::default()));
+        assert_eq!(
+            ClusterInfo::query_nodes(Service::Log, &[closed.into()]),
+            Ok(ClusterInfo::default())
+        );
     }
 
     #[test]
@@ -201,7 +208,7 @@ mod tests {
             (Service::Log, b"HTTP/1.1 400\r\n", "client addresses"),
         ];
         for (service, bytes, hint) in wrong {
-            let problem = Info::query_nodes(service, &[answering(bytes)]).unwrap_err();
+            let problem = ClusterInfo::query_nodes(service, &[answering(bytes)]).unwrap_err();
             assert_eq!(problem.code, "bad_configuration");
             assert!(problem.hint.contains(hint), "{problem}");
         }
@@ -209,8 +216,9 @@ mod tests {
 
     #[test]
     fn nodes_of_two_clusters_are_refused_and_of_two_versions_not() {
-        let of =
-            |other| Info::agreed_properties(&[("a:1", said("durable", "0.1.0")), ("b:1", other)]);
+        let of = |other| {
+            ClusterInfo::agreed_properties(&[("a:1", said("durable", "0.1.0")), ("b:1", other)])
+        };
         let problem = of(said("volatile", "0.1.0")).unwrap_err();
         assert_eq!(problem.message, "--connect: a:1 is durable, b:1 is volatile");
         let info = of(said("durable", "0.2.0")).unwrap();
@@ -219,9 +227,9 @@ mod tests {
 
     #[test]
     fn a_flag_that_contradicts_the_cluster_is_refused() {
-        assert!(Info::check("store", Some("lsm"), Some("memory")).is_err());
-        assert!(Info::check("store", Some("lsm"), Some("lsm")).is_ok());
-        assert!(Info::check("store", Some("lsm"), None).is_ok());
-        assert!(Info::check("store", None, Some("lsm")).is_ok());
+        assert!(ClusterInfo::check_flag("store", Some("lsm"), Some("memory")).is_err());
+        assert!(ClusterInfo::check_flag("store", Some("lsm"), Some("lsm")).is_ok());
+        assert!(ClusterInfo::check_flag("store", Some("lsm"), None).is_ok());
+        assert!(ClusterInfo::check_flag("store", None, Some("lsm")).is_ok());
     }
 }

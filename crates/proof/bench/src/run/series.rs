@@ -1,4 +1,4 @@
-//! `quorate bench kv` and `quorate bench log`: a single load, or a series of loads that finds the
+//! `quorate bench new_kv` and `quorate bench log`: a single load, or a series of loads that finds the
 //! maximum throughput.
 
 use std::time::Duration;
@@ -9,176 +9,177 @@ use quorate_node::log_service::classes::AnswerClass;
 use quorate_tls::ClientTrust;
 
 use crate::{
-    device::{BY_FRAMES, Device, plane_and_device},
+    device::{BY_FRAMES_SUFFIX, DeviceKind, plane_and_device},
     door::ClientAddress,
-    emulated::Emulated,
+    emulated::EmulatedNetwork,
     environment::{Commit, Environment},
     fault::Fault,
     life::CommandTimeline,
-    load::Offer,
-    report::Document,
-    row::{Row, Setting},
+    load::OfferedLoad,
+    report::BenchReport,
+    row::{Row, RowSetting},
 };
 
 use super::{
-    Time,
-    ceilings::Ceilings,
+    RunTime,
+    ceilings::MeasuredCeilings,
     faulty,
-    info::Info,
-    measure::{Bench, Service, processes},
+    info::ClusterInfo,
+    measure::{NodeBench, Service, local_processes},
     segment,
-    session::{Session, resolve},
+    session::{NodeSession, resolve_address},
     trace,
 };
 use crate::problem::Problem;
 
 /// Numbers of outstanding commands measured in a series.
-const OUTSTANDING: [u32; 5] = [1, 16, 64, 256, 1024];
+const OUTSTANDING_COUNTS: [u32; 5] = [1, 16, 64, 256, 1024];
 /// Percentages of the highest throughput at which a series measures latency.
-pub const SHARES_PERCENT: [u64; 3] = [25, 50, 75];
+pub const RATE_PERCENTS: [u64; 3] = [25, 50, 75];
 
 /// A load, and the nodes that serve it.
 #[derive(Clone, Debug)]
-pub struct Load {
+pub struct LoadOptions {
     /// Client addresses of a running cluster. If empty, the bench starts the nodes itself.
-    pub connect: Vec<String>,
+    pub client_addresses: Vec<String>,
     /// Certificate authority of the nodes, and the client's certificate if required.
-    pub tls: Option<ClientTrust>,
+    pub tls_trust: Option<ClientTrust>,
     /// User to log in as; `None` if the nodes require no login.
     pub login: Option<Login>,
     /// Commands per second in an open loop; `None` for a closed loop.
-    pub rate: Option<u64>,
+    pub rate_per_second: Option<u64>,
     /// Number of outstanding commands in a closed loop. If this and `rate` are `None`, a series of
     /// both kinds is run.
     pub outstanding: Option<u32>,
     /// Number of connections. A closed loop uses at most one per outstanding command.
-    pub connections: u32,
+    pub connection_count: u32,
     pub value_bytes: usize,
-    pub nodes: u32,
-    pub learners: u32,
+    pub node_count: u32,
+    pub learner_count: u32,
     /// Emulated network between the nodes that the bench starts.
-    pub network: Option<Emulated>,
+    pub network: Option<EmulatedNetwork>,
     /// Percentage of incoming datagrams that each node discards as lost.
     pub loss_percent: f64,
     /// Plane of the nodes that the bench starts; `None` for their default.
     pub plane: Option<&'static str>,
     /// Device of the nodes that the bench starts; `None` if they vote without devices.
-    pub device: Option<Device>,
+    pub device: Option<DeviceKind>,
     /// Route by which votes reach the leader, in a cluster that the bench starts; `None` for the
     /// default.
-    pub votes: Option<&'static str>,
+    pub vote_route: Option<&'static str>,
     /// Durability class of the cluster; `None` for the class of the running cluster, or for
     /// durable.
     pub durability: Option<Class>,
     /// Durability class of the acknowledgements that clients request.
-    pub class: AnswerClass,
+    pub client_class: AnswerClass,
     /// Minimum flush time of the probe and of the nodes that the bench starts.
     pub disk_flush: Duration,
     /// Fault inflicted on one of the nodes that the bench starts, during the load.
     pub fault: Option<Fault>,
     /// Set if the nodes that the bench starts record stamps of each command's stages.
-    pub hops: bool,
+    pub records_hops: bool,
     /// Interface of a client that sends frames to devices; `None` for other clients. The interface
     /// exists already, or is created at the switch of the nodes that the bench starts.
-    pub frames: Option<String>,
+    pub frame_interface: Option<String>,
 }
 
-impl Load {
+impl LoadOptions {
     /// Resolves the client addresses of the running cluster.
-    fn doors(&self) -> Result<Vec<ClientAddress>, Problem> {
-        let tls = self.tls.as_ref();
+    fn resolve_addresses(&self) -> Result<Vec<ClientAddress>, Problem> {
+        let tls = self.tls_trust.as_ref();
         let door = |name: &String| {
-            let door = ClientAddress::named(resolve(name)?, name, tls);
-            Ok(door.login(self.login.clone()))
+            let door = ClientAddress::with_host_name(resolve_address(name)?, name, tls);
+            Ok(door.with_login(self.login.clone()))
         };
-        self.connect.iter().map(door).collect()
+        self.client_addresses.iter().map(door).collect()
     }
 
     /// Checks that the options of the load fit together and can be measured with the durations in
     /// `time`.
-    fn check(&self, time: &Time) -> Result<(), Problem> {
+    fn check_options(&self, time: &RunTime) -> Result<(), Problem> {
         if let Some(device) = self.device {
             self.check_device(device)?;
         }
-        if self.hops {
+        if self.records_hops {
             self.check_trace()?;
         }
-        if self.class != AnswerClass::Group && self.frames.is_some() {
+        if self.client_class != AnswerClass::Group && self.frame_interface.is_some() {
             let what =
                 "--class cannot be combined with --frames: devices answer when they have decided";
-            return Err(Problem::usage(what).hint("leave one of them out"));
+            return Err(Problem::usage_error(what).with_hint("leave one of them out"));
         }
         self.fault.map_or(Ok(()), |fault| {
-            let is_series = self.rate.is_none() && self.outstanding.is_none();
-            faulty::check(fault, is_series, self.nodes, self.durability)?;
+            let is_series = self.rate_per_second.is_none() && self.outstanding.is_none();
+            faulty::check_group(fault, is_series, self.node_count, self.durability)?;
             faulty::check_time(fault, time)
         })
     }
 
     /// Checks that the nodes can use the device in the chosen network.
-    fn check_device(&self, device: Device) -> Result<(), Problem> {
-        if device.needs_segment() && !matches!(self.network, Some(Emulated::Lan(_))) {
+    fn check_device(&self, device: DeviceKind) -> Result<(), Problem> {
+        if device.needs_segment() && !matches!(self.network, Some(EmulatedNetwork::Lan(_))) {
             let what = format_args!(
                 "--device {device} needs --lan: without it nodes have no Ethernet interface of their own"
             );
-            return Err(Problem::usage(what).hint("add --lan 10gbit, as root"));
+            return Err(Problem::usage_error(what).with_hint("add --lan 10gbit, as root"));
         }
-        if device.excludes(self.plane) {
+        if device.conflicts_with_plane(self.plane) {
             let plane = self.plane.unwrap_or("tcp");
             let what = format_args!(
                 "--device {device} and --plane {plane} both need the UDP port of each node"
             );
-            return Err(Problem::usage(what).hint("--plane tcp or ethernet"));
+            return Err(Problem::usage_error(what).with_hint("--plane tcp or ethernet"));
         }
         Ok(())
     }
 
     /// Checks that a client can send frames to the devices that vote.
     fn check_frames(&self) -> Result<(), Problem> {
-        let own = self.connect.is_empty();
-        let hears = self.device.is_some_and(Device::needs_segment);
+        let own = self.client_addresses.is_empty();
+        let hears = self.device.is_some_and(DeviceKind::needs_segment);
         let counts = self.durability == Some(Class::Volatile);
-        if self.frames.is_none() || !own || (hears && counts) {
+        if self.frame_interface.is_none() || !own || (hears && counts) {
             return Ok(());
         }
         let what = "--frames needs nodes of a volatile cluster with devices that hear raw frames";
         let hint = "add --lan 10gbit --device kernel --durability volatile, as root";
-        Err(Problem::usage(what).hint(hint))
+        Err(Problem::usage_error(what).with_hint(hint))
     }
 
     /// Checks that the stamps of all nodes and the client come from one clock, and that one command
     /// is in flight at a time.
     fn check_trace(&self) -> Result<(), Problem> {
-        let wrong = if !self.connect.is_empty() {
+        let wrong = if !self.client_addresses.is_empty() {
             "--connect: the nodes of a running cluster keep no stamps, and have clocks of their own"
-        } else if self.frames.is_some() {
+        } else if self.frame_interface.is_some() {
             "--frames: no node has part in its commands"
-        } else if self.rate.is_some()
+        } else if self.rate_per_second.is_some()
             || self.outstanding.is_some_and(|outstanding| outstanding != 1)
         {
             "--rate or more than one command outstanding: it is of one command at a time"
-        } else if self.learners > 0 || self.fault.is_some() {
+        } else if self.learner_count > 0 || self.fault.is_some() {
             "--learners or --lan-fault: it is of voting nodes without faults"
         } else {
             return Ok(());
         };
         let what = format_args!("--trace cannot be combined with {wrong}");
-        Err(Problem::usage(what).hint("leave that out: the bench then starts nodes that stamp"))
+        Err(Problem::usage_error(what)
+            .with_hint("leave that out: the bench then starts nodes that stamp"))
     }
 
     /// Describes the plane, the device, the class that clients request and the route of votes, if
     /// any of these was chosen; `None` for the defaults.
-    fn way(&self) -> Option<String> {
+    fn describe_way(&self) -> Option<String> {
         let mut plane = plane_and_device(self.plane.unwrap_or("tcp"), self.device);
-        if self.frames.is_some() {
-            plane.push_str(BY_FRAMES);
+        if self.frame_interface.is_some() {
+            plane.push_str(BY_FRAMES_SUFFIX);
         }
-        let asks = self.class != AnswerClass::Group;
+        let asks = self.client_class != AnswerClass::Group;
         if asks {
             plane.push_str(", clients ask for ");
-            plane.push_str(self.class.name());
+            plane.push_str(self.client_class.name());
         }
-        match self.votes {
+        match self.vote_route {
             None | Some("star") => {
                 (self.plane.is_some() || self.device.is_some() || asks).then_some(plane)
             }
@@ -190,29 +191,29 @@ impl Load {
 
 /// A load, or a series of loads that finds the maximum, against one service.
 #[derive(Debug)]
-pub struct Series {
+pub struct LoadSeries {
     service: Service,
     /// Properties reported by a running cluster.
-    info: Info,
-    load: Load,
-    time: Time,
+    info: ClusterInfo,
+    load: LoadOptions,
+    time: RunTime,
     store: &'static str,
     store_given: Option<&'static str>,
     reads_percent: u32,
 }
 
-impl Series {
+impl LoadSeries {
     /// Returns a series for the key-value service. Queries a running cluster for its properties,
     /// which the options must not contradict.
-    pub fn kv(
-        load: Load,
-        time: Time,
+    pub fn new_kv(
+        load: LoadOptions,
+        time: RunTime,
         store: Option<&'static str>,
         reads_percent: u32,
     ) -> Result<Self, Problem> {
-        load.check(&time)?;
-        let info = info(Service::Kv, &load)?;
-        Info::check("store", store, info.store.as_deref())?;
+        load.check_options(&time)?;
+        let info = query_info(Service::Kv, &load)?;
+        ClusterInfo::check_flag("store", store, info.store.as_deref())?;
         Ok(Self {
             service: Service::Kv,
             info,
@@ -224,14 +225,14 @@ impl Series {
         })
     }
 
-    /// Returns a series for the log service, which measures replication alone, like [`Self::kv`].
-    pub fn log(load: Load, time: Time) -> Result<Self, Problem> {
-        load.check(&time)?;
+    /// Returns a series for the log service, which measures replication alone, like [`Self::new_kv`].
+    pub fn new_log(load: LoadOptions, time: RunTime) -> Result<Self, Problem> {
+        load.check_options(&time)?;
         load.check_frames()?;
-        let store = quorate_node::log_service::STORE;
+        let store = quorate_node::log_service::STORE_NAME;
         Ok(Self {
             service: Service::Log,
-            info: info(Service::Log, &load)?,
+            info: query_info(Service::Log, &load)?,
             load,
             time,
             store,
@@ -241,17 +242,17 @@ impl Series {
     }
 
     /// Returns the network that must be entered before the run ([`super::network::enter`]).
-    pub const fn network(&self) -> Option<Emulated> {
+    pub const fn network(&self) -> Option<EmulatedNetwork> {
         self.load.network
     }
 
     /// Runs the series. If it fails, the rows measured before remain in the document.
-    pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
-        let Load { network, nodes, learners, .. } = self.load;
-        let mut session = Session::with_room(network, nodes + learners)?;
+    pub fn run(&self, document: &mut BenchReport) -> Result<(), Problem> {
+        let LoadOptions { network, node_count: nodes, learner_count: learners, .. } = self.load;
+        let mut session = NodeSession::with_capacity(network, nodes + learners)?;
         let measured = self.measure(&mut session, document);
-        let measured = measured.map_err(|problem| session.with_last_words(problem));
-        session.end();
+        let measured = measured.map_err(|problem| session.add_last_log_lines(problem));
+        session.kill_nodes();
         let has_ceiling = document.rows.iter().any(|row| row.ceiling.is_some());
         if has_ceiling && self.reads_percent > 0 {
             let note = "the ceiling is one of writes: reads need no flush, and can exceed it";
@@ -262,19 +263,19 @@ impl Series {
 
     /// Traces the life of a command in a cluster of the requested class, or of each class. If it
     /// fails, the lives found before remain in the document.
-    pub fn trace(&self, document: &mut Document) -> Result<(), Problem> {
+    pub fn trace_commands(&self, document: &mut BenchReport) -> Result<(), Problem> {
         let classes = match self.load.durability {
             Some(class) => vec![class],
             None => vec![Class::Volatile, Class::Durable],
         };
         for class in classes {
-            let load = Load { durability: Some(class), ..self.load.clone() };
-            let plane = load.way();
-            let one = Self { info: Info::default(), load, time: self.time.clone(), ..*self };
-            let mut session = Session::with_room(self.load.network, self.load.nodes)?;
-            let life = one.life(&mut session);
-            let life = life.map_err(|problem| session.with_last_words(problem));
-            session.end();
+            let load = LoadOptions { durability: Some(class), ..self.load.clone() };
+            let plane = load.describe_way();
+            let one = Self { info: ClusterInfo::default(), load, time: self.time.clone(), ..*self };
+            let mut session = NodeSession::with_capacity(self.load.network, self.load.node_count)?;
+            let life = one.trace_life(&mut session);
+            let life = life.map_err(|problem| session.add_last_log_lines(problem));
+            session.kill_nodes();
             document.lives.push(CommandTimeline {
                 durability: class.name().to_owned(),
                 plane,
@@ -285,27 +286,31 @@ impl Series {
         Ok(())
     }
 
-    fn life(&self, session: &mut Session) -> Result<CommandTimeline, Problem> {
-        let bench = self.bench(session)?;
+    fn trace_life(&self, session: &mut NodeSession) -> Result<CommandTimeline, Problem> {
+        let bench = self.start_bench(session)?;
         let cluster = bench.cluster.unwrap_or_default();
         if let Some(device) = self.load.device {
             cluster.wait_for_devices(device)?;
         }
-        trace::trace(session, &cluster, self.load.value_bytes, &self.time)
+        trace::trace_commands(session, &cluster, self.load.value_bytes, &self.time)
     }
 
-    fn is_own(&self) -> bool {
-        self.load.connect.is_empty()
+    fn starts_own_nodes(&self) -> bool {
+        self.load.client_addresses.is_empty()
     }
 
-    fn measure(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
+    fn measure(
+        &self,
+        session: &mut NodeSession,
+        document: &mut BenchReport,
+    ) -> Result<(), Problem> {
         self.measure_segment(document)?;
         match self.load.fault {
             Some(fault) => self.faulty_row(fault, session, document)?,
             None => self.measure_rows(session, document)?,
         }
         if let Some(network) = session.network() {
-            document.notes.push(network.note());
+            document.notes.push(network.describe());
             if network.has_long_delays() {
                 let note = "bare programs ran without that network";
                 document.notes.push(note.to_owned());
@@ -314,14 +319,19 @@ impl Series {
         Ok(())
     }
 
-    fn measure_rows(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
-        let bench = self.bench(session)?;
-        let mut ceilings = Ceilings::new(session, &self.time, document.environment.clone())?;
-        let measured = self.rows(&bench, &mut ceilings, document);
+    fn measure_rows(
+        &self,
+        session: &mut NodeSession,
+        document: &mut BenchReport,
+    ) -> Result<(), Problem> {
+        let bench = self.start_bench(session)?;
+        let mut ceilings =
+            MeasuredCeilings::new(session, &self.time, document.environment.clone())?;
+        let measured = self.measure_load(&bench, &mut ceilings, document);
         document.rows.extend(ceilings.into_rows());
-        if !self.is_own() {
-            document.notes.push(self.info.whose());
-            if self.load.tls.is_some() {
+        if !self.starts_own_nodes() {
+            document.notes.push(self.info.describe_version());
+            if self.load.tls_trust.is_some() {
                 let note = "clients and nodes speak TLS; a bare program does not";
                 document.notes.push(note.to_owned());
             }
@@ -333,18 +343,18 @@ impl Series {
     fn faulty_row(
         &self,
         fault: Fault,
-        session: &mut Session,
-        document: &mut Document,
+        session: &mut NodeSession,
+        document: &mut BenchReport,
     ) -> Result<(), Problem> {
-        let offer = match (self.load.rate, self.load.outstanding) {
-            (Some(per_second), _) => Offer::Open { per_second },
-            (None, outstanding) => Offer::Closed { outstanding: outstanding.unwrap_or(1) },
+        let offer = match (self.load.rate_per_second, self.load.outstanding) {
+            (Some(per_second), _) => OfferedLoad::Open { per_second },
+            (None, outstanding) => OfferedLoad::Closed { outstanding: outstanding.unwrap_or(1) },
         };
         let setting = self.setting(offer);
-        let boot = |session: &mut Session| self.bench(session);
-        let mut row = faulty::row(fault, &setting, session, document, boot)?;
-        if let Some(payload_bits) = segment::found(document, self.receivers()) {
-            segment::put_beside(&mut row, payload_bits);
+        let boot = |session: &mut NodeSession| self.start_bench(session);
+        let mut row = faulty::measure_row(fault, &setting, session, document, boot)?;
+        if let Some(payload_bits) = segment::find_measured(document, self.receiver_count()) {
+            segment::set_row_ceiling(&mut row, payload_bits);
         }
         document.rows.push(row);
         Ok(())
@@ -352,62 +362,62 @@ impl Series {
 
     /// Measures the throughput from one bare sender to as many receivers as a node has on the
     /// segment.
-    fn measure_segment(&self, document: &mut Document) -> Result<(), Problem> {
-        if let Some(Emulated::Lan(_)) = self.load.network {
-            let ceiling = segment::ceiling(self.receivers(), &self.time)?;
+    fn measure_segment(&self, document: &mut BenchReport) -> Result<(), Problem> {
+        if let Some(EmulatedNetwork::Lan(_)) = self.load.network {
+            let ceiling = segment::measure_ceiling(self.receiver_count(), &self.time)?;
             document.ceilings.push(ceiling);
         }
         Ok(())
     }
 
     /// Returns the number of nodes to which the leader sends.
-    const fn receivers(&self) -> u32 {
-        self.load.nodes + self.load.learners - 1
+    const fn receiver_count(&self) -> u32 {
+        self.load.node_count + self.load.learner_count - 1
     }
 
-    fn rows(
+    fn measure_load(
         &self,
-        bench: &Bench,
-        ceilings: &mut Ceilings,
-        document: &mut Document,
+        bench: &NodeBench,
+        ceilings: &mut MeasuredCeilings,
+        document: &mut BenchReport,
     ) -> Result<(), Problem> {
-        match (self.load.rate, self.load.outstanding) {
+        match (self.load.rate_per_second, self.load.outstanding) {
             (Some(per_second), _) => {
                 // At a fixed rate the number of outstanding commands varies, so no window of a bare
                 // program corresponds to it.
-                self.row(bench, ceilings, Offer::Open { per_second }, None, document)
+                self.measure_row(bench, ceilings, OfferedLoad::Open { per_second }, None, document)
             }
             (None, Some(outstanding)) => {
-                let offer = Offer::Closed { outstanding };
-                self.row(bench, ceilings, offer, Some(outstanding), document)
+                let offer = OfferedLoad::Closed { outstanding };
+                self.measure_row(bench, ceilings, offer, Some(outstanding), document)
             }
-            (None, None) => self.whole_series(bench, ceilings, document),
+            (None, None) => self.measure_whole_series(bench, ceilings, document),
         }
     }
 
     /// Measures the maximum throughput first, and then latency at rates well below it.
-    fn whole_series(
+    fn measure_whole_series(
         &self,
-        bench: &Bench,
-        ceilings: &mut Ceilings,
-        document: &mut Document,
+        bench: &NodeBench,
+        ceilings: &mut MeasuredCeilings,
+        document: &mut BenchReport,
     ) -> Result<(), Problem> {
-        for outstanding in OUTSTANDING {
-            let offer = Offer::Closed { outstanding };
-            self.row(bench, ceilings, offer, Some(outstanding), document)?;
+        for outstanding in OUTSTANDING_COUNTS {
+            let offer = OfferedLoad::Closed { outstanding };
+            self.measure_row(bench, ceilings, offer, Some(outstanding), document)?;
         }
-        let Some(greatest) = greatest(&document.rows) else {
+        let Some(greatest) = highest_throughput(&document.rows) else {
             let note = "no closed loop gave a result, so no rate was tried";
             document.notes.push(note.to_owned());
             return Ok(());
         };
-        for percent in SHARES_PERCENT {
-            let per_second = share(greatest.per_second, percent);
-            let offer = Offer::Open { per_second };
-            self.row(bench, ceilings, offer, greatest.window, document)?;
+        for percent in RATE_PERCENTS {
+            let per_second = percent_of(greatest.per_second, percent);
+            let offer = OfferedLoad::Open { per_second };
+            self.measure_row(bench, ceilings, offer, greatest.window, document)?;
         }
         document.notes.push(format!(
-            "rows at a fixed rate: {SHARES_PERCENT:?} % of {:.0}/s, the greatest found, each with \
+            "rows at a fixed rate: {RATE_PERCENTS:?} % of {:.0}/s, the greatest found, each with \
              its ceiling",
             greatest.per_second
         ));
@@ -417,40 +427,40 @@ impl Series {
     /// Measures a row, and right after it a bare program, because other load on the machine changes
     /// from minute to minute. Our nodes are idle while the bare program runs. `window` is that of
     /// the bare program; without a window there is no ceiling.
-    fn row(
+    fn measure_row(
         &self,
-        bench: &Bench,
-        ceilings: &mut Ceilings,
-        offer: Offer,
+        bench: &NodeBench,
+        ceilings: &mut MeasuredCeilings,
+        offer: OfferedLoad,
         window: Option<u32>,
-        document: &mut Document,
+        document: &mut BenchReport,
     ) -> Result<(), Problem> {
-        let mut row = bench.row(&self.setting(offer), document)?;
+        let mut row = bench.measure_row(&self.setting(offer), document)?;
         let mut measured = Ok(());
-        let here = self.is_own() || run_locally(&bench.doors);
+        let here = self.starts_own_nodes() || all_run_locally(&bench.running_addresses);
         let durable = is_durable(self.durability());
-        let segment = segment::found(document, self.receivers());
+        let segment = segment::find_measured(document, self.receiver_count());
         if let Some(payload_bits) = segment {
-            segment::put_beside(&mut row, payload_bits);
+            segment::set_row_ceiling(&mut row, payload_bits);
         } else if let (true, Some(window), Some(durable)) = (here, window, durable) {
-            let flush = if self.is_own() { self.load.disk_flush } else { Duration::ZERO };
-            match ceilings.of(row.value_bytes, window, durable, flush) {
-                Ok(Some(per_second)) => row.set_ceiling(per_second),
+            let flush = if self.starts_own_nodes() { self.load.disk_flush } else { Duration::ZERO };
+            match ceilings.ceiling_per_second(row.value_bytes, window, durable, flush) {
+                Ok(Some(per_second)) => row.set_bare_ceiling(per_second),
                 Ok(None) => {}
                 Err(problem) => measured = Err(problem),
             }
         }
-        if !self.is_own() {
+        if !self.starts_own_nodes() {
             row.commit = Commit(self.info.version.clone());
         }
         document.rows.push(row);
         measured
     }
 
-    fn bench(&self, session: &mut Session) -> Result<Bench, Problem> {
-        let environment = Environment::now();
-        let (cluster, doors) = if self.is_own() {
-            let flush = format!("{}", self.flush_ms());
+    fn start_bench(&self, session: &mut NodeSession) -> Result<NodeBench, Problem> {
+        let environment = Environment::of_this_machine();
+        let (cluster, doors) = if self.starts_own_nodes() {
+            let flush = format!("{}", self.disk_flush_ms());
             let durability = self.durability();
             let mut flags =
                 vec!["--durability", durability, "--store", self.store, "--disk-flush-ms", &flush];
@@ -463,73 +473,75 @@ impl Series {
             if self.load.plane.is_some() || self.load.device.is_some() {
                 flags.push("--plane-trusted");
             }
-            if let Some(votes) = self.load.votes {
+            if let Some(votes) = self.load.vote_route {
                 flags.extend(["--votes", votes]);
             }
-            if self.load.hops {
+            if self.load.records_hops {
                 flags.extend(["--hops", "on"]);
             }
             let loss = self.load.loss_percent.to_string();
             if self.load.loss_percent > 0.0 {
                 flags.extend(["--plane-loss", &loss]);
             }
-            if let (Some(interface), Some(network)) = (&self.load.frames, session.network()) {
-                network
-                    .join(interface)
-                    .map_err(|error| Problem::io("make an interface for the client", &error))?;
+            if let (Some(interface), Some(network)) =
+                (&self.load.frame_interface, session.network())
+            {
+                network.create_interface(interface).map_err(|error| {
+                    Problem::io_error("make an interface for the client", &error)
+                })?;
             }
-            let mut cluster = session.boot_some(self.load.nodes, None, &flags)?;
-            if self.load.learners > 0 {
-                cluster = session.join(self.load.learners, &flags)?;
+            let mut cluster = session.boot_some(self.load.node_count, None, &flags)?;
+            if self.load.learner_count > 0 {
+                cluster = session.join(self.load.learner_count, &flags)?;
             }
             (Some(cluster), Vec::new())
         } else {
-            (None, self.load.doors()?)
+            (None, self.load.resolve_addresses()?)
         };
-        Ok(Bench {
+        Ok(NodeBench {
             service: self.service,
             cluster,
-            connected: processes(&doors),
-            doors,
+            running_processes: local_processes(&doors),
+            running_addresses: doors,
             time: self.time.clone(),
             environment,
             network: session.network(),
             device: self.load.device,
-            frames: self.load.frames.clone(),
-            class: self.load.class,
+            frame_interface: self.load.frame_interface.clone(),
+            client_class: self.load.client_class,
         })
     }
 
     fn durability(&self) -> &str {
         let durability = self.load.durability;
-        match (durability, self.is_own()) {
+        match (durability, self.starts_own_nodes()) {
             (Some(durability), _) => durability.name(),
             (None, true) => Class::Durable.name(),
             (None, false) => self.info.durability.as_deref().unwrap_or("unknown"),
         }
     }
 
-    fn flush_ms(&self) -> f64 {
+    fn disk_flush_ms(&self) -> f64 {
         self.load.disk_flush.as_secs_f64() * 1000.0
     }
 
-    fn setting(&self, offer: Offer) -> Setting {
-        let store = if self.is_own() {
+    fn setting(&self, offer: OfferedLoad) -> RowSetting {
+        let store = if self.starts_own_nodes() {
             self.store
         } else {
             let known = self.info.store.as_deref();
             self.store_given.or(known).unwrap_or("unknown")
         };
-        Setting {
+        RowSetting {
             reads_percent: self.reads_percent,
             connections: match offer {
-                Offer::Open { .. } => self.load.connections,
-                Offer::Closed { outstanding } => self.load.connections.min(outstanding),
+                OfferedLoad::Open { .. } => self.load.connection_count,
+                OfferedLoad::Closed { outstanding } => self.load.connection_count.min(outstanding),
             },
-            disk_flush_ms: if self.is_own() { self.flush_ms() } else { 0.0 },
+            disk_flush_ms: if self.starts_own_nodes() { self.disk_flush_ms() } else { 0.0 },
             wan: self.load.network.map(|network| network.name()),
-            plane: self.load.way(),
-            ..Setting::new(
+            plane: self.load.describe_way(),
+            ..RowSetting::new(
                 self.service.name(),
                 self.durability(),
                 store,
@@ -542,34 +554,34 @@ impl Series {
 
 /// Returns the properties of the running cluster, if there is one. Fails if its durability class is
 /// not the one in the options.
-fn info(service: Service, load: &Load) -> Result<Info, Problem> {
+fn query_info(service: Service, load: &LoadOptions) -> Result<ClusterInfo, Problem> {
     if service == Service::Log && load.login.is_some() {
-        return Err(Problem::usage("--login: the log service takes no passwords")
-            .hint("use the certificate of a writer: --tls DIR"));
+        return Err(Problem::usage_error("--login: the log service takes no passwords")
+            .with_hint("use the certificate of a writer: --tls DIR"));
     }
-    let info = Info::query_nodes(service, &load.doors()?)?;
+    let info = ClusterInfo::query_nodes(service, &load.resolve_addresses()?)?;
     let durability = load.durability.map(Class::name);
-    Info::check("durability", durability, info.durability.as_deref())?;
+    ClusterInfo::check_flag("durability", durability, info.durability.as_deref())?;
     Ok(info)
 }
 
 /// Highest throughput found by [`greatest`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Greatest {
+pub struct HighestThroughput {
     pub per_second: f64,
     /// Number of outstanding commands at which it was reached; `None` in an open loop.
     pub window: Option<u32>,
 }
 
 /// Returns the highest throughput of all valid rows.
-pub fn greatest(rows: &[Row]) -> Option<Greatest> {
+pub fn highest_throughput(rows: &[Row]) -> Option<HighestThroughput> {
     let results = rows.iter().filter(|row| row.valid);
     let best = results.max_by(|a, b| a.achieved_per_s.total_cmp(&b.achieved_per_s))?;
-    Some(Greatest { per_second: best.achieved_per_s, window: best.outstanding })
+    Some(HighestThroughput { per_second: best.achieved_per_s, window: best.outstanding })
 }
 
 /// Returns whether all nodes run on this machine, as a bare program does.
-fn run_locally(doors: &[ClientAddress]) -> bool {
+fn all_run_locally(doors: &[ClientAddress]) -> bool {
     let loopback = |door: &ClientAddress| door.address().ip().to_canonical().is_loopback();
     !doors.is_empty() && doors.iter().all(loopback)
 }
@@ -590,7 +602,7 @@ fn is_durable(class: &str) -> Option<bool> {
     clippy::cast_precision_loss,
     reason = "a rate is far below 2^53"
 )]
-pub fn share(per_second: f64, percent: u64) -> u64 {
+pub fn percent_of(per_second: f64, percent: u64) -> u64 {
     ((per_second * percent as f64 / 100.0) as u64).max(1)
 }
 
@@ -602,32 +614,36 @@ mod tests {
 
     use super::*;
 
-    fn setting(offer: Offer) -> Setting {
-        Setting::new("log", "durable", "none", 64, offer)
+    fn setting(offer: OfferedLoad) -> RowSetting {
+        RowSetting::new("log", "durable", "none", 64, offer)
     }
 
     fn row(outstanding: u32, completed: u64) -> Row {
         let mut repetition = Repetition::default();
         repetition.samples.completed = completed;
-        repetition.samples.measured = 1_000_000_000;
-        Row::new(&setting(Offer::Closed { outstanding }), &Environment::now(), &[repetition])
-            .unwrap()
+        repetition.samples.measured_ns = 1_000_000_000;
+        Row::new(
+            &setting(OfferedLoad::Closed { outstanding }),
+            &Environment::of_this_machine(),
+            &[repetition],
+        )
+        .unwrap()
     }
 
     #[test]
     fn window_is_that_of_the_row_with_the_highest_rate() {
         let mut rows = [row(1, 100), row(64, 900), row(256, 800), row(1024, 5000)];
         rows[3].valid = false;
-        let wanted = Greatest { per_second: 900.0, window: Some(64) };
-        assert_eq!(greatest(&rows), Some(wanted));
-        assert_eq!(greatest(&[]), None);
+        let wanted = HighestThroughput { per_second: 900.0, window: Some(64) };
+        assert_eq!(highest_throughput(&rows), Some(wanted));
+        assert_eq!(highest_throughput(&[]), None);
     }
 
     #[test]
     fn only_loopback_certainly_is_this_machine() {
         let here = |texts: &[&str]| {
             let addresses = texts.iter().map(|text| text.parse().unwrap());
-            run_locally(
+            all_run_locally(
                 &addresses
                     .map(|address: SocketAddr| address.into())
                     .collect::<Vec<ClientAddress>>(),

@@ -8,20 +8,20 @@ use quorate_testbed::progress;
 
 use crate::{
     environment::Environment,
-    load::{Offer, Plan},
+    load::{LoadPlan, OfferedLoad},
     repetition::Repetition,
-    row::{Row, Setting},
+    row::{Row, RowSetting},
     stream::{
-        Acknowledged,
-        figures::{Figures, StreamSetting, shown_rate},
-        speech::Speech,
+        AcknowledgementCounts,
+        figures::{StreamFigures, StreamSetting, format_rate},
+        speech::StreamProtocol,
     },
 };
 
 use super::{
-    Time,
-    measure::{PATIENCE, nanos, trouble},
-    readings::FOLLOWERS,
+    RunTime,
+    measure::{REPLY_TIMEOUT, describe_errors, to_nanos},
+    readings::FOLLOWERS_ROLE,
 };
 
 /// Number of bytes outstanding over all streams, if the rate is unlimited.
@@ -31,61 +31,61 @@ const OUTSTANDING_BYTES: u64 = 16 << 20;
 const OUTSTANDING_MAX: u64 = 1 << 16;
 
 #[derive(Clone, Debug)]
-pub struct Load {
-    pub speech: Speech,
-    pub streams: u32,
+pub struct StreamLoad {
+    pub protocol: StreamProtocol,
+    pub stream_count: u32,
     pub write_bytes: usize,
     /// Bytes per second over all streams; `None` for unlimited.
-    pub rate: Option<u64>,
+    pub bytes_per_second: Option<u64>,
     /// Number of outstanding writes over all streams, if the rate is unlimited; `None` for the
     /// default.
-    pub outstanding: Option<u32>,
+    pub outstanding_writes: Option<u32>,
     /// Set if writes due at the same time share a system call.
-    pub gather: bool,
+    pub gathers_writes: bool,
 }
 
-impl Load {
+impl StreamLoad {
     /// Converts the load to an offer for the generator.
-    pub(super) fn offer(&self) -> Offer {
+    pub(super) fn to_offer(&self) -> OfferedLoad {
         let size = (self.write_bytes as u64).max(1);
-        match (self.rate, self.outstanding) {
-            (Some(rate), _) => Offer::Open { per_second: (rate / size).max(1) },
-            (None, Some(outstanding)) => Offer::Closed { outstanding },
+        match (self.bytes_per_second, self.outstanding_writes) {
+            (Some(rate), _) => OfferedLoad::Open { per_second: (rate / size).max(1) },
+            (None, Some(outstanding)) => OfferedLoad::Closed { outstanding },
             (None, None) => {
-                let least = u64::from(self.streams) * 2;
+                let least = u64::from(self.stream_count) * 2;
                 let writes = (OUTSTANDING_BYTES / size).min(OUTSTANDING_MAX).max(least);
-                Offer::Closed { outstanding: u32::try_from(writes).unwrap_or(u32::MAX) }
+                OfferedLoad::Closed { outstanding: u32::try_from(writes).unwrap_or(u32::MAX) }
             }
         }
     }
 
     /// Returns the description of the load that a row contains.
-    pub(super) fn asked(&self) -> StreamSetting {
+    pub(super) fn row_setting(&self) -> StreamSetting {
         StreamSetting {
-            speech: self.speech,
+            protocol: self.protocol,
             write_bytes: self.write_bytes,
-            offer: self.offer(),
-            gather: self.gather,
+            offer: self.to_offer(),
+            gathers_writes: self.gathers_writes,
         }
     }
 
-    pub(super) fn plan(&self, time: &Time) -> Plan {
-        Plan {
-            offer: self.offer(),
-            connections: self.streams,
-            warmup: nanos(time.warmup),
-            measure: nanos(time.duration),
-            reply_timeout: nanos(PATIENCE),
+    pub(super) fn plan(&self, time: &RunTime) -> LoadPlan {
+        LoadPlan {
+            offer: self.to_offer(),
+            connections: self.stream_count,
+            warmup_ns: to_nanos(time.warmup),
+            measure_ns: to_nanos(time.duration),
+            reply_timeout_ns: to_nanos(REPLY_TIMEOUT),
         }
     }
 
-    pub(super) fn shown(&self) -> String {
-        let load = match self.offer() {
-            Offer::Open { .. } => shown_rate(self.rate.unwrap_or(0)),
-            Offer::Closed { outstanding } => format!("{outstanding} outstanding"),
+    pub(super) fn describe(&self) -> String {
+        let load = match self.to_offer() {
+            OfferedLoad::Open { .. } => format_rate(self.bytes_per_second.unwrap_or(0)),
+            OfferedLoad::Closed { outstanding } => format!("{outstanding} outstanding"),
         };
-        let s = if self.streams == 1 { "" } else { "s" };
-        format!("{} stream{s}, {} B, {load}", self.streams, self.write_bytes)
+        let s = if self.stream_count == 1 { "" } else { "s" };
+        format!("{} stream{s}, {} B, {load}", self.stream_count, self.write_bytes)
     }
 }
 
@@ -93,38 +93,39 @@ impl Load {
 #[derive(Clone, Debug)]
 pub(super) struct StreamResult {
     pub(super) repetition: Repetition,
-    pub(super) acknowledged: Acknowledged,
+    pub(super) acknowledged: AcknowledgementCounts,
 }
 
 impl StreamResult {
-    pub(super) fn tell(&self, head: &str, load: &Load) {
+    pub(super) fn print_result(&self, head: &str, load: &StreamLoad) {
         let samples = &self.repetition.samples;
         let one = std::slice::from_ref(&self.repetition);
-        let figures = Figures::new(load.asked(), one, std::slice::from_ref(&self.acknowledged));
+        let figures =
+            StreamFigures::new(load.row_setting(), one, std::slice::from_ref(&self.acknowledged));
         progress(&format!(
             "{head}: {:.1} MB/s, batches of {:.0} B, p50 from the call {:.0} µs, p99 {:.0} µs{}",
             figures.bytes_per_s / 1e6,
             figures.acknowledged_bytes,
             figures.from_call_p50_us,
             figures.from_call_p99_us,
-            trouble(samples)
+            describe_errors(samples)
         ));
     }
 }
 
 /// Returns the row about the repetitions in `all`; `None` if there are none.
-pub(super) fn row(
-    setting: &Setting,
+pub(super) fn make_row(
+    setting: &RowSetting,
     environment: &Environment,
-    load: &Load,
+    load: &StreamLoad,
     all: Vec<StreamResult>,
     followers: usize,
     pinned: bool,
 ) -> Option<Row> {
-    let (all, acknowledged): (Vec<Repetition>, Vec<Acknowledged>) =
+    let (all, acknowledged): (Vec<Repetition>, Vec<AcknowledgementCounts>) =
         all.into_iter().map(|seen| (seen.repetition, seen.acknowledged)).unzip();
-    let mut row = Row::of_streams(setting, environment, load.asked(), &all, &acknowledged)?;
-    let of_role = |role: &str| if role == FOLLOWERS { followers } else { 1 };
+    let mut row = Row::from_streams(setting, environment, load.row_setting(), &all, &acknowledged)?;
+    let of_role = |role: &str| if role == FOLLOWERS_ROLE { followers } else { 1 };
     if let Some(figures) = &mut row.stream {
         figures.set_cpu(&row.roles, load.write_bytes, of_role);
         figures.pinned = pinned;
@@ -132,14 +133,19 @@ pub(super) fn row(
     Some(row)
 }
 
-pub(super) fn setting(scenario: &str, load: &Load, durability: Class, flush: Duration) -> Setting {
-    Setting {
-        connections: load.streams,
-        disk_flush_ms: flush_ms(flush),
-        ..Setting::new(scenario, durability.name(), "streams", load.write_bytes, load.offer())
+pub(super) fn stream_setting(
+    scenario: &str,
+    load: &StreamLoad,
+    durability: Class,
+    flush: Duration,
+) -> RowSetting {
+    RowSetting {
+        connections: load.stream_count,
+        disk_flush_ms: flush_time_ms(flush),
+        ..RowSetting::new(scenario, durability.name(), "streams", load.write_bytes, load.to_offer())
     }
 }
 
-pub(super) fn flush_ms(flush: Duration) -> f64 {
+pub(super) fn flush_time_ms(flush: Duration) -> f64 {
     flush.as_secs_f64() * 1000.0
 }

@@ -1,4 +1,4 @@
-//! Counts system calls of processes with `perf`, if it is installed and permitted.
+//! Counts system calls of processes with `sum_perf_events`, if it is installed and permitted.
 
 use std::{
     process::{Command, Stdio},
@@ -6,14 +6,14 @@ use std::{
     time::Duration,
 };
 
-const EVENT: &str = "raw_syscalls:sys_enter";
+const SYSCALL_EVENT: &str = "raw_syscalls:sys_enter";
 
 /// Returns whether system calls can be counted on this machine. Tested once per process.
-pub(super) fn available() -> bool {
+pub(super) fn is_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {
         let ran = Command::new("perf")
-            .args(["stat", "-e", EVENT, "--", "true"])
+            .args(["stat", "-e", SYSCALL_EVENT, "--", "true"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -23,19 +23,19 @@ pub(super) fn available() -> bool {
 }
 
 /// Counts the system calls of `processes` for `time`; returns `None` on failure.
-pub(super) fn count(processes: &[u32], time: Duration) -> Option<u64> {
+pub(super) fn count_syscalls(processes: &[u32], time: Duration) -> Option<u64> {
     let list: Vec<String> = processes.iter().map(ToString::to_string).collect();
     let output = Command::new("perf")
-        .args(["stat", "-x", ",", "-e", EVENT, "-p", &list.join(",")])
+        .args(["stat", "-x", ",", "-e", SYSCALL_EVENT, "-p", &list.join(",")])
         .args(["--", "sleep", &format!("{:.3}", time.as_secs_f64())])
         .stdin(Stdio::null())
         .output()
         .ok()?;
-    parse(&String::from_utf8_lossy(&output.stderr))
+    parse_count(&String::from_utf8_lossy(&output.stderr))
 }
 
-fn parse(text: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.contains(EVENT))?;
+fn parse_count(text: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.contains(SYSCALL_EVENT))?;
     line.split(',').next()?.trim().parse().ok()
 }
 
@@ -45,8 +45,8 @@ mod tests {
 
     #[test]
     fn system_call_count_is_parsed_or_absent() {
-        assert_eq!(parse("12345,,raw_syscalls:sys_enter,1,100.00,,\n"), Some(12_345));
-        assert_eq!(parse("<not counted>,,raw_syscalls:sys_enter,0,0,,\n"), None);
-        assert_eq!(parse("Error: no permission\n"), None);
+        assert_eq!(parse_count("12345,,raw_syscalls:sys_enter,1,100.00,,\n"), Some(12_345));
+        assert_eq!(parse_count("<not counted>,,raw_syscalls:sys_enter,0,0,,\n"), None);
+        assert_eq!(parse_count("Error: no permission\n"), None);
     }
 }

@@ -2,19 +2,19 @@
 
 use serde::Serialize;
 
-use super::{Acknowledged, speech::Speech};
+use super::{AcknowledgementCounts, speech::StreamProtocol};
 use crate::{
-    figure::{median, round},
-    load::Offer,
-    repetition::{GENERATOR, Repetition, RoleCost},
+    figure::{median, round_to_four_digits},
+    load::OfferedLoad,
+    repetition::{GENERATOR_ROLE, Repetition, RoleCost},
 };
 
 /// Delivered share below which the load counts as too high for the system or the generator.
-pub const DELIVERED_MIN: f64 = 0.99;
+pub const DELIVERED_SHARE_MIN: f64 = 0.99;
 
 /// Figures for a row whose commands are stream writes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figures {
+pub struct StreamFigures {
     /// `framed` or `raw`.
     pub protocol: String,
     /// Set if writes that were due at the same time shared a system call.
@@ -52,42 +52,51 @@ pub struct NodeCost {
 /// Load that was requested for a row.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamSetting {
-    pub speech: Speech,
+    pub protocol: StreamProtocol,
     pub write_bytes: usize,
     /// Offered load, in writes.
-    pub offer: Offer,
+    pub offer: OfferedLoad,
     /// Set if writes due at the same time share a system call.
-    pub gather: bool,
+    pub gathers_writes: bool,
 }
 
 impl StreamSetting {
     /// Returns the target rate in bytes per second; `None` in a closed loop.
-    pub fn target(&self) -> Option<u64> {
+    pub fn target_bytes_per_s(&self) -> Option<u64> {
         match self.offer {
-            Offer::Open { per_second } => Some(per_second.saturating_mul(self.write_bytes as u64)),
-            Offer::Closed { .. } => None,
+            OfferedLoad::Open { per_second } => {
+                Some(per_second.saturating_mul(self.write_bytes as u64))
+            }
+            OfferedLoad::Closed { .. } => None,
         }
     }
 }
 
-impl Figures {
+impl StreamFigures {
     /// Returns the medians over the repetitions.
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-    pub fn new(asked: StreamSetting, all: &[Repetition], acknowledged: &[Acknowledged]) -> Self {
-        let middle =
-            |figure: &dyn Fn(&Acknowledged) -> f64| round(median(acknowledged.iter().map(figure)));
-        let call = |share| move |one: &Acknowledged| one.from_call.quantile_us(share);
-        let writes = all.iter().map(|one| one.samples.per_second());
-        let bytes_per_s = round(median(writes) * asked.write_bytes as f64);
-        let target = asked.target();
+    pub fn new(
+        asked: StreamSetting,
+        all: &[Repetition],
+        acknowledged: &[AcknowledgementCounts],
+    ) -> Self {
+        let middle = |figure: &dyn Fn(&AcknowledgementCounts) -> f64| {
+            round_to_four_digits(median(acknowledged.iter().map(figure)))
+        };
+        let call =
+            |share| move |one: &AcknowledgementCounts| one.latencies_from_call.quantile_us(share);
+        let writes = all.iter().map(|one| one.samples.completed_per_second());
+        let bytes_per_s = round_to_four_digits(median(writes) * asked.write_bytes as f64);
+        let target = asked.target_bytes_per_s();
         Self {
-            protocol: asked.speech.name().to_owned(),
-            gathered: asked.gather,
+            protocol: asked.protocol.name().to_owned(),
+            gathered: asked.gathers_writes,
             pinned: false,
             target_bytes_per_s: target,
             bytes_per_s,
-            delivered: target.map(|target| round(bytes_per_s / target.max(1) as f64)),
-            acknowledged_bytes: middle(&Acknowledged::mean_bytes),
+            delivered: target
+                .map(|target| round_to_four_digits(bytes_per_s / target.max(1) as f64)),
+            acknowledged_bytes: middle(&AcknowledgementCounts::mean_bytes_each),
             from_call_p50_us: middle(&call(0.5)),
             from_call_p99_us: middle(&call(0.99)),
             cpu: Vec::new(),
@@ -96,7 +105,7 @@ impl Figures {
 
     /// Returns whether the offered load was delivered in full; true without a target rate.
     pub fn is_delivered(&self) -> bool {
-        self.delivered.is_none_or(|share| share >= DELIVERED_MIN)
+        self.delivered.is_none_or(|share| share >= DELIVERED_SHARE_MIN)
     }
 
     /// Sets the CPU time per byte of the nodes in each role. `nodes` returns the number of nodes in
@@ -112,8 +121,8 @@ impl Figures {
             let share = 1000.0 / write_bytes.max(1) as f64 / nodes(&role.role).max(1) as f64;
             NodeCost {
                 role: role.role.clone(),
-                user_s_per_gb: round(role.user_us_per_op * share),
-                system_s_per_gb: round(role.system_us_per_op * share),
+                user_s_per_gb: round_to_four_digits(role.user_us_per_op * share),
+                system_s_per_gb: round_to_four_digits(role.system_us_per_op * share),
             }
         };
         self.cpu = roles.iter().map(of).collect();
@@ -124,9 +133,9 @@ impl Figures {
     }
 
     /// Returns the description of the load used in rows.
-    pub fn load(&self, outstanding: Option<u32>, streams: u32) -> String {
+    pub fn describe_load(&self, outstanding: Option<u32>, streams: u32) -> String {
         let load = match (self.target_bytes_per_s, outstanding) {
-            (Some(target), _) => shown_rate(target),
+            (Some(target), _) => format_rate(target),
             (None, Some(outstanding)) => format!("{outstanding} outstanding"),
             (None, None) => "none".to_owned(),
         };
@@ -134,8 +143,8 @@ impl Figures {
     }
 
     /// Describes the CPU time of a node in each role, in user mode and in the kernel.
-    pub fn shown_cpu(&self) -> String {
-        let nodes = self.cpu.iter().filter(|cost| cost.role != GENERATOR);
+    pub fn describe_cpu(&self) -> String {
+        let nodes = self.cpu.iter().filter(|cost| cost.role != GENERATOR_ROLE);
         let shown = nodes.map(|cost| {
             let NodeCost { role, user_s_per_gb, system_s_per_gb } = cost;
             format!("{role} {user_s_per_gb} + {system_s_per_gb}")
@@ -146,8 +155,8 @@ impl Figures {
 
 /// Formats a rate such as `5 MB/s`.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-pub fn shown_rate(bytes_per_s: u64) -> String {
-    format!("{} MB/s", round(bytes_per_s as f64 / 1e6))
+pub fn format_rate(bytes_per_s: u64) -> String {
+    format!("{} MB/s", round_to_four_digits(bytes_per_s as f64 / 1e6))
 }
 
 #[cfg(test)]
@@ -155,40 +164,45 @@ mod tests {
     use super::*;
     use crate::schedule::SECOND;
 
-    fn figures(offer: Offer, writes: &[u64]) -> Figures {
+    fn figures(offer: OfferedLoad, writes: &[u64]) -> StreamFigures {
         let repetition = |writes: &u64| {
             let mut repetition = Repetition::default();
             repetition.samples.completed = *writes;
-            repetition.samples.measured = SECOND;
+            repetition.samples.measured_ns = SECOND;
             repetition
         };
-        let acknowledged = |writes: &u64| Acknowledged {
+        let acknowledged = |writes: &u64| AcknowledgementCounts {
             count: 4,
             bytes: writes * 100,
-            ..Acknowledged::default()
+            ..AcknowledgementCounts::default()
         };
         let all: Vec<Repetition> = writes.iter().map(repetition).collect();
-        let acknowledged: Vec<Acknowledged> = writes.iter().map(acknowledged).collect();
-        Figures::new(asked(offer), &all, &acknowledged)
+        let acknowledged: Vec<AcknowledgementCounts> = writes.iter().map(acknowledged).collect();
+        StreamFigures::new(asked(offer), &all, &acknowledged)
     }
 
-    fn asked(offer: Offer) -> StreamSetting {
-        StreamSetting { speech: Speech::Framed, write_bytes: 100, offer, gather: false }
+    fn asked(offer: OfferedLoad) -> StreamSetting {
+        StreamSetting {
+            protocol: StreamProtocol::Framed,
+            write_bytes: 100,
+            offer,
+            gathers_writes: false,
+        }
     }
 
     #[test]
     fn delivered_share_is_relative_to_the_target() {
-        let offer = Offer::Open { per_second: 1000 };
+        let offer = OfferedLoad::Open { per_second: 1000 };
         let good = figures(offer, &[990, 500, 1000]);
         let far = |one: f64, other: f64| (one - other).abs() > 1e-9;
         assert_eq!(good.target_bytes_per_s, Some(100_000));
         assert!(!far(good.bytes_per_s, 99_000.0) && good.delivered == Some(0.99));
         assert!(!far(good.acknowledged_bytes, 24_750.0));
         assert!(good.is_delivered() && !figures(offer, &[500]).is_delivered());
-        assert_eq!(good.load(None, 1), "0.1 MB/s");
-        let closed = figures(Offer::Closed { outstanding: 8 }, &[990]);
+        assert_eq!(good.describe_load(None, 1), "0.1 MB/s");
+        let closed = figures(OfferedLoad::Closed { outstanding: 8 }, &[990]);
         assert_eq!((closed.target_bytes_per_s, closed.delivered), (None, None));
-        assert_eq!(closed.load(Some(8), 3), "8 outstanding, 3 streams");
+        assert_eq!(closed.describe_load(Some(8), 3), "8 outstanding, 3 streams");
     }
 
     #[test]
@@ -201,8 +215,8 @@ mod tests {
             switches_per_s: 0.0,
             cpus_busy: 0.0,
         };
-        let mut figures = figures(Offer::Closed { outstanding: 8 }, &[10]);
-        let roles = [role("leader"), role("followers"), role(GENERATOR)];
+        let mut figures = figures(OfferedLoad::Closed { outstanding: 8 }, &[10]);
+        let roles = [role("leader"), role("followers"), role(GENERATOR_ROLE)];
         figures.set_cpu(&roles, 100, |role| if role == "followers" { 2 } else { 1 });
         // 2 µs per 100 B is 20 s per 10⁹ B.
         let cost = |role| {
@@ -210,6 +224,6 @@ mod tests {
             format!("{} {}", cost.user_s_per_gb, cost.system_s_per_gb)
         };
         assert_eq!([cost("leader"), cost("followers")], ["20 40", "10 20"]);
-        assert_eq!(figures.shown_cpu(), "leader 20 + 40, followers 10 + 20");
+        assert_eq!(figures.describe_cpu(), "leader 20 + 40, followers 10 + 20");
     }
 }

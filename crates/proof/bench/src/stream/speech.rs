@@ -6,15 +6,16 @@ use std::{
 };
 
 use quorate_wire::streams::{
-    Answer, Ask, BODY_BYTES_MAX, Found, How, VERSION, data_head, decode_answer,
+    BODY_BYTES_MAX, ClientFrame, DecodedFrame, NodeFrame, OpenMode, VERSION, data_head,
+    decode_node_frame,
 };
 
 /// Length of an acknowledgement at the raw port, in bytes.
-const COUNT_BYTES: usize = 4;
+const ACKNOWLEDGEMENT_BYTES: usize = 4;
 
 /// A protocol for writing byte streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speech {
+pub enum StreamProtocol {
     /// Protocol of `--stream`, with frames in both directions.
     Framed,
     /// Protocol of `--stream-raw`. The client sends bytes, and the node returns numbers of newly
@@ -26,14 +27,14 @@ pub enum Speech {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeMessage {
     /// Length of the encoded message, in bytes.
-    pub used: usize,
+    pub encoded_bytes: usize,
     /// Position up to which all bytes of the stream are durable.
-    pub position: u64,
+    pub durable_to: u64,
     /// Set if the stream is closed, so that no more messages follow.
-    pub closed: bool,
+    pub is_closed: bool,
 }
 
-impl Speech {
+impl StreamProtocol {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Framed => "framed",
@@ -41,7 +42,7 @@ impl Speech {
         }
     }
 
-    pub fn write(self, bytes: usize) -> Vec<u8> {
+    pub fn encode_write(self, bytes: usize) -> Vec<u8> {
         let body = vec![b'x'; bytes];
         match self {
             Self::Raw => body,
@@ -59,36 +60,36 @@ impl Speech {
             return Ok(());
         }
         let mut asked = Vec::new();
-        Ask::Hello { version: VERSION }.encode(&mut asked);
-        let how = How::Create;
-        Ask::Open { how, writer, name }.encode(&mut asked);
+        ClientFrame::Hello { version: VERSION }.encode(&mut asked);
+        let how = OpenMode::Create;
+        ClientFrame::Open { mode: how, writer, name }.encode(&mut asked);
         socket.write_all(&asked)?;
-        expect(socket, |answer| matches!(answer, Answer::Welcome { .. }))?;
-        expect(socket, |answer| *answer == Answer::Opened { position: 0 })
+        expect_answer(socket, |answer| matches!(answer, NodeFrame::Welcome { .. }))?;
+        expect_answer(socket, |answer| *answer == NodeFrame::Opened { position: 0 })
     }
 
     /// Decodes the message at the start of the input. `durable` is the durable position before it.
     /// Returns `None` if the message is incomplete.
-    pub fn hear(self, input: &[u8], durable: u64) -> Result<Option<NodeMessage>, String> {
+    pub fn decode_message(self, input: &[u8], durable: u64) -> Result<Option<NodeMessage>, String> {
         if self == Self::Raw {
-            let count = input.first_chunk::<COUNT_BYTES>();
+            let count = input.first_chunk::<ACKNOWLEDGEMENT_BYTES>();
             return Ok(count.map(|count| NodeMessage {
-                used: COUNT_BYTES,
-                position: durable.saturating_add(u32::from_le_bytes(*count).into()),
-                closed: false,
+                encoded_bytes: ACKNOWLEDGEMENT_BYTES,
+                durable_to: durable.saturating_add(u32::from_le_bytes(*count).into()),
+                is_closed: false,
             }));
         }
-        let (answer, used) = match decode_answer(input) {
-            Ok(Found::Frame(answer, used)) => (answer, used),
-            Ok(Found::NeedMore(_)) => return Ok(None),
+        let (answer, used) = match decode_node_frame(input) {
+            Ok(DecodedFrame::Frame(answer, used)) => (answer, used),
+            Ok(DecodedFrame::NeedMore(_)) => return Ok(None),
             Err(malformed) => return Err(malformed.to_string()),
         };
         let (position, closed) = match answer {
-            Answer::Durable { position } => (position, false),
-            Answer::Closed { position } => (position, true),
+            NodeFrame::Durable { position } => (position, false),
+            NodeFrame::Closed { position } => (position, true),
             other => return Err(format!("a writer was told {other:?}")),
         };
-        Ok(Some(NodeMessage { used, position, closed }))
+        Ok(Some(NodeMessage { encoded_bytes: used, durable_to: position, is_closed: closed }))
     }
 
     /// Signals that no more bytes follow, which closes the stream.
@@ -97,7 +98,7 @@ impl Speech {
             Self::Raw => socket.shutdown(std::net::Shutdown::Write),
             Self::Framed => {
                 let mut asked = Vec::new();
-                Ask::Close { finish: true }.encode(&mut asked);
+                ClientFrame::Close { finish: true }.encode(&mut asked);
                 socket.write_all(&asked)
             }
         }
@@ -105,18 +106,21 @@ impl Speech {
 }
 
 /// Reads the next answer and fails unless it is the expected one.
-fn expect(socket: &mut TcpStream, wanted: impl FnOnce(&Answer<'_>) -> bool) -> io::Result<()> {
+fn expect_answer(
+    socket: &mut TcpStream,
+    wanted: impl FnOnce(&NodeFrame<'_>) -> bool,
+) -> io::Result<()> {
     let malformed = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut frame = Vec::new();
     loop {
-        match decode_answer(&frame) {
-            Ok(Found::NeedMore(missing)) => {
+        match decode_node_frame(&frame) {
+            Ok(DecodedFrame::NeedMore(missing)) => {
                 let have = frame.len();
                 frame.resize(have + missing, 0);
                 socket.read_exact(&mut frame[have..])?;
             }
-            Ok(Found::Frame(answer, _)) if wanted(&answer) => return Ok(()),
-            Ok(Found::Frame(answer, _)) => {
+            Ok(DecodedFrame::Frame(answer, _)) if wanted(&answer) => return Ok(()),
+            Ok(DecodedFrame::Frame(answer, _)) => {
                 return Err(malformed(format!("the node answered {answer:?}")));
             }
             Err(error) => return Err(malformed(error.to_string())),
@@ -126,11 +130,11 @@ fn expect(socket: &mut TcpStream, wanted: impl FnOnce(&Answer<'_>) -> bool) -> i
 
 #[cfg(test)]
 mod tests {
-    use quorate_wire::streams::decode_ask;
+    use quorate_wire::streams::decode_client_frame;
 
     use super::*;
 
-    fn said(answer: Answer<'_>) -> Vec<u8> {
+    fn said(answer: NodeFrame<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
         answer.encode(&mut bytes);
         bytes
@@ -139,11 +143,13 @@ mod tests {
     #[test]
     fn write_is_split_into_frames_within_the_limit() {
         for bytes in [1, 14, BODY_BYTES_MAX, BODY_BYTES_MAX + 1] {
-            assert_eq!(Speech::Raw.write(bytes).len(), bytes);
-            let framed = Speech::Framed.write(bytes);
+            assert_eq!(StreamProtocol::Raw.encode_write(bytes).len(), bytes);
+            let framed = StreamProtocol::Framed.encode_write(bytes);
             let (mut at, mut sum) = (0, 0);
             while at < framed.len() {
-                let Ok(Found::Frame(Ask::Data(data), used)) = decode_ask(&framed[at..]) else {
+                let Ok(DecodedFrame::Frame(ClientFrame::Data(data), used)) =
+                    decode_client_frame(&framed[at..])
+                else {
                     panic!("{bytes}: no frame at {at}");
                 };
                 (at, sum) = (at + used, sum + data.len());
@@ -154,20 +160,22 @@ mod tests {
 
     #[test]
     fn both_protocols_report_the_durable_position() {
-        let heard = |used, position, closed| Ok(Some(NodeMessage { used, position, closed }));
-        let durable = said(Answer::Durable { position: 12 });
-        assert_eq!(Speech::Framed.hear(&durable, 5), heard(16, 12, false));
-        assert_eq!(Speech::Framed.hear(&durable[..15], 5), Ok(None));
-        let closed = said(Answer::Closed { position: 12 });
-        assert_eq!(Speech::Framed.hear(&closed, 12), heard(16, 12, true));
-        assert_eq!(Speech::Raw.hear(&[7, 0, 0, 0, 1], 5), heard(4, 12, false));
-        assert_eq!(Speech::Raw.hear(&[7, 0, 0], 5), Ok(None));
+        let heard = |used, position, closed| {
+            Ok(Some(NodeMessage { encoded_bytes: used, durable_to: position, is_closed: closed }))
+        };
+        let durable = said(NodeFrame::Durable { position: 12 });
+        assert_eq!(StreamProtocol::Framed.decode_message(&durable, 5), heard(16, 12, false));
+        assert_eq!(StreamProtocol::Framed.decode_message(&durable[..15], 5), Ok(None));
+        let closed = said(NodeFrame::Closed { position: 12 });
+        assert_eq!(StreamProtocol::Framed.decode_message(&closed, 12), heard(16, 12, true));
+        assert_eq!(StreamProtocol::Raw.decode_message(&[7, 0, 0, 0, 1], 5), heard(4, 12, false));
+        assert_eq!(StreamProtocol::Raw.decode_message(&[7, 0, 0], 5), Ok(None));
     }
 
     #[test]
     fn end_of_a_writer_is_an_error_with_its_message() {
-        let ended = said(Answer::Ended { position: 3 });
-        let why = Speech::Framed.hear(&ended, 5).unwrap_err();
+        let ended = said(NodeFrame::Ended { position: 3 });
+        let why = StreamProtocol::Framed.decode_message(&ended, 5).unwrap_err();
         assert!(why.contains("Ended"), "{why}");
     }
 }

@@ -8,9 +8,9 @@ use std::{
 };
 
 use quorate_bench::{
-    load::{Offer, Plan},
+    load::{LoadPlan, OfferedLoad},
     schedule::{Nanos, SECOND},
-    stream::{Written, generator::Writers, speech::Speech},
+    stream::{StreamSamples, generator::WriterSettings, speech::StreamProtocol},
 };
 
 const WRITE_BYTES: usize = 100;
@@ -51,55 +51,55 @@ fn take_in_parts(mut socket: TcpStream, bytes: usize, answer: fn(u32) -> u32) {
 }
 
 /// Runs writers until every acknowledgement has arrived, even if a busy machine takes long.
-fn run(address: SocketAddr, offer: Offer, streams: u32, write_bytes: usize) -> Written {
+fn run(address: SocketAddr, offer: OfferedLoad, streams: u32, write_bytes: usize) -> StreamSamples {
     patient(60 * SECOND, address, offer, streams, write_bytes)
 }
 
 fn patient(
     patience: Nanos,
     address: SocketAddr,
-    offer: Offer,
+    offer: OfferedLoad,
     streams: u32,
     write_bytes: usize,
-) -> Written {
-    let plan = Plan {
+) -> StreamSamples {
+    let plan = LoadPlan {
         offer,
         connections: streams,
-        warmup: 0,
-        measure: SECOND / 4,
-        reply_timeout: patience,
+        warmup_ns: 0,
+        measure_ns: SECOND / 4,
+        reply_timeout_ns: patience,
     };
-    let writers = Writers {
-        speech: Speech::Raw,
+    let writers = WriterSettings {
+        protocol: StreamProtocol::Raw,
         address,
         write_bytes,
-        gather: write_bytes == GATHERED_BYTES,
+        gathers_writes: write_bytes == GATHERED_BYTES,
         cpus: None,
-        prefix: String::new(),
-        keeper: None,
+        name_prefix: String::new(),
+        retention: None,
     };
     let running = writers.start(plan).unwrap();
-    assert!(running.started().is_some());
+    assert!(running.wait_started().is_some());
     running.finish().unwrap()
 }
 
 #[test]
 fn every_write_is_acknowledged_by_its_last_byte() {
     let address = node(|socket| take(socket, |count| count));
-    let written = run(address, Offer::Open { per_second: 4000 }, 4, WRITE_BYTES);
+    let written = run(address, OfferedLoad::Open { per_second: 4000 }, 4, WRITE_BYTES);
     let samples = &written.samples;
-    assert!((1..=1000).contains(&samples.sent), "{}", samples.sent);
-    assert_eq!(samples.latencies.count(), samples.sent);
+    assert!((1..=1000).contains(&samples.sent_count), "{}", samples.sent_count);
+    assert_eq!(samples.latencies.count(), samples.sent_count);
     assert_eq!((samples.errors, samples.lost), (0, 0));
     let acknowledged = &written.acknowledged;
     assert_eq!(acknowledged.bytes / WRITE_BYTES as u64, samples.completed);
     assert!((1..=samples.completed).contains(&acknowledged.count));
-    let closed = run(address, Offer::Closed { outstanding: 10 }, 3, WRITE_BYTES);
+    let closed = run(address, OfferedLoad::Closed { outstanding: 10 }, 3, WRITE_BYTES);
     assert_eq!(closed.samples.lost, 0);
-    assert_eq!(closed.samples.latencies.count(), closed.samples.sent);
+    assert_eq!(closed.samples.latencies.count(), closed.samples.sent_count);
     // A write due just before the end may be sent just after it.
     let due = closed.samples.latencies.count();
-    let called = closed.acknowledged.from_call.count();
+    let called = closed.acknowledged.latencies_from_call.count();
     assert!((due.saturating_sub(10)..=due).contains(&called), "{due} due, {called} called");
 }
 
@@ -107,8 +107,8 @@ fn every_write_is_acknowledged_by_its_last_byte() {
 #[test]
 fn writes_that_are_due_together_go_together() {
     let address = node(|socket| take(socket, |count| count));
-    let together = Offer::Closed { outstanding: 32 };
-    let Written { samples, acknowledged } = run(address, together, 1, GATHERED_BYTES);
+    let together = OfferedLoad::Closed { outstanding: 32 };
+    let StreamSamples { samples, acknowledged } = run(address, together, 1, GATHERED_BYTES);
     assert_eq!((samples.errors, samples.lost), (0, 0));
     assert!(acknowledged.count > 0);
     assert_eq!(samples.completed, acknowledged.count * 32);
@@ -120,10 +120,10 @@ fn writes_that_are_due_together_go_together() {
 #[test]
 fn no_write_is_lost_where_many_are_outstanding() {
     let address = node(|socket| take_in_parts(socket, 1000, |count| count));
-    let many = Offer::Closed { outstanding: 400_000 };
+    let many = OfferedLoad::Closed { outstanding: 400_000 };
     let samples = run(address, many, 2, GATHERED_BYTES).samples;
     assert_eq!((samples.errors, samples.lost), (0, 0));
-    assert_eq!(samples.latencies.count(), samples.sent);
+    assert_eq!(samples.latencies.count(), samples.sent_count);
     assert!(samples.completed > 0);
 }
 
@@ -134,7 +134,7 @@ fn a_node_that_miscounts_or_goes_away_loses_what_was_outstanding() {
     let nodes: [(Serve, &str); 2] =
         [(|socket| take(socket, |count| count + 1), "beyond what was"), (drop, "")];
     for (serve, why) in nodes {
-        let written = run(node(serve), Offer::Closed { outstanding: 8 }, 1, WRITE_BYTES);
+        let written = run(node(serve), OfferedLoad::Closed { outstanding: 8 }, 1, WRITE_BYTES);
         assert!((1..=8).contains(&written.samples.lost));
         let said = written.samples.first_error.unwrap();
         assert!(said.contains(why), "{said}");
@@ -150,7 +150,7 @@ fn a_node_that_takes_nothing_holds_the_writer_up() {
         thread::park();
     });
     let per_second = 20_000;
-    let offer = Offer::Open { per_second };
+    let offer = OfferedLoad::Open { per_second };
     let written = patient(SECOND / 4, address, offer, 1, 64 << 10);
     let lost = written.samples.lost;
     assert!((1..1000).contains(&lost), "of 5000 that were meant: {lost}");

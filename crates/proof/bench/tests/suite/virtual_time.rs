@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use quorate_bench::{
-    load::{Answer, LATE_SHARE_MAX, Load, Offer, Plan},
+    load::{CommandOutcome, LATE_SHARE_MAX, LoadDriver, LoadPlan, OfferedLoad},
     samples::Samples,
     schedule::{Nanos, SECOND},
 };
@@ -36,8 +36,8 @@ impl Fake {
         if self.stall.contains(&done) { self.stall.end + done - self.stall.start } else { done }
     }
 
-    fn run(&self, plan: Plan) -> Samples {
-        let mut load = Load::new(plan, 0);
+    fn run(&self, plan: LoadPlan) -> Samples {
+        let mut load = LoadDriver::new(plan, 0);
         let mut now = 0;
         let mut replies = BinaryHeap::new();
         let mut last = vec![0; plan.connections_used()];
@@ -50,7 +50,7 @@ impl Fake {
                 replies.pop();
                 open[connection] -= 1;
                 // The generator sees a reply only when it runs.
-                load.replied(now, connection, Answer::Done);
+                load.handle_reply(now, connection, CommandOutcome::Done);
             }
             // Like the real generator, this loop waits while a socket is full.
             while open.iter().all(|open| *open < self.socket)
@@ -76,18 +76,18 @@ impl Fake {
     }
 }
 
-fn open(per_second: u64, connections: u32) -> Plan {
-    Plan {
-        offer: Offer::Open { per_second },
+fn open(per_second: u64, connections: u32) -> LoadPlan {
+    LoadPlan {
+        offer: OfferedLoad::Open { per_second },
         connections,
-        warmup: SECOND,
-        measure: 10 * SECOND,
-        reply_timeout: 5 * SECOND,
+        warmup_ns: SECOND,
+        measure_ns: 10 * SECOND,
+        reply_timeout_ns: 5 * SECOND,
     }
 }
 
-fn closed(outstanding: u32) -> Plan {
-    Plan { offer: Offer::Closed { outstanding }, ..open(1, outstanding) }
+fn closed(outstanding: u32) -> LoadPlan {
+    LoadPlan { offer: OfferedLoad::Closed { outstanding }, ..open(1, outstanding) }
 }
 
 #[track_caller]
@@ -130,14 +130,14 @@ fn silence_to_the_end_is_a_gap() {
 fn percentiles_and_rate_of_a_known_server_are_found() {
     let fake = Fake { service: spread, ..Fake::default() };
     let samples = fake.run(open(10_000, 64));
-    close(samples.per_second(), 10_000.0, 0.01);
+    close(samples.completed_per_second(), 10_000.0, 0.01);
     for (share, us) in [(0.5, 600.0), (0.95, 1050.0), (0.99, 1090.0), (0.999, 1099.0)] {
         close(samples.latencies.quantile_us(share), us, 0.02);
     }
     close(samples.latencies.mean_us(), 600.0, 0.02);
     close(samples.latencies.max_us(), 1099.0, 0.02);
-    assert_eq!((samples.errors, samples.lost, samples.late), (0, 0, 0));
-    assert_eq!(samples.sent, 100_000);
+    assert_eq!((samples.errors, samples.lost, samples.late_count), (0, 0, 0));
+    assert_eq!(samples.sent_count, 100_000);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_closed_loop_follows_littles_law() {
     let fake = Fake::default();
     for outstanding in [1, 8, 100] {
         let samples = fake.run(closed(outstanding));
-        close(samples.per_second(), f64::from(outstanding) * 10_000.0, 0.01);
+        close(samples.completed_per_second(), f64::from(outstanding) * 10_000.0, 0.01);
         close(samples.latencies.quantile_us(0.5), 100.0, 0.02);
     }
 }
@@ -160,7 +160,7 @@ fn a_stall_of_the_server_is_charged_to_every_command_that_it_delays() {
     close(samples.latencies.quantile_us(0.96), 100_000.0, 0.02);
     close(samples.latencies.quantile_us(0.99), 400_000.0, 0.02);
     close(samples.latencies.max_us(), 500_000.0, 0.02);
-    assert_eq!(samples.late, 0);
+    assert_eq!(samples.late_count, 0);
 }
 
 /// The sockets fill at once, so most commands of the stall can be sent only after it. Their latency
@@ -180,17 +180,17 @@ fn a_command_that_could_not_be_sent_in_time_is_charged_from_its_intended_time() 
 fn a_late_generator_counts_from_the_intended_time_and_says_that_it_was_late() {
     let fake = Fake { sleep: 4 * SECOND..4 * SECOND + 300 * MS, ..Fake::default() };
     let samples = fake.run(open(10_000, 16));
-    close(samples.per_second(), 10_000.0, 0.01);
+    close(samples.completed_per_second(), 10_000.0, 0.01);
     close(samples.latencies.quantile_us(0.99), 200_000.0, 0.02);
     close(samples.late_share(), 0.03, 0.02);
-    close(samples.latest as f64, 300e6, 0.02);
+    close(samples.worst_lateness as f64, 300e6, 0.02);
 }
 
 #[test]
 fn a_short_delay_of_the_generator_is_reported_and_harmless() {
     let fake = Fake { sleep: 4 * SECOND..4 * SECOND + 50 * MS, ..Fake::default() };
     let samples = fake.run(open(1000, 4));
-    assert!(samples.late > 0 && samples.late_share() < LATE_SHARE_MAX);
+    assert!(samples.late_count > 0 && samples.late_share() < LATE_SHARE_MAX);
 }
 
 #[test]
@@ -212,11 +212,11 @@ fn what_is_never_answered_is_lost() {
 
 #[test]
 fn an_error_is_counted_with_its_words_and_not_as_done() {
-    let mut load = Load::new(Plan { warmup: 0, ..closed(1) }, 0);
+    let mut load = LoadDriver::new(LoadPlan { warmup_ns: 0, ..closed(1) }, 0);
     let issue = load.take_due_command(0).unwrap();
-    load.replied(10, issue.connection, Answer::Error(b"BUSY"));
+    load.handle_reply(10, issue.connection, CommandOutcome::Error(b"BUSY"));
     let issue = load.take_due_command(10).unwrap();
-    load.replied(20, issue.connection, Answer::Done);
+    load.handle_reply(20, issue.connection, CommandOutcome::Done);
     let samples = load.finish();
     assert_eq!((samples.errors, samples.completed), (1, 1));
     assert_eq!(samples.first_error.as_deref(), Some("BUSY"));
@@ -224,15 +224,15 @@ fn an_error_is_counted_with_its_words_and_not_as_done() {
 
 #[test]
 fn a_broken_connection_loses_what_was_outstanding_and_the_rest_goes_on() {
-    let mut load = Load::new(Plan { warmup: 0, ..closed(4) }, 0);
+    let mut load = LoadDriver::new(LoadPlan { warmup_ns: 0, ..closed(4) }, 0);
     while load.take_due_command(0).is_some() {}
-    load.lost(2, "reset");
-    load.lost(2, "reset");
-    load.replied(10, 1, Answer::Done);
+    load.handle_connection_loss(2, "reset");
+    load.handle_connection_loss(2, "reset");
+    load.handle_reply(10, 1, CommandOutcome::Done);
     assert_eq!(load.take_due_command(10).unwrap().connection, 1);
     assert!(!load.is_over(10));
     for connection in [0, 1, 3] {
-        load.lost(connection, "reset");
+        load.handle_connection_loss(connection, "reset");
     }
     assert!(load.is_over(10));
     assert_eq!(load.finish().lost, 4);
@@ -240,8 +240,8 @@ fn a_broken_connection_loses_what_was_outstanding_and_the_rest_goes_on() {
 
 #[test]
 fn a_reply_to_nothing_is_an_error() {
-    let mut load = Load::new(closed(1), 0);
-    load.replied(5, 0, Answer::Done);
+    let mut load = LoadDriver::new(closed(1), 0);
+    load.handle_reply(5, 0, CommandOutcome::Done);
     assert_eq!(load.finish().errors, 1);
 }
 
@@ -249,9 +249,9 @@ fn a_reply_to_nothing_is_an_error() {
 fn the_rate_over_time_shows_when_nothing_came() {
     let fake = Fake { stall: 4 * SECOND..4 * SECOND + 500 * MS, ..Fake::default() };
     let samples = fake.run(open(1000, 4));
-    assert_eq!(samples.over_time[35], 100);
-    assert!(samples.over_time[41..45].iter().all(|count| *count == 0));
-    assert!(samples.over_time[45] > 500);
+    assert_eq!(samples.replies_over_time[35], 100);
+    assert!(samples.replies_over_time[41..45].iter().all(|count| *count == 0));
+    assert!(samples.replies_over_time[45] > 500);
 }
 
 /// Commands that were not sent in time are never sent, and the generator does not wait for their
@@ -259,8 +259,8 @@ fn the_rate_over_time_shows_when_nothing_came() {
 #[test]
 fn a_load_that_was_held_up_ends_all_the_same() {
     let plan = open(1000, 1);
-    let mut load = Load::new(plan, 0);
-    let ends = plan.sending();
+    let mut load = LoadDriver::new(plan, 0);
+    let ends = plan.sending_ns();
     while load.take_due_command(SECOND).is_some() {}
     assert!(!load.is_over(ends), "it is behind, and would catch up");
     load.stop();
@@ -268,7 +268,7 @@ fn a_load_that_was_held_up_ends_all_the_same() {
     assert!(!load.is_over(ends), "what was sent may be answered yet");
     let mut answered = 0;
     while !load.is_over(ends) {
-        load.replied(ends, 0, Answer::Done);
+        load.handle_reply(ends, 0, CommandOutcome::Done);
         answered += 1;
     }
     let samples = load.finish();

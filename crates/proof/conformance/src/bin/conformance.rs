@@ -12,17 +12,17 @@ use std::{
 use quorate_conformance::{
     Device, Program, compare,
     device::Reference,
-    frames::Size,
-    group::{EVENTS, Group},
+    frames::DeviceSize,
+    group::{EVENT_COUNT, Group},
     mutant,
-    p4::{Switch, committed},
+    p4::{Switch, committed_sources},
     random,
-    rtl::{self, Bus},
-    targets::{Outcome, Set, Target, Vectors, serve},
-    xdp::{self, Kernel},
+    rtl::{self, BusWidth},
+    targets::{FrameSet, Outcome, Target, Vectors, serve_device},
+    xdp::{self, KernelDevice},
 };
-use quorate_device::boxed::ROOMS;
-use quorate_device::xdp::{Entry, compile};
+use quorate_device::boxed::ROOM_SIZES;
+use quorate_device::xdp::{EntryPoint, compile};
 
 const HELP: &str = "conformance
   run [--require NAME,…] [--only NAME,…] [--target NAME=COMMAND] [--count N] [--seed N] [--folder PATH]
@@ -41,23 +41,23 @@ const HELP: &str = "conformance
                    plants faults, one at a time, and demands that each is found, or compiles; lines
                    are for programs: name, seconds and finder, with tabs between";
 
-const COUNT: usize = 200_000;
+const RANDOM_EVENT_COUNT: usize = 200_000;
 /// Targets in this repository. All but the first two require tools or permissions that a machine
 /// may lack.
-const OURS: [&str; 6] = ["reference", "p4", "rtl-64", "rtl-512", "xdp", "tc"];
+const OWN_TARGETS: [&str; 6] = ["reference", "p4", "rtl-64", "rtl-512", "xdp", "tc"];
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let well = match words.as_slice() {
         ["run", rest @ ..] => run(rest),
-        ["target", kind, program] => target(kind, program),
-        ["generate", program, set, folder] => generate(program, set, folder),
-        ["kernel", rest @ ..] => kernel(rest),
-        ["cores", folder, rest @ ..] => cores(Path::new(folder), rest),
-        ["groups", rest @ ..] => groups(rest),
-        ["mutants", rest @ ..] => mutants(rest),
-        ["object"] => object(),
+        ["target", kind, program] => run_target(kind, program),
+        ["generate", program, set, folder] => generate_vectors(program, set, folder),
+        ["kernel", rest @ ..] => test_kernel_programs(rest),
+        ["cores", folder, rest @ ..] => build_cores(Path::new(folder), rest),
+        ["groups", rest @ ..] => run_groups(rest),
+        ["mutants", rest @ ..] => run_mutants(rest),
+        ["object"] => compile_kernel_objects(),
         _ => {
             println!("{HELP}");
             Ok(false)
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
 }
 
 /// Returns whether `QUORATE_NO_SKIPS` makes a missing tool an error. `./setup` installs all tools.
-fn no_skips() -> bool {
+fn are_skips_errors() -> bool {
     env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true")
 }
 
@@ -82,43 +82,44 @@ fn text(error: io::Error) -> String {
     error.to_string()
 }
 
-fn program(name: &str) -> Result<Program, String> {
-    Program::of(name).ok_or_else(|| format!("{name} is neither acceptor nor coordinator nor host"))
+fn parse_program(name: &str) -> Result<Program, String> {
+    Program::from_name(name)
+        .ok_or_else(|| format!("{name} is neither acceptor nor coordinator nor host"))
 }
 
-fn target(kind: &str, name: &str) -> Result<bool, String> {
-    let program = program(name)?;
-    if Bus::ALL.iter().any(|bus| bus.target() == kind) {
+fn run_target(kind: &str, name: &str) -> Result<bool, String> {
+    let program = parse_program(name)?;
+    if BusWidth::ALL.iter().any(|bus| bus.target_name() == kind) {
         // Runs the simulator that `run` has built on the standard input and output of this process.
-        let simulator = rtl::simulator(&workplace(kind), program);
+        let simulator = rtl::simulator_path(&target_folder(kind), program);
         let status = Command::new(simulator).arg(name).status().map_err(text)?;
         return Ok(status.success());
     }
     let mut device: Box<dyn Device> = match kind {
         "reference" => Box::new(Reference::new(program)),
-        "xdp" => Box::new(Kernel::new(program, Entry::Network, None)?),
-        "tc" => Box::new(Kernel::new(program, Entry::Traffic, None)?),
-        "p4" => Box::new(Switch::new(&committed(), program)?),
+        "xdp" => Box::new(KernelDevice::new(program, EntryPoint::Network, None)?),
+        "tc" => Box::new(KernelDevice::new(program, EntryPoint::NetworkByTc, None)?),
+        "p4" => Box::new(Switch::new(&committed_sources(), program)?),
         _ => return Err(format!("there is no target {kind}")),
     };
-    serve(&mut *device, io::stdin().lock(), io::stdout().lock()).map_err(text)?;
+    serve_device(&mut *device, io::stdin().lock(), io::stdout().lock()).map_err(text)?;
     Ok(true)
 }
 
-fn generate(name: &str, set: &str, folder: &str) -> Result<bool, String> {
+fn generate_vectors(name: &str, set: &str, folder: &str) -> Result<bool, String> {
     let set = match set {
-        "directed" => Set::Directed,
-        "random" => Set::Random { seed: 1, count: COUNT },
+        "directed" => FrameSet::Directed,
+        "random" => FrameSet::Random { seed: 1, count: RANDOM_EVENT_COUNT },
         _ => return Err(format!("there is no set {set}")),
     };
     fs::create_dir_all(folder).map_err(text)?;
-    let made = Vectors::make(Path::new(folder), program(name)?, set).map_err(text)?;
-    println!("{} events in {folder}", made.count);
+    let made = Vectors::write_files(Path::new(folder), parse_program(name)?, set).map_err(text)?;
+    println!("{} events in {folder}", made.event_count);
     Ok(true)
 }
 
 /// Returns the folder for the intermediate files of a target.
-fn workplace(name: &str) -> PathBuf {
+fn target_folder(name: &str) -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target");
     target.unwrap_or(root).join("offload").join(name)
@@ -126,14 +127,14 @@ fn workplace(name: &str) -> PathBuf {
 
 /// Returns all targets. Includes those that cannot run on this machine, so that the report lists
 /// them as skipped.
-fn targets() -> Result<Vec<Target>, String> {
+fn all_targets() -> Result<Vec<Target>, String> {
     let own = env::current_exe().map_err(text)?;
     let own = own.to_string_lossy().into_owned();
     let mine = |kind: &str| Target {
         name: kind.to_owned(),
         command: Ok(vec![own.clone(), "target".to_owned(), kind.to_owned()]),
         programs: match kind {
-            "p4" | "rtl-64" | "rtl-512" => &Program::APART,
+            "p4" | "rtl-64" | "rtl-512" => &Program::SINGLE,
             _ => &Program::ALL,
         },
     };
@@ -147,16 +148,17 @@ fn targets() -> Result<Vec<Target>, String> {
             Some(tool) => format!("{tool} is not installed"),
             None => "frames are not sent to it yet".to_owned(),
         }),
-        programs: &Program::APART,
+        programs: &Program::SINGLE,
     };
-    let mut cores = Bus::ALL.map(|bus| mine(&bus.target()));
-    for (target, bus) in cores.iter_mut().zip(Bus::ALL) {
-        for program in Program::APART {
-            let folder = workplace(&target.name);
-            let built = rtl::build(&rtl::sources(), &folder, program, bus, Size::VECTORS);
+    let mut cores = BusWidth::ALL.map(|bus| mine(&bus.target_name()));
+    for (target, bus) in cores.iter_mut().zip(BusWidth::ALL) {
+        for program in Program::SINGLE {
+            let folder = target_folder(&target.name);
+            let built =
+                rtl::build(&rtl::cores_folder(), &folder, program, bus, DeviceSize::VECTORS);
             if let Err(why) = built {
                 // A missing tool skips the target. A core that does not build is an error.
-                if rtl::missing().is_none() {
+                if rtl::missing_tool().is_none() {
                     return Err(why);
                 }
                 target.command = Err(why);
@@ -165,7 +167,7 @@ fn targets() -> Result<Vec<Target>, String> {
     }
     let [narrow, wide] = cores;
     let (mut kernel, mut traffic) = (mine("xdp"), mine("tc"));
-    if let Some(why) = xdp::missing() {
+    if let Some(why) = xdp::unavailable_reason() {
         kernel.command = Err(why.clone());
         traffic.command = Err(why);
     }
@@ -174,11 +176,11 @@ fn targets() -> Result<Vec<Target>, String> {
 
 fn run(words: &[&str]) -> Result<bool, String> {
     let mut required: Vec<String> = Vec::new();
-    if no_skips() {
-        required.extend(OURS.map(str::to_owned));
+    if are_skips_errors() {
+        required.extend(OWN_TARGETS.map(str::to_owned));
     }
-    let (mut seed, mut count, mut folder) = (1, COUNT, workplace("vectors"));
-    let mut targets = targets()?;
+    let (mut seed, mut count, mut folder) = (1, RANDOM_EVENT_COUNT, target_folder("vectors"));
+    let mut targets = all_targets()?;
     let mut only: Vec<String> = Vec::new();
     for pair in words.chunks(2) {
         let [flag, value] = pair else {
@@ -196,7 +198,7 @@ fn run(words: &[&str]) -> Result<bool, String> {
                 targets.push(Target {
                     name: name.to_owned(),
                     command: Ok(command.split_whitespace().map(str::to_owned).collect()),
-                    programs: &Program::APART,
+                    programs: &Program::SINGLE,
                 });
             }
             _ => return Err(format!("{flag} is no option")),
@@ -217,12 +219,12 @@ fn run(words: &[&str]) -> Result<bool, String> {
     let mut well = true;
     let mut differences = Vec::new();
     for program in Program::ALL {
-        for set in [Set::Directed, Set::Random { seed, count }] {
+        for set in [FrameSet::Directed, FrameSet::Random { seed, count }] {
             let have = |target: &&Target| target.programs.contains(&program);
             if !targets.iter().any(|target| have(&target)) {
                 continue;
             }
-            let vectors = Vectors::make(&folder, program, set).map_err(text)?;
+            let vectors = Vectors::write_files(&folder, program, set).map_err(text)?;
             for target in targets.iter().filter(have) {
                 let (outcome, seconds) = vectors.run(target, &folder).map_err(text)?;
                 let must = required.contains(&target.name);
@@ -243,7 +245,10 @@ fn run(words: &[&str]) -> Result<bool, String> {
                 well &=
                     outcome == Outcome::Pass || (!must && matches!(outcome, Outcome::Skipped(_)));
                 let (name, set) = (program.name(), set.name());
-                println!("{:<12} {name:<12} {set:<9} {:>8}  {result}", target.name, vectors.count);
+                println!(
+                    "{:<12} {name:<12} {set:<9} {:>8}  {result}",
+                    target.name, vectors.event_count
+                );
             }
         }
     }
@@ -255,9 +260,9 @@ fn run(words: &[&str]) -> Result<bool, String> {
 
 /// Tests only the kernel programs, on machines that have nothing but this binary. A program that
 /// cannot be loaded is an error.
-fn kernel(words: &[&str]) -> Result<bool, String> {
+fn test_kernel_programs(words: &[&str]) -> Result<bool, String> {
     let count = match words {
-        [] => COUNT,
+        [] => RANDOM_EVENT_COUNT,
         [count] => count.parse().map_err(|_| format!("{count} is no number"))?,
         _ => return Err("kernel [N]".to_owned()),
     };
@@ -265,15 +270,15 @@ fn kernel(words: &[&str]) -> Result<bool, String> {
     println!("kernel {}", release.trim());
     let mut well = true;
     for program in Program::ALL {
-        let (events, expected) = random::events(program, 1, count);
-        for (name, hook) in [("xdp", Entry::Network), ("tc", Entry::Traffic)] {
-            let mut device = Kernel::new(program, hook, None)?;
+        let (events, expected) = random::random_events(program, 1, count);
+        for (name, hook) in [("xdp", EntryPoint::Network), ("tc", EntryPoint::NetworkByTc)] {
+            let mut device = KernelDevice::new(program, hook, None)?;
             let begun = Instant::now();
             let result = match compare::run(&mut device, &events, &expected) {
                 Ok(()) => format!("PASS in {:.1} s", begun.elapsed().as_secs_f64()),
                 Err(difference) => {
                     well = false;
-                    format!("FAIL, event {}\n{}", difference.at, difference.what)
+                    format!("FAIL, event {}\n{}", difference.event_index, difference.description)
                 }
             };
             println!("{:<12} {name:<4} {count:>8}  {result}", program.name());
@@ -283,59 +288,59 @@ fn kernel(words: &[&str]) -> Result<bool, String> {
 }
 
 /// Builds the cores of both programs for `quorate start --device rtl:FOLDER`.
-fn cores(folder: &Path, words: &[&str]) -> Result<bool, String> {
+fn build_cores(folder: &Path, words: &[&str]) -> Result<bool, String> {
     // The interpreter's switch programs use the same dimensions.
-    let mut size = Size { room: 128, cells: 4096 };
-    let mut bus = Bus::Narrow;
+    let mut size = DeviceSize { room_bytes: 128, cell_count: 4096 };
+    let mut bus = BusWidth::Narrow;
     for pair in words.chunks(2) {
         match pair {
-            ["--bus", "64"] => bus = Bus::Narrow,
-            ["--bus", "512"] => bus = Bus::Wide,
-            ["--room", room] => size.room = number(room)?,
-            ["--cells", cells] => size.cells = number(cells)?,
+            ["--bus", "64"] => bus = BusWidth::Narrow,
+            ["--bus", "512"] => bus = BusWidth::Wide,
+            ["--room", room] => size.room_bytes = parse_number(room)?,
+            ["--cells", cells] => size.cell_count = parse_number(cells)?,
             _ => return Err("cores FOLDER [--room N] [--cells N] [--bus 64|512]".to_owned()),
         }
     }
-    if !ROOMS.contains(&size.room) {
-        return Err(format!("--room {}: a node tries one of {ROOMS:?}", size.room));
+    if !ROOM_SIZES.contains(&size.room_bytes) {
+        return Err(format!("--room {}: a node tries one of {ROOM_SIZES:?}", size.room_bytes));
     }
-    if !size.cells.is_power_of_two() || !(2..=1 << 20).contains(&size.cells) {
+    if !size.cell_count.is_power_of_two() || !(2..=1 << 20).contains(&size.cell_count) {
         return Err(format!(
             "--cells {}: a power of two, at least 2 and at most {}",
-            size.cells,
+            size.cell_count,
             1 << 20
         ));
     }
-    for program in Program::APART {
-        let simulator = rtl::build(&rtl::sources(), folder, program, bus, size)?;
+    for program in Program::SINGLE {
+        let simulator = rtl::build(&rtl::cores_folder(), folder, program, bus, size)?;
         println!("{}", simulator.display());
     }
     Ok(true)
 }
 
-fn number(word: &str) -> Result<usize, String> {
+fn parse_number(word: &str) -> Result<usize, String> {
     let number = word.parse();
     number.map_err(|_| format!("{word} is no number"))
 }
 
 /// Runs mixed groups, each with a different seed.
-fn groups(words: &[&str]) -> Result<bool, String> {
+fn run_groups(words: &[&str]) -> Result<bool, String> {
     let count = match words {
         [] => 1_000,
         [count] => count.parse().map_err(|_| format!("{count} is no number"))?,
         _ => return Err("groups [N]".to_owned()),
     };
-    let sources = committed();
+    let sources = committed_sources();
     let (mut slots, mut decisions, mut ballots) = (0, 0, 0);
     for seed in 0..count {
-        let mut group = Group::mixed(seed, &sources, None)?;
-        if let Err(why) = group.run(EVENTS) {
+        let mut group = Group::new_mixed(seed, &sources, None)?;
+        if let Err(why) = group.run(EVENT_COUNT) {
             println!("seed {seed}: {why}");
             return Ok(false);
         }
         slots += group.decided_to();
-        decisions += group.decisions;
-        ballots += group.ballots;
+        decisions += group.decision_count;
+        ballots += group.ballot_count;
     }
     println!(
         "{count} groups, {ballots} ballots, {slots} slots, {decisions} decisions by devices: what is chosen stays chosen"
@@ -344,26 +349,26 @@ fn groups(words: &[&str]) -> Result<bool, String> {
 }
 
 /// Compiles the kernel objects for machines without clang, and stores a hash of their sources.
-fn object() -> Result<bool, String> {
-    let clang = compile::clang().ok_or("clang is not installed")?;
-    let sources = xdp::sources().canonicalize().map_err(text)?;
+fn compile_kernel_objects() -> Result<bool, String> {
+    let clang = compile::find_clang().ok_or("clang is not installed")?;
+    let sources = xdp::programs_folder().canonicalize().map_err(text)?;
     let folder = sources.join("../object");
     for program in compile::PROGRAMS {
         let object = folder.join(format!("{program}.o"));
         compile::compile(&clang, &sources, program, &object)?;
-        compile::strip(&object)?;
+        compile::strip_debug_info(&object)?;
     }
-    let hash = compile::hash(&sources).map_err(text)?;
+    let hash = compile::hash_sources(&sources).map_err(text)?;
     fs::write(folder.join("sources.sha1"), format!("{hash}\n")).map_err(text)?;
     println!("sources {hash}");
     Ok(true)
 }
 
-fn mutants(words: &[&str]) -> Result<bool, String> {
+fn run_mutants(words: &[&str]) -> Result<bool, String> {
     let (check, lines) = (words.contains(&"--check"), words.contains(&"--lines"));
     let names: Vec<&str> =
         words.iter().copied().filter(|word| !word.starts_with("--") && !word.is_empty()).collect();
-    let mutants = mutant::all()?;
+    let mutants = mutant::read_all()?;
     if let Some(name) = names.iter().find(|name| mutants.iter().all(|mutant| mutant.name != **name))
     {
         return Err(format!("no mutant is called {name}"));
@@ -378,10 +383,10 @@ fn mutants(words: &[&str]) -> Result<bool, String> {
     {
         let lacking = match mutant.target {
             mutant::MutantTarget::Rtl => {
-                rtl::missing().map(|tool| format!("{tool} is not installed"))
+                rtl::missing_tool().map(|tool| format!("{tool} is not installed"))
             }
-            mutant::MutantTarget::Xdp => xdp::missing().or_else(|| {
-                let lacks = compile::clang().is_none();
+            mutant::MutantTarget::Xdp => xdp::unavailable_reason().or_else(|| {
+                let lacks = compile::find_clang().is_none();
                 lacks.then(|| "clang is not installed".to_owned())
             }),
             mutant::MutantTarget::P4 | mutant::MutantTarget::Reference => None,
@@ -392,11 +397,11 @@ fn mutants(words: &[&str]) -> Result<bool, String> {
             }
             let rules = mutant.rules.join(" ");
             println!("| {} | {rules} | SKIPPED({why}) |", mutant.name);
-            well &= !no_skips();
+            well &= !are_skips_errors();
             continue;
         }
         let begun = Instant::now();
-        let found = mutant.judge(&workplace("mutants"), check)?;
+        let found = mutant.judge(&target_folder("mutants"), check)?;
         if lines {
             let seconds = begun.elapsed().as_secs_f64();
             println!("{}\t{seconds:.1}\t{}", mutant.name, found.unwrap_or_default());

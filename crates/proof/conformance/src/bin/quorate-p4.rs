@@ -5,9 +5,9 @@ use std::{env, io, process::ExitCode};
 
 use quorate_conformance::{
     Program,
-    frames::Size,
-    p4::{Switch, committed},
-    targets::serve,
+    frames::DeviceSize,
+    p4::{Switch, committed_sources},
+    targets::serve_device,
 };
 
 const USAGE: &str = "usage: quorate-p4 acceptor|coordinator [--cells N] [--room N]
@@ -17,7 +17,7 @@ const USAGE: &str = "usage: quorate-p4 acceptor|coordinator [--cells N] [--room 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let Some((program, size)) = parse(&words) else {
+    let Some((program, size)) = parse_arguments(&words) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
@@ -30,16 +30,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse(words: &[&str]) -> Option<(Program, Size)> {
+fn parse_arguments(words: &[&str]) -> Option<(Program, DeviceSize)> {
     let [name, options @ ..] = words else { return None };
-    let program = Program::APART.into_iter().find(|program| program.name() == *name)?;
-    let mut size = Size { room: 128, cells: 1024 };
+    let program = Program::SINGLE.into_iter().find(|program| program.name() == *name)?;
+    let mut size = DeviceSize { room_bytes: 128, cell_count: 1024 };
     for option in options.chunks(2) {
         let [name, number] = *option else { return None };
         let number: usize = number.parse().ok()?;
         match name {
-            "--cells" if number.is_power_of_two() && number <= 1 << 20 => size.cells = number,
-            "--room" if [32, 64, 128].contains(&number) => size.room = number,
+            "--cells" if number.is_power_of_two() && number <= 1 << 20 => size.cell_count = number,
+            "--room" if [32, 64, 128].contains(&number) => size.room_bytes = number,
             _ => return None,
         }
     }
@@ -47,9 +47,9 @@ fn parse(words: &[&str]) -> Option<(Program, Size)> {
 }
 
 /// Processes frames until the end of input, or until the reader closes the pipe.
-fn run(program: Program, size: Size) -> Result<(), String> {
-    let mut switch = Switch::of(&committed(), program, size)?;
-    match serve(&mut switch, io::stdin().lock(), io::stdout().lock()) {
+fn run(program: Program, size: DeviceSize) -> Result<(), String> {
+    let mut switch = Switch::with_size(&committed_sources(), program, size)?;
+    match serve_device(&mut switch, io::stdin().lock(), io::stdout().lock()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
         _ => Ok(()),
     }

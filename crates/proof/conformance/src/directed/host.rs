@@ -3,62 +3,64 @@
 use super::*;
 
 pub(super) fn host() -> Vec<Case> {
-    let case = |name, more| case(Program::Host, name, more);
-    let propose = |number| network(&submit(number), number);
-    let voted = |slot, number, position| network(&phase2b(BALLOT, slot, number, position), number);
-    let tick = |slot| owner(&about(Type::Tick, slot));
+    let case = |name, more| ready_case(Program::Host, name, more);
+    let propose = |number| network_event(&submit_header(number), number);
+    let voted = |slot, number, position| {
+        network_event(&phase2b_header(BALLOT, slot, number, position), number)
+    };
+    let tick = |slot| owner_event(&slot_request_header(Type::Tick, slot));
     let raw = |header: &Header, number| {
-        Event::Frame(Port::Network, frame(Form::Raw, header, &room(number)))
+        Event::Frame(Port::Network, client_frame(Encapsulation::Raw, header, &filled_room(number)))
     };
     let read = |slot| {
-        let header = about(Type::Read, slot);
-        [owner(&header), owner(&of_coordinator(header))]
+        let header = slot_request_header(Type::Read, slot);
+        [owner_event(&header), owner_event(&for_coordinator(header))]
     };
     let one = Header {
-        value: Descriptor { kind: 1, ..start(1, BALLOT, FIRST).value },
-        ..start(1, BALLOT, FIRST)
+        value: Descriptor { kind: 1, ..start(1, BALLOT, FIRST_SLOT).value },
+        ..start(1, BALLOT, FIRST_SLOT)
     };
     let said = |kind| {
-        let mut header = phase2b(BALLOT, FIRST, 3, 0);
+        let mut header = phase2b_header(BALLOT, FIRST_SLOT, 3, 0);
         header.kind = kind;
-        [network(&header, 3), raw(&header, 3), owner(&header)]
+        [network_event(&header, 3), raw(&header, 3), owner_event(&header)]
     };
     vec![
         case(
             "the own vote, and one more",
             [
-                vec![propose(1), raw(&submit(2), 2)],
-                read(FIRST).to_vec(),
-                vec![voted(FIRST, 1, 0), voted(FIRST, 1, 1), voted(FIRST, 1, 2)],
-                vec![raw(&phase2b(BALLOT, FIRST + 1, 2, 1), 2)],
+                vec![propose(1), raw(&submit_header(2), 2)],
+                read(FIRST_SLOT).to_vec(),
+                vec![voted(FIRST_SLOT, 1, 0), voted(FIRST_SLOT, 1, 1), voted(FIRST_SLOT, 1, 2)],
+                vec![raw(&phase2b_header(BALLOT, FIRST_SLOT + 1, 2, 1), 2)],
             ]
             .concat(),
         ),
         (
             "an acceptor that is not armed, then is",
             vec![
-                boot(Program::Acceptor),
-                boot(Program::Coordinator),
-                owner(&start(1, BALLOT, FIRST)),
+                boot_event(Program::Acceptor),
+                boot_event(Program::Coordinator),
+                owner_event(&start(1, BALLOT, FIRST_SLOT)),
                 propose(1),
-                owner(&arm(1, BALLOT, FIRST)),
-                tick(FIRST),
-                tick(FIRST),
-                voted(FIRST, 1, 1),
+                owner_event(&arm_header(1, BALLOT, FIRST_SLOT)),
+                tick(FIRST_SLOT),
+                tick(FIRST_SLOT),
+                voted(FIRST_SLOT, 1, 1),
             ],
         ),
         (
             "an acceptor of another ballot, floor or window",
             vec![
-                boot(Program::Acceptor),
-                boot(Program::Coordinator),
-                owner(&arm(1, BALLOT + 1, FIRST)),
-                owner(&start(1, BALLOT, FIRST)),
+                boot_event(Program::Acceptor),
+                boot_event(Program::Coordinator),
+                owner_event(&arm_header(1, BALLOT + 1, FIRST_SLOT)),
+                owner_event(&start(1, BALLOT, FIRST_SLOT)),
                 propose(1),
-                owner(&call(Type::Fence, 2)),
-                owner(&of_coordinator(call(Type::Fence, 2))),
-                owner(&arm(3, BALLOT + 2, FIRST + 4)),
-                owner(&start(3, BALLOT + 2, FIRST + 2)),
+                owner_event(&control_call_header(Type::Fence, 2)),
+                owner_event(&for_coordinator(control_call_header(Type::Fence, 2))),
+                owner_event(&arm_header(3, BALLOT + 2, FIRST_SLOT + 4)),
+                owner_event(&start(3, BALLOT + 2, FIRST_SLOT + 2)),
                 propose(2),
                 propose(3),
                 propose(4),
@@ -67,62 +69,62 @@ pub(super) fn host() -> Vec<Case> {
         (
             "one vote is enough",
             vec![
-                boot(Program::Acceptor),
-                boot(Program::Coordinator),
-                owner(&arm(1, BALLOT, FIRST)),
-                owner(&one),
+                boot_event(Program::Acceptor),
+                boot_event(Program::Coordinator),
+                owner_event(&arm_header(1, BALLOT, FIRST_SLOT)),
+                owner_event(&one),
                 propose(1),
-                raw(&submit(2), 2),
-                tick(FIRST),
+                raw(&submit_header(2), 2),
+                tick(FIRST_SLOT),
             ],
         ),
         (
             "the proposal comes back, and one vote is enough",
             vec![
-                boot(Program::Acceptor),
-                boot(Program::Coordinator),
-                owner(&one),
+                boot_event(Program::Acceptor),
+                boot_event(Program::Coordinator),
+                owner_event(&one),
                 propose(1),
-                raw(&submit(2), 2),
-                owner(&arm(1, BALLOT, FIRST)),
-                network(&phase2a(BALLOT, FIRST, 1), 1),
-                raw(&phase2a(BALLOT, FIRST + 1, 2), 2),
-                raw(&phase2a(BALLOT, FIRST + 1, 2), 2),
+                raw(&submit_header(2), 2),
+                owner_event(&arm_header(1, BALLOT, FIRST_SLOT)),
+                network_event(&phase2a_header(BALLOT, FIRST_SLOT, 1), 1),
+                raw(&phase2a_header(BALLOT, FIRST_SLOT + 1, 2), 2),
+                raw(&phase2a_header(BALLOT, FIRST_SLOT + 1, 2), 2),
             ],
         ),
         (
             "it voted before it was proposed here, and one vote is enough",
             vec![
-                boot(Program::Acceptor),
-                boot(Program::Coordinator),
-                owner(&arm(1, BALLOT, FIRST)),
-                vote(FIRST, 1),
-                vote(FIRST + 1, 2),
-                owner(&one),
+                boot_event(Program::Acceptor),
+                boot_event(Program::Coordinator),
+                owner_event(&arm_header(1, BALLOT, FIRST_SLOT)),
+                proposal_event(FIRST_SLOT, 1),
+                proposal_event(FIRST_SLOT + 1, 2),
+                owner_event(&one),
                 propose(1),
-                owner(&call(Type::Fence, 2)),
-                raw(&submit(2), 2),
-                owner(&arm(3, BALLOT, FIRST)),
-                raw(&phase2a(BALLOT, FIRST + 1, 2), 2),
-                raw(&phase2a(BALLOT, FIRST + 1, 2), 2),
+                owner_event(&control_call_header(Type::Fence, 2)),
+                raw(&submit_header(2), 2),
+                owner_event(&arm_header(3, BALLOT, FIRST_SLOT)),
+                raw(&phase2a_header(BALLOT, FIRST_SLOT + 1, 2), 2),
+                raw(&phase2a_header(BALLOT, FIRST_SLOT + 1, 2), 2),
             ],
         ),
         case(
             "another value was voted for",
             [
-                vec![vote(FIRST, 9), propose(1), tick(FIRST)],
-                read(FIRST).to_vec(),
-                vec![voted(FIRST, 1, 0), voted(FIRST, 1, 1)],
+                vec![proposal_event(FIRST_SLOT, 9), propose(1), tick(FIRST_SLOT)],
+                read(FIRST_SLOT).to_vec(),
+                vec![voted(FIRST_SLOT, 1, 0), voted(FIRST_SLOT, 1, 1)],
             ]
             .concat(),
         ),
         case(
             "a leader elsewhere",
             vec![
-                owner(&of_coordinator(call(Type::Fence, 2))),
-                vote(FIRST, 1),
-                vote(FIRST, 1),
-                voted(FIRST, 1, 0),
+                owner_event(&for_coordinator(control_call_header(Type::Fence, 2))),
+                proposal_event(FIRST_SLOT, 1),
+                proposal_event(FIRST_SLOT, 1),
+                voted(FIRST_SLOT, 1, 0),
                 propose(2),
             ],
         ),

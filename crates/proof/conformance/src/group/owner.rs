@@ -1,15 +1,15 @@
 //! Minimal device owners. They fence devices, read and import votes, promise, propose again, and
 //! arm and start devices. They also revoke a coordinator's slots and then propose by themselves.
 
-use quorate_offload::{Form, Header, PackedBallot, Port, Type};
+use quorate_offload::{Encapsulation, Header, PackedBallot, Port, Type};
 
 use super::{
-    Ballot, Group, LATE_MAX, Lead, MEMBERS, Omitted, QUORUM, Slot, Station, WINDOW, read,
-    same_bytes,
+    Ballot, Group, LATE_CALLS_MAX, LeaderState, MEMBER_COUNT, OmittedRule, QUORUM_SIZE, Slot,
+    Station, WINDOW_SLOTS, check_value_bytes, parse_header,
 };
 use crate::{
     Event,
-    frames::{ROOM, call, frame, of_coordinator, plain},
+    frames::{ROOM_BYTES, client_frame, control_call_header, empty_header, for_coordinator},
 };
 
 /// Value that fills holes. Clients never submit it.
@@ -17,31 +17,35 @@ const NO_OP: u64 = u64::MAX;
 
 impl Group {
     pub(super) fn boot_all(&mut self) -> Result<(), String> {
-        for member in 0..MEMBERS {
-            self.call_member(member, plain(Type::Boot))?;
+        for member in 0..MEMBER_COUNT {
+            self.call_member(member, empty_header(Type::Boot))?;
         }
         for proposer in 0..self.proposers.len() {
-            self.command(proposer, plain(Type::Boot))?;
+            self.call_coordinator(proposer, empty_header(Type::Boot))?;
         }
         Ok(())
     }
 
     /// Sends a call from a member's owner to the device. Returns the answer.
     fn call_member(&mut self, member: usize, header: Header) -> Result<(Header, Vec<u8>), String> {
-        self.members[member].calls += 1;
-        let calls = self.members[member].calls;
-        self.ask(Station::Acceptor(member), header, 1, calls)
+        self.members[member].call_count += 1;
+        let calls = self.members[member].call_count;
+        self.call_station(Station::Acceptor(member), header, 1, calls)
     }
 
     /// Sends a call from a coordinator's owner to the device. Returns the answer.
-    fn command(&mut self, proposer: usize, header: Header) -> Result<(Header, Vec<u8>), String> {
-        self.proposers[proposer].calls += 1;
-        let (boot, calls) = (self.proposers[proposer].boot, self.proposers[proposer].calls);
-        self.ask(Station::Coordinator(proposer), of_coordinator(header), boot, calls)
+    fn call_coordinator(
+        &mut self,
+        proposer: usize,
+        header: Header,
+    ) -> Result<(Header, Vec<u8>), String> {
+        self.proposers[proposer].call_count += 1;
+        let (boot, calls) = (self.proposers[proposer].boot, self.proposers[proposer].call_count);
+        self.call_station(Station::Coordinator(proposer), for_coordinator(header), boot, calls)
     }
 
     /// Sends a numbered call. Returns the header and the bytes of the answer.
-    fn ask(
+    fn call_station(
         &mut self,
         station: Station,
         header: Header,
@@ -55,16 +59,16 @@ impl Group {
         if !matches!(header.kind, Type::Read | Type::Ask) {
             header.value.counter = counter;
         }
-        let bytes = frame(Form::Udp, &header, &[0; ROOM]);
+        let bytes = client_frame(Encapsulation::Udp, &header, &[0; ROOM_BYTES]);
         if matches!(header.kind, Type::Boot | Type::Arm | Type::Fence) {
-            self.late.push((station, bytes.clone()));
-            if self.late.len() > LATE_MAX {
-                self.late.remove(0);
+            self.late_calls.push((station, bytes.clone()));
+            if self.late_calls.len() > LATE_CALLS_MAX {
+                self.late_calls.remove(0);
             }
         }
-        let sent = self.device(station).step(&Event::Frame(Port::Owner, bytes))?;
+        let sent = self.device_at(station).step(&Event::Frame(Port::Owner, bytes))?;
         match <[_; 1]>::try_from(sent) {
-            Ok([(Port::Owner, bytes)]) => Ok((read(&bytes)?, bytes)),
+            Ok([(Port::Owner, bytes)]) => Ok((parse_header(&bytes)?, bytes)),
             other => Err(format!("a call was answered by {other:?}")),
         }
     }
@@ -72,20 +76,20 @@ impl Group {
     /// [offload-8] Fences the device, reads all cells starting at the floor, including holes,
     /// imports the votes, and then promises.
     fn promise(&mut self, member: usize, ballot: Ballot) -> Result<(), String> {
-        if self.omitted != Some(Omitted::Fence) {
-            let (done, _) = self.call_member(member, call(Type::Fence, 0))?;
-            is_done(&done)?;
+        if self.omitted != Some(OmittedRule::Fence) {
+            let (done, _) = self.call_member(member, control_call_header(Type::Fence, 0))?;
+            check_done(&done)?;
         }
         let floor = self.members[member].floor;
-        for slot in floor..floor + WINDOW {
-            let mut header = plain(Type::Read);
+        for slot in floor..floor + WINDOW_SLOTS {
+            let mut header = empty_header(Type::Read);
             header.slot = slot;
             let (cell, bytes) = self.call_member(member, header)?;
             match self.omitted {
-                Some(Omitted::ReadOut) => break,
-                Some(Omitted::Holes) if cell.voted == 0 => break,
+                Some(OmittedRule::ReadVotes) => break,
+                Some(OmittedRule::ReadPastHoles) if cell.voted == 0 => break,
                 _ if cell.voted == 0 => continue,
-                _ => same_bytes(&bytes, &cell)?,
+                _ => check_value_bytes(&bytes, &cell)?,
             }
             let vote = self.members[member].votes.entry(slot).or_default();
             *vote = (*vote).max((cell.voted, cell.value.counter));
@@ -95,28 +99,28 @@ impl Group {
     }
 
     /// Casts a vote of the owner itself, as an owner does over TCP.
-    fn vote(&mut self, member: usize, slot: Slot, number: u64) -> Result<(), String> {
+    fn cast_owner_vote(&mut self, member: usize, slot: Slot, number: u64) -> Result<(), String> {
         let ballot = self.lead.ballot;
         assert!(self.members[member].promised <= ballot, "a leader asks who promised");
         self.members[member].votes.insert(slot, (ballot, number));
-        self.note(member, ballot, slot, number)
+        self.record_vote(member, ballot, slot, number)
     }
 
     /// Begins a ballot. Runs phase 1 with a quorum, proposes the reported votes again, arms the
     /// devices and starts the coordinator. The previous leader is not notified, so its coordinator
     /// continues unless it is on the same node. Some leaders die before they finish.
     pub(super) fn begin_ballot(&mut self) -> Result<(), String> {
-        self.ballots += 1;
+        self.ballot_count += 1;
         let ballot = self.lead.ballot + 1 + self.dice.below(3);
         let node = self.dice.index(self.proposers.len());
-        self.command(node, call(Type::Fence, 0))?;
-        self.lead = Lead { node, ballot, ..Lead::default() };
-        let mut asked: Vec<usize> = (0..MEMBERS).collect();
+        self.call_coordinator(node, control_call_header(Type::Fence, 0))?;
+        self.lead = LeaderState { node, ballot, ..LeaderState::default() };
+        let mut asked: Vec<usize> = (0..MEMBER_COUNT).collect();
         self.dice.shuffle(&mut asked);
         if self.dice.chance(1, 2) {
-            asked.sort_by_key(|member| self.cut == Some(*member));
+            asked.sort_by_key(|member| self.cut_off_node == Some(*member));
         }
-        asked.truncate(if self.dice.chance(1, 2) { QUORUM } else { MEMBERS });
+        asked.truncate(if self.dice.chance(1, 2) { QUORUM_SIZE } else { MEMBER_COUNT });
         for member in &asked {
             self.promise(*member, ballot)?;
         }
@@ -137,12 +141,12 @@ impl Group {
                 if dies && self.dice.chance(1, 4) {
                     return Ok(());
                 }
-                self.vote(*member, slot, number)?;
+                self.cast_owner_vote(*member, slot, number)?;
             }
         }
-        self.lead.armed = asked;
+        self.lead.armed_members = asked;
         self.lead.next = next;
-        for member in self.lead.armed.clone() {
+        for member in self.lead.armed_members.clone() {
             self.arm(member)?;
         }
         self.start()
@@ -151,104 +155,105 @@ impl Group {
     /// [offload-5] Arms the device of a member in the current ballot.
     fn arm(&mut self, member: usize) -> Result<(), String> {
         let floor = self.members[member].floor;
-        let mut arm = call(Type::Arm, 0);
+        let mut arm = control_call_header(Type::Arm, 0);
         arm.ballot = PackedBallot(self.lead.ballot);
         // All slots below `next` are decided.
         arm.slot = self.dice.between(floor, floor.max(self.lead.next));
         arm.position = u8::try_from(member).expect("three members");
         let (done, _) = self.call_member(member, arm)?;
-        if self.omitted == Some(Omitted::Fence) && done.kind == Type::Refused {
+        if self.omitted == Some(OmittedRule::Fence) && done.kind == Type::Refused {
             return Ok(());
         }
-        is_done(&done)?;
+        check_done(&done)?;
         self.members[member].floor = arm.slot;
         Ok(())
     }
 
     /// Makes a member outside of the quorum promise, and arms its device.
-    pub(super) fn arm_another(&mut self) -> Result<(), String> {
-        let mut others = (0..MEMBERS).filter(|member| !self.lead.armed.contains(member));
+    pub(super) fn arm_another_member(&mut self) -> Result<(), String> {
+        let mut others =
+            (0..MEMBER_COUNT).filter(|member| !self.lead.armed_members.contains(member));
         let (true, Some(member)) = (self.lead.is_leading(), others.next()) else {
             return Ok(());
         };
         self.promise(member, self.lead.ballot)?;
-        self.lead.armed.push(member);
+        self.lead.armed_members.push(member);
         self.arm(member)
     }
 
     /// [offload-14] Returns the limit of the slots that may be assigned. The coordinator and a
     /// quorum of the armed members must have cells for all slots below it.
-    fn limit(&self, own_floor: Slot) -> Slot {
+    fn assignable_slot_limit(&self, own_floor: Slot) -> Slot {
         let mut floors: Vec<Slot> =
-            self.lead.armed.iter().map(|member| self.members[*member].floor).collect();
+            self.lead.armed_members.iter().map(|member| self.members[*member].floor).collect();
         floors.sort_unstable_by(|a, b| b.cmp(a));
-        own_floor.min(floors[QUORUM - 1]) + WINDOW
+        own_floor.min(floors[QUORUM_SIZE - 1]) + WINDOW_SLOTS
     }
 
     /// [offload-5] Starts the coordinator at the leader's next slot. All slots below it are
     /// decided. From then on, only the device assigns slots in this ballot.
     fn start(&mut self) -> Result<(), String> {
         let (node, next) = (self.lead.node, self.lead.next);
-        let mut start = call(Type::Arm, 0);
+        let mut start = control_call_header(Type::Arm, 0);
         start.ballot = PackedBallot(self.lead.ballot);
         start.slot = next;
-        start.voted = self.limit(next);
-        start.value.kind = u8::try_from(QUORUM).expect("small");
-        start.value.origin = u32::try_from(MEMBERS).expect("small");
-        let (done, _) = self.command(node, start)?;
-        is_done(&done)?;
-        (self.proposers[node].floor, self.proposers[node].limit) = (next, start.voted);
-        self.lead.started = true;
+        start.voted = self.assignable_slot_limit(next);
+        start.value.kind = u8::try_from(QUORUM_SIZE).expect("small");
+        start.value.origin = u32::try_from(MEMBER_COUNT).expect("small");
+        let (done, _) = self.call_coordinator(node, start)?;
+        check_done(&done)?;
+        (self.proposers[node].floor, self.proposers[node].slot_limit) = (next, start.voted);
+        self.lead.coordinator_started = true;
         Ok(())
     }
 
     /// [offload-12] Stops the coordinator, reads `next` and every cell, and adopts all of the
     /// proposals.
-    pub(super) fn take_back(&mut self) -> Result<(), String> {
-        if !self.lead.started {
+    pub(super) fn take_back_slots(&mut self) -> Result<(), String> {
+        if !self.lead.coordinator_started {
             return Ok(());
         }
         let node = self.lead.node;
-        if self.omitted != Some(Omitted::Stop) {
-            let (done, _) = self.command(node, call(Type::Fence, 0))?;
-            is_done(&done)?;
+        if self.omitted != Some(OmittedRule::Stop) {
+            let (done, _) = self.call_coordinator(node, control_call_header(Type::Fence, 0))?;
+            check_done(&done)?;
         }
-        let (state, _) = self.command(node, plain(Type::Ask))?;
+        let (state, _) = self.call_coordinator(node, empty_header(Type::Ask))?;
         for slot in self.proposers[node].floor..state.voted {
-            let mut header = plain(Type::Read);
+            let mut header = empty_header(Type::Read);
             header.slot = slot;
-            let (cell, bytes) = self.command(node, header)?;
+            let (cell, bytes) = self.call_coordinator(node, header)?;
             // An empty cell means that no proposal was sent for the slot.
             let mut number = NO_OP;
-            if cell.voted == self.lead.ballot && self.omitted != Some(Omitted::Adoption) {
-                same_bytes(&bytes, &cell)?;
+            if cell.voted == self.lead.ballot && self.omitted != Some(OmittedRule::Adoption) {
+                check_value_bytes(&bytes, &cell)?;
                 number = cell.value.counter;
             }
-            for member in self.lead.armed.clone() {
-                self.vote(member, slot, number)?;
+            for member in self.lead.armed_members.clone() {
+                self.cast_owner_vote(member, slot, number)?;
             }
         }
         self.lead.next = state.voted.max(self.lead.next);
-        self.lead.started = false;
+        self.lead.coordinator_started = false;
         Ok(())
     }
 
     /// Proposes without the leader's coordinator or starts it again, if it is not running.
     pub(super) fn continue_leading(&mut self) -> Result<(), String> {
-        if self.lead.started || !self.lead.is_leading() {
+        if self.lead.coordinator_started || !self.lead.is_leading() {
             return Ok(());
         }
         if self.dice.chance(1, 3) {
-            if self.omitted == Some(Omitted::Stop) {
-                self.command(self.lead.node, call(Type::Fence, 0))?;
+            if self.omitted == Some(OmittedRule::Stop) {
+                self.call_coordinator(self.lead.node, control_call_header(Type::Fence, 0))?;
             }
             return self.start();
         }
-        self.submitted += 1;
-        let (slot, number) = (self.lead.next, self.submitted);
+        self.submitted_count += 1;
+        let (slot, number) = (self.lead.next, self.submitted_count);
         self.lead.next += 1;
-        for member in self.lead.armed.clone() {
-            self.vote(member, slot, number)?;
+        for member in self.lead.armed_members.clone() {
+            self.cast_owner_vote(member, slot, number)?;
         }
         Ok(())
     }
@@ -256,47 +261,49 @@ impl Group {
     /// [offload-14] Raises the floor of a member, and the floor and the limit of the coordinator.
     /// Only decided slots lie below a floor.
     pub(super) fn raise_floors(&mut self) -> Result<(), String> {
-        let member = self.dice.index(MEMBERS);
+        let member = self.dice.index(MEMBER_COUNT);
         let from = self.members[member].floor;
-        let mut floor = call(Type::Floor, 0);
+        let mut floor = control_call_header(Type::Floor, 0);
         floor.slot = self.dice.between(from, from.max(self.decided_to));
         let (done, _) = self.call_member(member, floor)?;
-        is_done(&done)?;
+        check_done(&done)?;
         self.members[member].floor = floor.slot;
-        if self.lead.started {
+        if self.lead.coordinator_started {
             let node = self.lead.node;
             let from = self.proposers[node].floor;
             floor.slot = self.dice.between(from, from.max(self.decided_to));
-            floor.voted = self.limit(floor.slot).max(self.proposers[node].limit);
-            let (done, _) = self.command(node, floor)?;
-            is_done(&done)?;
-            (self.proposers[node].floor, self.proposers[node].limit) = (floor.slot, floor.voted);
+            floor.voted =
+                self.assignable_slot_limit(floor.slot).max(self.proposers[node].slot_limit);
+            let (done, _) = self.call_coordinator(node, floor)?;
+            check_done(&done)?;
+            (self.proposers[node].floor, self.proposers[node].slot_limit) =
+                (floor.slot, floor.voted);
         }
         Ok(())
     }
 
     /// Makes a coordinator lose its memory and assigns a new boot number to it. A leader that uses
     /// the coordinator steps down ([offload-9]).
-    pub(super) fn power_goes(&mut self) -> Result<(), String> {
+    pub(super) fn lose_coordinator_memory(&mut self) -> Result<(), String> {
         let node = self.dice.index(self.proposers.len());
-        self.proposers[node].device.step(&Event::Power)?;
-        if self.omitted != Some(Omitted::Boot) {
+        self.proposers[node].device.step(&Event::PowerCycle)?;
+        if self.omitted != Some(OmittedRule::NewBoot) {
             self.proposers[node].boot += 1;
         }
-        self.command(node, plain(Type::Boot))?;
-        if node != self.lead.node || !self.lead.started {
+        self.call_coordinator(node, empty_header(Type::Boot))?;
+        if node != self.lead.node || !self.lead.coordinator_started {
             return Ok(());
         }
-        if self.omitted == Some(Omitted::StepDown) {
+        if self.omitted == Some(OmittedRule::StepDown) {
             return self.start();
         }
-        self.lead.armed.clear();
-        self.lead.started = false;
+        self.lead.armed_members.clear();
+        self.lead.coordinator_started = false;
         Ok(())
     }
 }
 
-fn is_done(answer: &Header) -> Result<(), String> {
+fn check_done(answer: &Header) -> Result<(), String> {
     if answer.kind == Type::Done {
         return Ok(());
     }

@@ -22,11 +22,11 @@ pub enum Type {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Binary {
+pub enum BinaryOperator {
     Or,
     And,
     Equal,
-    Differ,
+    NotEqual,
     Less,
     LessEqual,
     Greater,
@@ -34,8 +34,8 @@ pub enum Binary {
     BitOr,
     BitXor,
     BitAnd,
-    Left,
-    Right,
+    ShiftLeft,
+    ShiftRight,
     Add,
     Subtract,
     AddSaturated,
@@ -45,7 +45,7 @@ pub enum Binary {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unary {
+pub enum UnaryOperator {
     Not,
     Complement,
     Negate,
@@ -66,9 +66,9 @@ pub enum ExprKind {
     Name(String),
     Member(Box<Expr>, Name),
     Slice(Box<Expr>, Box<Expr>, Box<Expr>),
-    Unary(Unary, Box<Expr>),
-    Binary(Binary, Box<Expr>, Box<Expr>),
-    Choose(Box<Expr>, Box<Expr>, Box<Expr>),
+    Unary(UnaryOperator, Box<Expr>),
+    Binary(BinaryOperator, Box<Expr>, Box<Expr>),
+    Conditional(Box<Expr>, Box<Expr>, Box<Expr>),
     Cast(Type, Box<Expr>),
     /// A call: callee, type arguments, arguments. Only `lookahead` has type arguments.
     Call(Box<Expr>, Vec<Type>, Vec<Expr>),
@@ -155,7 +155,7 @@ pub struct Table {
 
 /// A declaration in a parser or control, before its body.
 #[derive(Clone, Debug)]
-pub enum Local {
+pub enum LocalDeclaration {
     Action(Action),
     Table(Table),
     /// `register<bit<N>>(size) name;`
@@ -171,12 +171,12 @@ pub enum Local {
 pub struct Block {
     pub name: Name,
     pub parameters: Vec<Parameter>,
-    pub locals: Vec<Local>,
-    pub body: Body,
+    pub locals: Vec<LocalDeclaration>,
+    pub body: BlockBody,
 }
 
 #[derive(Clone, Debug)]
-pub enum Body {
+pub enum BlockBody {
     Parser(Vec<State>),
     Control(Vec<Statement>),
 }

@@ -11,20 +11,20 @@ mod variable;
 
 use crate::p4::{
     Error, Place,
-    ast::{Block, Body, Constant, Declaration, ExprKind, Field, Name},
-    ir::{Program, Register, SlotInfo, Standard, Table},
+    ast::{Block, BlockBody, Constant, Declaration, ExprKind, Field, Name},
+    ir::{Program, Register, SlotInfo, StandardMetadata, Table},
     token::error,
 };
-use scope::{Entry, Scope, Struct, Ty};
+use scope::{Scope, ScopeEntry, Struct, Ty};
 
 /// Maximum number of operations after inlining.
 const OPS_MAX: usize = 200_000;
 /// Maximum number of elements, over all registers.
-const ELEMENTS_MAX: usize = 1 << 24;
+const REGISTER_ELEMENTS_MAX: usize = 1 << 24;
 const SLOTS_MAX: usize = 1 << 16;
 
 /// Fields of `standard_metadata_t` in v1model, with their widths. 0 stands for the type `error`.
-const STANDARD: [(&str, u32); 16] = [
+const STANDARD_METADATA_FIELDS: [(&str, u32); 16] = [
     ("ingress_port", 9),
     ("egress_spec", 9),
     ("egress_port", 9),
@@ -45,19 +45,19 @@ const STANDARD: [(&str, u32); 16] = [
 
 /// Lowers the package that is instantiated as `main`.
 pub(crate) fn lower(declarations: &[Declaration]) -> Result<Program, Error> {
-    let mut lower = Lower::default();
-    lower.standard()?;
+    let mut lower = Lowering::default();
+    lower.declare_standard_metadata()?;
     let mut main = None;
     for declaration in declarations {
         match declaration {
-            Declaration::Constant(constant) => lower.constant(constant)?,
+            Declaration::Constant(constant) => lower.declare_constant(constant)?,
             Declaration::Alias(kind, name) => {
-                let ty = lower.ty(kind)?;
-                lower.declare(name, Entry::Type(ty))?;
+                let ty = lower.resolve_type(kind)?;
+                lower.declare(name, ScopeEntry::Type(ty))?;
             }
-            Declaration::Header(name, fields) => lower.structure(name, fields, true)?,
-            Declaration::Struct(name, fields) => lower.structure(name, fields, false)?,
-            Declaration::Block(block) => lower.declare(&block.name, Entry::Block(block))?,
+            Declaration::Header(name, fields) => lower.declare_structure(name, fields, true)?,
+            Declaration::Struct(name, fields) => lower.declare_structure(name, fields, false)?,
+            Declaration::Block(block) => lower.declare(&block.name, ScopeEntry::Block(block))?,
             Declaration::Package(kind, arguments, name) => {
                 if kind.text != "V1Switch" || name.text != "main" {
                     return Err(error(&kind.place, "only V1Switch(…) main is in the subset"));
@@ -76,7 +76,7 @@ pub(crate) fn lower(declarations: &[Declaration]) -> Result<Program, Error> {
                     let name = name.ok_or_else(|| {
                         error(&argument.place, "expected the name of a block, and ()")
                     })?;
-                    blocks.push(lower.block(name, &argument.place)?);
+                    blocks.push(lower.find_block(name, &argument.place)?);
                 }
                 main = Some((blocks, kind.place.clone()));
             }
@@ -90,60 +90,67 @@ pub(crate) fn lower(declarations: &[Declaration]) -> Result<Program, Error> {
     else {
         return Err(error(&place, "V1Switch has six blocks"));
     };
-    lower.pipeline(parser, [verify, ingress, egress, compute, deparser], &place)
+    lower.lower_pipeline(parser, [verify, ingress, egress, compute, deparser], &place)
 }
 
 #[derive(Default)]
-struct Lower<'a> {
+struct Lowering<'a> {
     scope: Scope<'a>,
     structs: Vec<Struct>,
     slots: Vec<SlotInfo>,
     headers: Vec<crate::p4::ir::Header>,
     tables: Vec<Table>,
     registers: Vec<Register>,
-    elements: usize,
-    ops: usize,
+    element_count: usize,
+    op_count: usize,
     /// Number of outer scopes that are visible inside an action.
     control_depth: usize,
     /// Names of the blocks and actions that are being inlined.
     open: Vec<String>,
 }
 
-impl<'a> Lower<'a> {
-    fn standard(&mut self) -> Result<(), Error> {
+impl<'a> Lowering<'a> {
+    fn declare_standard_metadata(&mut self) -> Result<(), Error> {
         let place = Place { file: "v1model.p4".into(), line: 1, column: 1 };
         let field = |(name, width): (&str, u32)| {
             let ty = if width == 0 { Ty::Error } else { Ty::Bits(width) };
             (name.to_owned(), ty)
         };
-        self.structs
-            .push(Struct { is_header: false, fields: STANDARD.into_iter().map(field).collect() });
+        self.structs.push(Struct {
+            is_header: false,
+            fields: STANDARD_METADATA_FIELDS.into_iter().map(field).collect(),
+        });
         let name = |text: &str| Name { text: text.to_owned(), place: place.clone() };
-        self.declare(&name("standard_metadata_t"), Entry::Type(Ty::Struct(0)))?;
-        self.declare(&name("packet_in"), Entry::Type(Ty::PacketIn))?;
-        self.declare(&name("packet_out"), Entry::Type(Ty::PacketOut))
+        self.declare(&name("standard_metadata_t"), ScopeEntry::Type(Ty::Struct(0)))?;
+        self.declare(&name("packet_in"), ScopeEntry::Type(Ty::PacketIn))?;
+        self.declare(&name("packet_out"), ScopeEntry::Type(Ty::PacketOut))
     }
 
-    fn declare(&mut self, name: &Name, entry: Entry<'a>) -> Result<(), Error> {
+    fn declare(&mut self, name: &Name, entry: ScopeEntry<'a>) -> Result<(), Error> {
         if self.scope.declare(&name.text, entry) {
             return Ok(());
         }
         Err(error(&name.place, format!("{} is declared twice", name.text)))
     }
 
-    fn constant(&mut self, constant: &Constant) -> Result<(), Error> {
-        let ty = self.ty(&constant.kind)?;
-        let value = self.expr(&constant.value)?;
-        let value = self.convert(value, &ty, &constant.value.place)?;
-        let fixed = value.fixed();
+    fn declare_constant(&mut self, constant: &Constant) -> Result<(), Error> {
+        let ty = self.resolve_type(&constant.kind)?;
+        let value = self.lower_expr(&constant.value)?;
+        let value = self.convert_value(value, &ty, &constant.value.place)?;
+        let fixed = value.constant_value();
         let fixed = fixed.ok_or_else(|| error(&constant.value.place, "not a constant"))?;
-        self.declare(&constant.name, Entry::Constant(ty, fixed))
+        self.declare(&constant.name, ScopeEntry::Constant(ty, fixed))
     }
 
-    fn structure(&mut self, name: &Name, fields: &[Field], is_header: bool) -> Result<(), Error> {
+    fn declare_structure(
+        &mut self,
+        name: &Name,
+        fields: &[Field],
+        is_header: bool,
+    ) -> Result<(), Error> {
         let mut list: Vec<(String, Ty)> = Vec::new();
         for field in fields {
-            let ty = self.ty(&field.kind)?;
+            let ty = self.resolve_type(&field.kind)?;
             let fits = match &ty {
                 Ty::Bits(_) => true,
                 Ty::Bool | Ty::Header(_) | Ty::Struct(_) => !is_header,
@@ -161,19 +168,19 @@ impl<'a> Lower<'a> {
         let index = self.structs.len();
         self.structs.push(Struct { is_header, fields: list });
         let ty = if is_header { Ty::Header(index) } else { Ty::Struct(index) };
-        self.declare(name, Entry::Type(ty))
+        self.declare(name, ScopeEntry::Type(ty))
     }
 
-    fn block(&self, name: &str, place: &Place) -> Result<&'a Block, Error> {
+    fn find_block(&self, name: &str, place: &Place) -> Result<&'a Block, Error> {
         match self.scope.find(name) {
-            Some(Entry::Block(block)) => Ok(block),
+            Some(ScopeEntry::Block(block)) => Ok(block),
             _ => Err(error(place, format!("there is no parser or control {name}"))),
         }
     }
 
     /// Lowers the parser and the controls. All of them share headers, metadata and standard
     /// metadata.
-    fn pipeline(
+    fn lower_pipeline(
         mut self,
         parser: &'a Block,
         controls: [&'a Block; 5],
@@ -187,50 +194,51 @@ impl<'a> Lower<'a> {
             Err(error(&block.name.place, why))
         };
         shape(parser, 4)?;
-        let headers = self.ty(&parser.parameters[1].kind)?;
-        let metadata = self.ty(&parser.parameters[2].kind)?;
-        let headers = self.instance("hdr", &headers, false, place)?;
-        let metadata = self.instance("meta", &metadata, true, place)?;
-        let standard = self.instance("standard_metadata", &Ty::Struct(0), true, place)?;
-        let packet_in = Entry::Variable(scope::Variable::packet(Ty::PacketIn));
-        let packet_out = Entry::Variable(scope::Variable::packet(Ty::PacketOut));
+        let headers = self.resolve_type(&parser.parameters[1].kind)?;
+        let metadata = self.resolve_type(&parser.parameters[2].kind)?;
+        let headers = self.allocate_variable("hdr", &headers, false, place)?;
+        let metadata = self.allocate_variable("meta", &metadata, true, place)?;
+        let standard = self.allocate_variable("standard_metadata", &Ty::Struct(0), true, place)?;
+        let packet_in = ScopeEntry::Variable(scope::Variable::packet(Ty::PacketIn));
+        let packet_out = ScopeEntry::Variable(scope::Variable::packet(Ty::PacketOut));
         let (h, m, s) = (
-            Entry::Variable(headers),
-            Entry::Variable(metadata),
-            Entry::Variable(standard.clone()),
+            ScopeEntry::Variable(headers),
+            ScopeEntry::Variable(metadata),
+            ScopeEntry::Variable(standard.clone()),
         );
-        let (states, start) = self.parser(parser, &[packet_in, h.clone(), m.clone(), s.clone()])?;
+        let (states, start) =
+            self.lower_parser(parser, &[packet_in, h.clone(), m.clone(), s.clone()])?;
         let mut bodies: [Vec<crate::p4::ir::Op>; 5] = Default::default();
         for (number, block) in controls.into_iter().enumerate() {
-            let Body::Control(_) = block.body else {
+            let BlockBody::Control(_) = block.body else {
                 return Err(error(&block.name.place, "expected a control"));
             };
-            let arguments: Vec<Entry<'a>> = match number {
+            let arguments: Vec<ScopeEntry<'a>> = match number {
                 0 | 3 => vec![h.clone(), m.clone()],
                 1 | 2 => vec![h.clone(), m.clone(), s.clone()],
                 _ => vec![packet_out.clone(), h.clone()],
             };
             shape(block, arguments.len())?;
-            bodies[number] = self.control(block, &arguments)?;
+            bodies[number] = self.lower_control(block, &arguments)?;
         }
         let field = |name: &str| {
-            let at = STANDARD.iter().position(|(field, _)| *field == name);
+            let at = STANDARD_METADATA_FIELDS.iter().position(|(field, _)| *field == name);
             standard.slot + at.expect("a field of the table above")
         };
-        let standard = Standard {
+        let standard = StandardMetadata {
             ingress_port: field("ingress_port"),
             egress_spec: field("egress_spec"),
             egress_port: field("egress_port"),
             packet_length: field("packet_length"),
-            multicast: field("mcast_grp"),
-            copy: field("egress_rid"),
+            multicast_group: field("mcast_grp"),
+            copy_number: field("egress_rid"),
             checksum_error: field("checksum_error"),
             parser_error: field("parser_error"),
         };
         Ok(Program {
             slots: self.slots,
-            standard,
-            states,
+            standard_metadata: standard,
+            parser_states: states,
             controls: bodies,
             tables: self.tables,
             registers: self.registers,

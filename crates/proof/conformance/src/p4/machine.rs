@@ -7,8 +7,11 @@ use std::{collections::BTreeMap, fmt};
 
 use crate::p4::{
     Place,
-    ast::Binary,
-    ir::{self, Expr, Next, Op, Program, Slot, State, Target, ones},
+    ast::BinaryOperator,
+    ir::{
+        self, AssignmentTarget, Expr, NextState, Op, ParserState, Program, VariableIndex,
+        low_bits_mask,
+    },
     lower::{NO_MATCH, PACKET_TOO_SHORT},
 };
 
@@ -22,14 +25,14 @@ const STATES_MAX: usize = 1000;
 pub struct Fault {
     /// Place in the source, if known.
     pub place: Option<Place>,
-    pub what: String,
+    pub message: String,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Some(place) => write!(f, "{place}: {}", self.what),
-            None => self.what.fmt(f),
+            Some(place) => write!(f, "{place}: {}", self.message),
+            None => self.message.fmt(f),
         }
     }
 }
@@ -49,7 +52,7 @@ enum Flow {
 pub struct Machine {
     program: Program,
     registers: Vec<Vec<u128>>,
-    groups: BTreeMap<u16, Vec<u16>>,
+    multicast_groups: BTreeMap<u16, Vec<u16>>,
 }
 
 /// State of one packet.
@@ -60,9 +63,9 @@ struct Packet<'a> {
     defined: Vec<bool>,
     bytes: &'a [u8],
     /// Position of the parser.
-    at: usize,
+    parse_offset: usize,
     /// Bytes written by the deparser.
-    out: Vec<u8>,
+    output: Vec<u8>,
 }
 
 impl Machine {
@@ -70,7 +73,7 @@ impl Machine {
     pub fn new(program: Program) -> Self {
         let zeros = program.registers.iter().map(|register| vec![0; register.size]);
         let registers = zeros.collect();
-        Self { program, registers, groups: BTreeMap::new() }
+        Self { program, registers, multicast_groups: BTreeMap::new() }
     }
 
     /// Resets the registers, as after a power cycle.
@@ -82,7 +85,7 @@ impl Machine {
 
     /// Sets the ports of a multicast group. Packets for the group are copied to them in order.
     pub fn set_group(&mut self, group: u16, ports: &[u16]) {
-        self.groups.insert(group, ports.to_vec());
+        self.multicast_groups.insert(group, ports.to_vec());
     }
 
     /// Returns a register's value, for tests.
@@ -100,20 +103,21 @@ impl Machine {
             values: vec![0; program.slots.len()],
             defined: program.slots.iter().map(|slot| slot.zeroed).collect(),
             bytes,
-            at: 0,
-            out: Vec::new(),
+            parse_offset: 0,
+            output: Vec::new(),
         };
-        let standard = program.standard;
+        let standard = program.standard_metadata;
         packet.values[standard.ingress_port] = port.into();
-        packet.values[standard.packet_length] = bytes.len() as u128 & ones(32);
+        packet.values[standard.packet_length] = bytes.len() as u128 & low_bits_mask(32);
         packet.parse()?;
-        packet.control(0)?;
-        packet.control(1)?;
+        packet.run_control(0)?;
+        packet.run_control(1)?;
 
-        let group = packet.values[standard.multicast];
+        let group = packet.values[standard.multicast_group];
         let spec = packet.values[standard.egress_spec];
         let ports: Vec<u128> = if group != 0 {
-            let group = u16::try_from(group).ok().and_then(|group| self.groups.get(&group));
+            let group =
+                u16::try_from(group).ok().and_then(|group| self.multicast_groups.get(&group));
             group.map_or(Vec::new(), |ports| ports.iter().map(|port| u128::from(*port)).collect())
         } else if spec == DROP_PORT {
             Vec::new()
@@ -126,18 +130,18 @@ impl Machine {
             packet.values.clone_from(&values);
             packet.defined.clone_from(&defined);
             packet.values[standard.egress_port] = port;
-            packet.values[standard.copy] = copy;
+            packet.values[standard.copy_number] = copy;
             // Egress can also drop the packet by setting this field.
             packet.values[standard.egress_spec] = 0;
-            packet.control(2)?;
+            packet.run_control(2)?;
             if packet.values[standard.egress_spec] == DROP_PORT {
                 continue;
             }
-            packet.control(3)?;
-            packet.out = Vec::with_capacity(bytes.len());
-            packet.control(4)?;
-            let mut out = core::mem::take(&mut packet.out);
-            out.extend_from_slice(&packet.bytes[packet.at..]);
+            packet.run_control(3)?;
+            packet.output = Vec::with_capacity(bytes.len());
+            packet.run_control(4)?;
+            let mut out = core::mem::take(&mut packet.output);
+            out.extend_from_slice(&packet.bytes[packet.parse_offset..]);
             let port = u16::try_from(port).expect("9 bits, or a port of a group");
             sent.push((port, out));
         }
@@ -146,11 +150,11 @@ impl Machine {
 }
 
 fn fault(place: &Place, what: impl Into<String>) -> Fault {
-    Fault { place: Some(place.clone()), what: what.into() }
+    Fault { place: Some(place.clone()), message: what.into() }
 }
 
 impl Packet<'_> {
-    fn control(&mut self, number: usize) -> Result<(), Fault> {
+    fn run_control(&mut self, number: usize) -> Result<(), Fault> {
         let program = self.program;
         self.run(&program.controls[number])?;
         Ok(())
@@ -160,11 +164,11 @@ impl Packet<'_> {
     /// sees the error.
     fn parse(&mut self) -> Result<(), Fault> {
         let program = self.program;
-        let mut next = Next::State(program.start);
+        let mut next = NextState::State(program.start);
         for _ in 0..STATES_MAX {
-            let state: &State = match next {
-                Next::State(number) => &program.states[number],
-                Next::Accept | Next::Reject => return Ok(()),
+            let state: &ParserState = match next {
+                NextState::State(number) => &program.parser_states[number],
+                NextState::Accept | NextState::Reject => return Ok(()),
             };
             if self.run(&state.ops)? == Flow::Exit {
                 return Ok(());
@@ -180,21 +184,21 @@ impl Packet<'_> {
             match state.cases.iter().find(|(masks, _)| fits(masks)) {
                 Some((_, to)) => next = *to,
                 None => {
-                    self.values[program.standard.parser_error] = NO_MATCH;
+                    self.values[program.standard_metadata.parser_error] = NO_MATCH;
                     return Ok(());
                 }
             }
         }
         Err(Fault {
             place: None,
-            what: format!("the parser passed {STATES_MAX} states and did not end"),
+            message: format!("the parser passed {STATES_MAX} states and did not end"),
         })
     }
 
     fn run(&mut self, ops: &[Op]) -> Result<Flow, Fault> {
         for op in ops {
             let flow = match op {
-                Op::Set(target, expr, place) => {
+                Op::Assign(target, expr, place) => {
                     let value = self.value(expr)?;
                     self.set(target, value, place)?;
                     Flow::Next
@@ -212,7 +216,7 @@ impl Packet<'_> {
                 },
                 Op::Return => Flow::Return,
                 Op::Exit => Flow::Exit,
-                Op::Apply(table) => self.apply(*table)?.1,
+                Op::ApplyTable(table) => self.apply_table(*table)?.1,
                 Op::ReadRegister(register, target, index, place) => {
                     let index = self.index(*register, index, place)?;
                     let value = self.registers[*register][index];
@@ -226,7 +230,7 @@ impl Packet<'_> {
                 }
                 Op::Extract(header, place) => {
                     if !self.extract(*header, place)? {
-                        self.values[self.program.standard.parser_error] = PACKET_TOO_SHORT;
+                        self.values[self.program.standard_metadata.parser_error] = PACKET_TOO_SHORT;
                         return Ok(Flow::Exit);
                     }
                     Flow::Next
@@ -236,28 +240,28 @@ impl Packet<'_> {
                     Flow::Next
                 }
                 Op::SetValid(header, valid) => {
-                    let slot = self.program.headers[*header].valid;
+                    let slot = self.program.headers[*header].validity;
                     self.values[slot] = u128::from(*valid);
                     Flow::Next
                 }
-                Op::Verify(checksum) => {
+                Op::VerifyChecksum(checksum) => {
                     self.verify(checksum)?;
                     Flow::Next
                 }
-                Op::Update(checksum, target, place) => {
+                Op::UpdateChecksum(checksum, target, place) => {
                     if self.value(&checksum.condition)? != 0 {
-                        let sum = self.sum(checksum)?;
+                        let sum = self.compute_checksum(checksum)?;
                         self.set(target, sum, place)?;
                     }
                     Flow::Next
                 }
                 Op::Drop => {
-                    let standard = self.program.standard;
+                    let standard = self.program.standard_metadata;
                     self.values[standard.egress_spec] = DROP_PORT;
-                    self.values[standard.multicast] = 0;
+                    self.values[standard.multicast_group] = 0;
                     Flow::Next
                 }
-                Op::Forget(slot) => {
+                Op::Undefine(slot) => {
                     self.defined[*slot] = false;
                     Flow::Next
                 }
@@ -281,9 +285,9 @@ impl Packet<'_> {
         Err(fault(place, format!("index {index} of {name}, which has {size} elements")))
     }
 
-    fn set(&mut self, target: &Target, value: u128, place: &Place) -> Result<(), Fault> {
-        if let Some(valid) = target.valid {
-            self.is_there(valid, target.slot, place)?;
+    fn set(&mut self, target: &AssignmentTarget, value: u128, place: &Place) -> Result<(), Fault> {
+        if let Some(valid) = target.validity {
+            self.check_valid(valid, target.slot, place)?;
         }
         let Some((high, low)) = target.slice else {
             self.values[target.slot] = value;
@@ -294,13 +298,18 @@ impl Packet<'_> {
             let name = &self.program.slots[target.slot].name;
             return Err(fault(place, format!("a part of {name}, which has no value")));
         }
-        let mask = ones(high - low + 1) << low;
+        let mask = low_bits_mask(high - low + 1) << low;
         let slot = &mut self.values[target.slot];
         *slot = *slot & !mask | value << low & mask;
         Ok(())
     }
 
-    fn is_there(&self, valid: Slot, slot: Slot, place: &Place) -> Result<(), Fault> {
+    fn check_valid(
+        &self,
+        valid: VariableIndex,
+        slot: VariableIndex,
+        place: &Place,
+    ) -> Result<(), Fault> {
         if self.values[valid] == 1 {
             return Ok(());
         }
@@ -311,9 +320,9 @@ impl Packet<'_> {
     fn value(&mut self, expr: &Expr) -> Result<u128, Fault> {
         Ok(match expr {
             Expr::Constant(value) => *value,
-            Expr::Read { slot, valid, place } => {
+            Expr::Read { slot, validity: valid, place } => {
                 if let Some(valid) = valid {
-                    self.is_there(*valid, *slot, place)?;
+                    self.check_valid(*valid, *slot, place)?;
                 }
                 if !self.defined[*slot] {
                     let name = &self.program.slots[*slot].name;
@@ -321,33 +330,35 @@ impl Packet<'_> {
                 }
                 self.values[*slot]
             }
-            Expr::Valid(slot) => self.values[*slot],
-            Expr::Slice(inner, high, low) => self.value(inner)? >> low & ones(high - low + 1),
+            Expr::IsValid(slot) => self.values[*slot],
+            Expr::Slice(inner, high, low) => {
+                self.value(inner)? >> low & low_bits_mask(high - low + 1)
+            }
             Expr::Not(inner) => u128::from(self.value(inner)? == 0),
-            Expr::Complement(inner, width) => !self.value(inner)? & ones(*width),
-            Expr::Negate(inner, width) => self.value(inner)?.wrapping_neg() & ones(*width),
-            Expr::Binary(Binary::Or, left, right, ..) => match self.value(left)? {
+            Expr::Complement(inner, width) => !self.value(inner)? & low_bits_mask(*width),
+            Expr::Negate(inner, width) => self.value(inner)?.wrapping_neg() & low_bits_mask(*width),
+            Expr::Binary(BinaryOperator::Or, left, right, ..) => match self.value(left)? {
                 0 => self.value(right)?,
                 _ => 1,
             },
-            Expr::Binary(Binary::And, left, right, ..) => match self.value(left)? {
+            Expr::Binary(BinaryOperator::And, left, right, ..) => match self.value(left)? {
                 0 => 0,
                 _ => self.value(right)?,
             },
             Expr::Binary(operator, left, right, width, other) => {
                 let (left, right) = (self.value(left)?, self.value(right)?);
-                ir::binary(*operator, left, right, *width, *other)
+                ir::apply_binary(*operator, left, right, *width, *other)
             }
-            Expr::Choose(condition, then, otherwise) => {
+            Expr::Conditional(condition, then, otherwise) => {
                 if self.value(condition)? == 0 {
                     self.value(otherwise)?
                 } else {
                     self.value(then)?
                 }
             }
-            Expr::Cut(inner, width) => self.value(inner)? & ones(*width),
-            Expr::Hit(table, place) => {
-                let (hit, flow) = self.apply(*table)?;
+            Expr::Truncate(inner, width) => self.value(inner)? & low_bits_mask(*width),
+            Expr::TableHit(table, place) => {
+                let (hit, flow) = self.apply_table(*table)?;
                 if flow == Flow::Exit {
                     return Err(fault(place, "exit within a condition"));
                 }
@@ -357,7 +368,7 @@ impl Packet<'_> {
     }
 
     /// Applies a table. Returns whether an entry matched, and the control flow after its action.
-    fn apply(&mut self, table: usize) -> Result<(bool, Flow), Fault> {
+    fn apply_table(&mut self, table: usize) -> Result<(bool, Flow), Fault> {
         let table = &self.program.tables[table];
         let mut keys = Vec::with_capacity(table.keys.len());
         for key in &table.keys {

@@ -14,7 +14,7 @@ const DEPTH_MAX: usize = 120;
 
 /// Parses all declarations of a program.
 pub fn parse(tokens: Vec<Token>) -> Result<Vec<Declaration>, Error> {
-    let mut parser = Parser { tokens, at: 0, depth: 0 };
+    let mut parser = Parser { tokens, token_index: 0, depth: 0 };
     let mut declarations = Vec::new();
     while parser.peek().kind != Kind::End {
         if let Some(declaration) = parser.declaration()? {
@@ -26,21 +26,21 @@ pub fn parse(tokens: Vec<Token>) -> Result<Vec<Declaration>, Error> {
 
 struct Parser {
     tokens: Vec<Token>,
-    at: usize,
+    token_index: usize,
     depth: usize,
 }
 
 /// Keywords of declarations that the subset does not support.
-const OUTSIDE: [&str; 7] =
+const UNSUPPORTED_KEYWORDS: [&str; 7] =
     ["extern", "enum", "error", "match_kind", "header_union", "type", "package"];
 
 impl Parser {
     fn peek(&self) -> &Token {
-        &self.tokens[self.at.min(self.tokens.len() - 1)]
+        &self.tokens[self.token_index.min(self.tokens.len() - 1)]
     }
 
-    fn second(&self) -> &Token {
-        &self.tokens[(self.at + 1).min(self.tokens.len() - 1)]
+    fn peek_second(&self) -> &Token {
+        &self.tokens[(self.token_index + 1).min(self.tokens.len() - 1)]
     }
 
     fn place(&self) -> Place {
@@ -53,7 +53,7 @@ impl Parser {
 
     fn next(&mut self) -> Token {
         let token = self.peek().clone();
-        self.at += 1;
+        self.token_index += 1;
         token
     }
 
@@ -67,31 +67,31 @@ impl Parser {
 
     fn take_sign(&mut self, sign: &str) -> bool {
         let is = self.is_sign(sign);
-        self.at += usize::from(is);
+        self.token_index += usize::from(is);
         is
     }
 
     fn take_word(&mut self, word: &str) -> bool {
         let is = self.is_word(word);
-        self.at += usize::from(is);
+        self.token_index += usize::from(is);
         is
     }
 
-    fn sign(&mut self, sign: &str) -> Result<(), Error> {
+    fn expect_sign(&mut self, sign: &str) -> Result<(), Error> {
         if self.take_sign(sign) {
             return Ok(());
         }
-        self.fail(format!("expected {sign:?}, found {}", self.found()))
+        self.fail(format!("expected {sign:?}, found {}", self.describe_token()))
     }
 
-    fn word(&mut self, word: &str) -> Result<(), Error> {
+    fn expect_word(&mut self, word: &str) -> Result<(), Error> {
         if self.take_word(word) {
             return Ok(());
         }
-        self.fail(format!("expected {word:?}, found {}", self.found()))
+        self.fail(format!("expected {word:?}, found {}", self.describe_token()))
     }
 
-    fn found(&self) -> String {
+    fn describe_token(&self) -> String {
         match &self.peek().kind {
             Kind::Name(name) => format!("{name:?}"),
             Kind::Number(number, _) => number.to_string(),
@@ -107,12 +107,12 @@ impl Parser {
                 let place = self.next().place;
                 Ok(Name { text, place })
             }
-            _ => self.fail(format!("expected a name, found {}", self.found())),
+            _ => self.fail(format!("expected a name, found {}", self.describe_token())),
         }
     }
 
     /// Runs a grammar rule one nesting level deeper.
-    fn deeper<T>(&mut self, rule: fn(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+    fn parse_nested<T>(&mut self, rule: fn(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return self.fail("too deep");
@@ -123,7 +123,7 @@ impl Parser {
     }
 
     /// Skips `@name` and `@name(…)`, which are meant for compilers.
-    fn annotations(&mut self) -> Result<(), Error> {
+    fn skip_annotations(&mut self) -> Result<(), Error> {
         while self.take_sign("@") {
             self.name()?;
             if self.is_sign("(") {
@@ -145,23 +145,23 @@ impl Parser {
     }
 
     fn declaration(&mut self) -> Result<Option<Declaration>, Error> {
-        self.annotations()?;
+        self.skip_annotations()?;
         if self.take_sign(";") {
             return Ok(None);
         }
         let Kind::Name(word) = self.peek().kind.clone() else {
-            return self.fail(format!("expected a declaration, found {}", self.found()));
+            return self.fail(format!("expected a declaration, found {}", self.describe_token()));
         };
         let declaration = match word.as_str() {
             "const" => Declaration::Constant(self.constant()?),
             "typedef" => {
-                self.at += 1;
+                self.token_index += 1;
                 let (kind, name) = (self.kind()?, self.name()?);
-                self.sign(";")?;
+                self.expect_sign(";")?;
                 Declaration::Alias(kind, name)
             }
             "header" | "struct" => {
-                self.at += 1;
+                self.token_index += 1;
                 let (name, fields) = (self.name()?, self.fields()?);
                 if word == "header" {
                     Declaration::Header(name, fields)
@@ -170,14 +170,14 @@ impl Parser {
                 }
             }
             "parser" | "control" => Declaration::Block(self.block()?),
-            word if OUTSIDE.contains(&word) => {
+            word if UNSUPPORTED_KEYWORDS.contains(&word) => {
                 return self.fail(format!("{word} is not in the subset"));
             }
             _ => {
                 let kind = self.name()?;
                 let arguments = self.arguments()?;
                 let name = self.name()?;
-                self.sign(";")?;
+                self.expect_sign(";")?;
                 Declaration::Package(kind, arguments, name)
             }
         };
@@ -185,11 +185,11 @@ impl Parser {
     }
 
     fn constant(&mut self) -> Result<Constant, Error> {
-        self.word("const")?;
+        self.expect_word("const")?;
         let (kind, name) = (self.kind()?, self.name()?);
-        self.sign("=")?;
+        self.expect_sign("=")?;
         let value = self.expr()?;
-        self.sign(";")?;
+        self.expect_sign(";")?;
         Ok(Constant { kind, name, value })
     }
 
@@ -203,12 +203,12 @@ impl Parser {
                 }
                 let width = if self.take_sign("(") {
                     let width = self.expr()?;
-                    self.sign(")")?;
+                    self.expect_sign(")")?;
                     width
                 } else {
                     self.primary()?
                 };
-                self.sign(">")?;
+                self.expect_sign(">")?;
                 Ok(Type::Bits(Box::new(width), name.place))
             }
             "bool" => Ok(Type::Bool),
@@ -220,27 +220,27 @@ impl Parser {
     }
 
     fn fields(&mut self) -> Result<Vec<Field>, Error> {
-        self.sign("{")?;
+        self.expect_sign("{")?;
         let mut fields = Vec::new();
         loop {
-            self.annotations()?;
+            self.skip_annotations()?;
             if self.take_sign("}") {
                 return Ok(fields);
             }
             let (kind, name) = (self.kind()?, self.name()?);
-            self.sign(";")?;
+            self.expect_sign(";")?;
             fields.push(Field { kind, name });
         }
     }
 
     fn parameters(&mut self) -> Result<Vec<Parameter>, Error> {
-        self.sign("(")?;
+        self.expect_sign("(")?;
         let mut parameters = Vec::new();
         while !self.take_sign(")") {
             if !parameters.is_empty() {
-                self.sign(",")?;
+                self.expect_sign(",")?;
             }
-            self.annotations()?;
+            self.skip_annotations()?;
             let direction = if self.take_word("inout") {
                 Direction::InOut
             } else if self.take_word("in") {
@@ -260,10 +260,10 @@ impl Parser {
         let is_parser = self.next().kind == Kind::Name("parser".to_owned());
         let name = self.name()?;
         let parameters = self.parameters()?;
-        self.sign("{")?;
+        self.expect_sign("{")?;
         let mut locals = Vec::new();
         loop {
-            self.annotations()?;
+            self.skip_annotations()?;
             let ends = if is_parser { "state" } else { "apply" };
             if self.is_word(ends) || self.is_sign("}") {
                 break;
@@ -274,86 +274,86 @@ impl Parser {
             let mut states = Vec::new();
             while !self.is_sign("}") {
                 states.push(self.state()?);
-                self.annotations()?;
+                self.skip_annotations()?;
             }
-            Body::Parser(states)
+            BlockBody::Parser(states)
         } else {
-            self.word("apply")?;
-            Body::Control(self.statements()?)
+            self.expect_word("apply")?;
+            BlockBody::Control(self.statements()?)
         };
-        self.sign("}")?;
+        self.expect_sign("}")?;
         Ok(Block { name, parameters, locals, body })
     }
 
-    fn local(&mut self) -> Result<Local, Error> {
+    fn local(&mut self) -> Result<LocalDeclaration, Error> {
         if self.is_word("const") {
-            return Ok(Local::Constant(self.constant()?));
+            return Ok(LocalDeclaration::Constant(self.constant()?));
         }
         if self.take_word("action") {
             let (name, parameters) = (self.name()?, self.parameters()?);
             let body = self.statements()?;
-            return Ok(Local::Action(Action { name, parameters, body }));
+            return Ok(LocalDeclaration::Action(Action { name, parameters, body }));
         }
         if self.take_word("table") {
-            return Ok(Local::Table(self.table()?));
+            return Ok(LocalDeclaration::Table(self.table()?));
         }
         if self.is_word("register") {
-            self.at += 1;
-            self.sign("<")?;
+            self.token_index += 1;
+            self.expect_sign("<")?;
             let kind = self.kind()?;
-            self.sign(">")?;
-            self.sign("(")?;
+            self.expect_sign(">")?;
+            self.expect_sign("(")?;
             let size = self.expr()?;
-            self.sign(")")?;
+            self.expect_sign(")")?;
             let name = self.name()?;
-            self.sign(";")?;
-            return Ok(Local::Register(kind, size, name));
+            self.expect_sign(";")?;
+            return Ok(LocalDeclaration::Register(kind, size, name));
         }
-        if matches!(&self.second().kind, Kind::Sign("(")) {
+        if matches!(&self.peek_second().kind, Kind::Sign("(")) {
             let control = self.name()?;
-            self.sign("(")?;
-            self.sign(")")?;
+            self.expect_sign("(")?;
+            self.expect_sign(")")?;
             let name = self.name()?;
-            self.sign(";")?;
-            return Ok(Local::Control(control, name));
+            self.expect_sign(";")?;
+            return Ok(LocalDeclaration::Control(control, name));
         }
         let (kind, name) = (self.kind()?, self.name()?);
         let value = if self.take_sign("=") { Some(self.expr()?) } else { None };
-        self.sign(";")?;
-        Ok(Local::Variable(kind, name, value))
+        self.expect_sign(";")?;
+        Ok(LocalDeclaration::Variable(kind, name, value))
     }
 
     fn state(&mut self) -> Result<State, Error> {
-        self.word("state")?;
+        self.expect_word("state")?;
         let name = self.name()?;
-        self.sign("{")?;
+        self.expect_sign("{")?;
         let mut statements = Vec::new();
         while !self.is_word("transition") {
             if self.is_sign("}") {
                 return self.fail("a state ends with its transition");
             }
-            statements.push(self.deeper(Self::statement)?);
+            statements.push(self.parse_nested(Self::statement)?);
         }
-        self.at += 1;
+        self.token_index += 1;
         let transition = if self.is_word("select") {
             let place = self.next().place;
             let keys = self.arguments()?;
-            self.sign("{")?;
+            self.expect_sign("{")?;
             let mut cases = Vec::new();
             while !self.take_sign("}") {
                 let set = self.keyset()?;
-                self.sign(":")?;
+                self.expect_sign(":")?;
                 let to = self.name()?;
-                self.sign(";")?;
+                self.expect_sign(";")?;
                 cases.push((set, to));
             }
             Transition::Select(keys, cases, place)
         } else {
             let to = self.name()?;
-            self.sign(";")?;
+            self.expect_sign(";")?;
             Transition::To(to)
         };
-        self.sign("}")?;
+        self.expect_sign("}")?;
         Ok(State { name, statements, transition })
     }
 
@@ -366,7 +366,7 @@ impl Parser {
         while self.take_sign(",") {
             sets.push(self.simple_set()?);
         }
-        self.sign(")")?;
+        self.expect_sign(")")?;
         Ok(sets)
     }
 
@@ -396,50 +396,50 @@ impl Parser {
             default: None,
             entries: Vec::new(),
         };
-        self.sign("{")?;
+        self.expect_sign("{")?;
         while !self.take_sign("}") {
-            self.annotations()?;
+            self.skip_annotations()?;
             self.take_word("const");
             let property = self.name()?;
-            self.sign("=")?;
+            self.expect_sign("=")?;
             match property.text.as_str() {
                 "key" => {
-                    self.sign("{")?;
+                    self.expect_sign("{")?;
                     while !self.take_sign("}") {
                         let key = self.expr()?;
-                        self.sign(":")?;
+                        self.expect_sign(":")?;
                         table.keys.push((key, self.name()?));
-                        self.annotations()?;
-                        self.sign(";")?;
+                        self.skip_annotations()?;
+                        self.expect_sign(";")?;
                     }
                 }
                 "actions" => {
-                    self.sign("{")?;
+                    self.expect_sign("{")?;
                     while !self.take_sign("}") {
-                        self.annotations()?;
+                        self.skip_annotations()?;
                         table.actions.push(self.name()?);
                         if self.take_sign("(") {
-                            self.sign(")")?;
+                            self.expect_sign(")")?;
                         }
-                        self.sign(";")?;
+                        self.expect_sign(";")?;
                     }
                 }
                 "default_action" => {
                     table.default = Some(self.expr()?);
-                    self.sign(";")?;
+                    self.expect_sign(";")?;
                 }
                 "size" => {
                     self.expr()?;
-                    self.sign(";")?;
+                    self.expect_sign(";")?;
                 }
                 "entries" => {
-                    self.sign("{")?;
+                    self.expect_sign("{")?;
                     while !self.take_sign("}") {
                         let set = self.keyset()?;
-                        self.sign(":")?;
+                        self.expect_sign(":")?;
                         let action = self.expr()?;
-                        self.annotations()?;
-                        self.sign(";")?;
+                        self.skip_annotations()?;
+                        self.expect_sign(";")?;
                         table.entries.push((set, action));
                     }
                 }

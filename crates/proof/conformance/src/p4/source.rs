@@ -22,12 +22,12 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     pub place: Place,
-    pub what: String,
+    pub message: String,
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.what)
+        write!(f, "{}: {}", self.place, self.message)
     }
 }
 
@@ -39,7 +39,7 @@ pub struct Sources(BTreeMap<String, String>);
 
 impl Sources {
     /// Adds or replaces a text.
-    pub fn put(&mut self, name: &str, text: String) {
+    pub fn set_text(&mut self, name: &str, text: String) {
         self.0.insert(name.to_owned(), text);
     }
 

@@ -3,23 +3,23 @@
 use quorate_offload::Port;
 
 use super::{Machine, Sources, compile};
-use crate::{Device, Event, Program, frames::Size, vectors::Sent};
+use crate::{Device, Event, Program, frames::DeviceSize, vectors::SentFrame};
 
 /// The committed programs, and the file that both include.
-const FILES: [(&str, &str); 3] = [
+const COMMITTED_FILES: [(&str, &str); 3] = [
     ("acceptor.p4", include_str!("../../../../devices/programs/p4/acceptor.p4")),
     ("coordinator.p4", include_str!("../../../../devices/programs/p4/coordinator.p4")),
     ("frame.p4", include_str!("../../../../devices/programs/p4/frame.p4")),
 ];
 /// Multicast group of both ports, with the network's port first.
-const BOTH: u16 = 1;
+const BOTH_PORTS_GROUP: u16 = 1;
 
 /// Returns the committed programs, in which mutants are planted.
 #[must_use]
-pub fn committed() -> Sources {
+pub fn committed_sources() -> Sources {
     let mut sources = Sources::default();
-    for (name, text) in FILES {
-        sources.put(name, text.to_owned());
+    for (name, text) in COMMITTED_FILES {
+        sources.set_text(name, text.to_owned());
     }
     sources
 }
@@ -30,23 +30,27 @@ pub struct Switch(Machine);
 impl Switch {
     /// Creates a switch with the dimensions that the vectors use.
     pub fn new(sources: &Sources, program: Program) -> Result<Self, String> {
-        Self::of(sources, program, Size::VECTORS)
+        Self::with_size(sources, program, DeviceSize::VECTORS)
     }
 
     /// Compiles a program with zeroed registers. The room is 32, 64 or 128 bytes. An error in the
     /// program names file, line and column.
-    pub fn of(sources: &Sources, program: Program, size: Size) -> Result<Self, String> {
-        let (cells, room) = (size.cells.to_string(), size.room.to_string());
+    pub fn with_size(
+        sources: &Sources,
+        program: Program,
+        size: DeviceSize,
+    ) -> Result<Self, String> {
+        let (cells, room) = (size.cell_count.to_string(), size.room_bytes.to_string());
         let defines = [("CELLS", cells.as_str()), ("PART", &room)];
         let compiled = compile(sources, &format!("{}.p4", program.name()), &defines);
         let mut machine = Machine::new(compiled.map_err(|error| error.to_string())?);
-        machine.set_group(BOTH, &[0, 1]);
+        machine.set_group(BOTH_PORTS_GROUP, &[0, 1]);
         Ok(Self(machine))
     }
 }
 
 impl Device for Switch {
-    fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String> {
+    fn step(&mut self, event: &Event) -> Result<Vec<SentFrame>, String> {
         let Event::Frame(port, frame) = event else {
             self.0.reset();
             return Ok(Vec::new());

@@ -27,7 +27,7 @@ pub struct Token {
     /// Place of the first character. For a substituted definition, the place of its use.
     pub place: Place,
     /// Set if there is no white space between the preceding token and this one.
-    pub joined: bool,
+    pub touches_previous: bool,
 }
 
 /// Operators and brackets, longest first.
@@ -40,7 +40,7 @@ const SIGNS: [&str; 40] = [
 const TOKENS_MAX: usize = 1 << 20;
 const INCLUDES_MAX: usize = 16;
 /// Included files that the interpreter itself provides.
-const BUILT_IN: [&str; 2] = ["core.p4", "v1model.p4"];
+const BUILT_IN_FILES: [&str; 2] = ["core.p4", "v1model.p4"];
 
 /// Returns all tokens of a file and of the files that it includes. The last one is [`Kind::End`].
 pub fn tokens(
@@ -48,32 +48,33 @@ pub fn tokens(
     name: &str,
     defines: &[(&str, &str)],
 ) -> Result<Vec<Token>, Error> {
-    let mut reader = Reader { sources, defined: BTreeMap::new(), tokens: Vec::new(), includes: 0 };
+    let mut reader =
+        Lexer { sources, definitions: BTreeMap::new(), tokens: Vec::new(), include_count: 0 };
     for (name, text) in defines {
         let place = Place { file: "-D".into(), line: 1, column: 1 };
         let mut words = Vec::new();
-        Line::new(text, &place.file, 1).read(&mut words)?;
-        reader.defined.insert((*name).to_owned(), words);
+        Line::new(text, &place.file, 1).read_tokens(&mut words)?;
+        reader.definitions.insert((*name).to_owned(), words);
     }
     let place = Place { file: name.into(), line: 1, column: 1 };
-    reader.file(name, &place)?;
+    reader.read_file(name, &place)?;
     let last = reader.tokens.last();
     let place = last.map_or(place, |token| token.place.clone());
-    reader.tokens.push(Token { kind: Kind::End, place, joined: false });
+    reader.tokens.push(Token { kind: Kind::End, place, touches_previous: false });
     Ok(reader.tokens)
 }
 
-struct Reader<'a> {
+struct Lexer<'a> {
     sources: &'a Sources,
-    defined: BTreeMap<String, Vec<Token>>,
+    definitions: BTreeMap<String, Vec<Token>>,
     tokens: Vec<Token>,
-    includes: usize,
+    include_count: usize,
 }
 
-impl Reader<'_> {
-    fn file(&mut self, name: &str, from: &Place) -> Result<(), Error> {
-        self.includes += 1;
-        if self.includes > INCLUDES_MAX {
+impl Lexer<'_> {
+    fn read_file(&mut self, name: &str, from: &Place) -> Result<(), Error> {
+        self.include_count += 1;
+        if self.include_count > INCLUDES_MAX {
             return Err(error(from, "too many files are included"));
         }
         let text = self.sources.get(name);
@@ -85,11 +86,11 @@ impl Reader<'_> {
         for (number, line) in (1..).zip(text.lines()) {
             let place = Place { file: file.clone(), line: number, column: 1 };
             if let Some(directive) = line.trim_start().strip_prefix('#') {
-                self.directive(directive.trim(), &place, &mut open)?;
+                self.handle_directive(directive.trim(), &place, &mut open)?;
             } else if open.iter().all(|counts| *counts) {
                 let mut words = Vec::new();
-                Line::new(line, &file, number).read(&mut words)?;
-                self.put(words)?;
+                Line::new(line, &file, number).read_tokens(&mut words)?;
+                self.push_expanded(words)?;
             }
         }
         if !open.is_empty() {
@@ -98,13 +99,18 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn directive(&mut self, text: &str, place: &Place, open: &mut Vec<bool>) -> Result<(), Error> {
+    fn handle_directive(
+        &mut self,
+        text: &str,
+        place: &Place,
+        open: &mut Vec<bool>,
+    ) -> Result<(), Error> {
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let rest = rest.trim();
         let counts = open.iter().all(|counts| *counts);
         match word {
-            "ifdef" => open.push(self.defined.contains_key(rest)),
-            "ifndef" => open.push(!self.defined.contains_key(rest)),
+            "ifdef" => open.push(self.definitions.contains_key(rest)),
+            "ifndef" => open.push(!self.definitions.contains_key(rest)),
             "else" => {
                 let last = open.last_mut();
                 let last = last.ok_or_else(|| error(place, "#else without #if"))?;
@@ -116,19 +122,19 @@ impl Reader<'_> {
             _ if !counts => {}
             "define" => {
                 let (name, value) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-                if name.is_empty() || !name.chars().all(is_name) {
+                if name.is_empty() || !name.chars().all(is_name_letter) {
                     return Err(error(place, "#define NAME VALUE, without arguments"));
                 }
                 let mut words = Vec::new();
-                Line::new(value, &place.file, place.line).read(&mut words)?;
-                self.defined.insert(name.to_owned(), words);
+                Line::new(value, &place.file, place.line).read_tokens(&mut words)?;
+                self.definitions.insert(name.to_owned(), words);
             }
             "include" => {
                 let quoted = rest.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
                 let built_in = rest.strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
                 match (quoted, built_in) {
-                    (Some(name), _) => self.file(name, place)?,
-                    (_, Some(name)) if BUILT_IN.contains(&name) => {}
+                    (Some(name), _) => self.read_file(name, place)?,
+                    (_, Some(name)) if BUILT_IN_FILES.contains(&name) => {}
                     _ => return Err(error(place, format!("cannot include {rest}"))),
                 }
             }
@@ -139,10 +145,10 @@ impl Reader<'_> {
 
     /// Appends tokens, replacing each defined name with its definition. Definitions are not
     /// expanded again.
-    fn put(&mut self, words: Vec<Token>) -> Result<(), Error> {
+    fn push_expanded(&mut self, words: Vec<Token>) -> Result<(), Error> {
         for word in words {
             let definition = match &word.kind {
-                Kind::Name(name) => self.defined.get(name),
+                Kind::Name(name) => self.definitions.get(name),
                 _ => None,
             };
             match definition {
@@ -200,7 +206,7 @@ fn without_comments(text: &str) -> String {
     plain
 }
 
-fn is_name(letter: char) -> bool {
+fn is_name_letter(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || letter == '_'
 }
 
@@ -216,32 +222,32 @@ impl<'a> Line<'a> {
         Self { rest, file, line, column: 1 }
     }
 
-    fn take(&mut self, bytes: usize) -> &'a str {
+    fn take_bytes(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.rest = rest;
         self.column += u32::try_from(taken.chars().count()).unwrap_or(u32::MAX / 2);
         taken
     }
 
-    fn read(mut self, words: &mut Vec<Token>) -> Result<(), Error> {
+    fn read_tokens(mut self, words: &mut Vec<Token>) -> Result<(), Error> {
         loop {
             let blank = self.rest.len() - self.rest.trim_start().len();
-            self.take(blank);
+            self.take_bytes(blank);
             let Some(first) = self.rest.chars().next() else {
                 return Ok(());
             };
             let place = Place { file: self.file.clone(), line: self.line, column: self.column };
-            let kind = self.word(first, &place)?;
-            words.push(Token { kind, place, joined: blank == 0 });
+            let kind = self.read_word(first, &place)?;
+            words.push(Token { kind, place, touches_previous: blank == 0 });
         }
     }
 
-    fn word(&mut self, first: char, place: &Place) -> Result<Kind, Error> {
-        if is_name(first) {
-            let end = self.rest.find(|letter| !is_name(letter));
-            let text = self.take(end.unwrap_or(self.rest.len()));
+    fn read_word(&mut self, first: char, place: &Place) -> Result<Kind, Error> {
+        if is_name_letter(first) {
+            let end = self.rest.find(|letter| !is_name_letter(letter));
+            let text = self.take_bytes(end.unwrap_or(self.rest.len()));
             return if first.is_ascii_digit() {
-                number(text, place)
+                parse_number(text, place)
             } else {
                 Ok(Kind::Name(text.to_owned()))
             };
@@ -249,18 +255,18 @@ impl<'a> Line<'a> {
         if first == '"' {
             let end = self.rest[1..].find('"');
             let end = end.ok_or_else(|| error(place, "a text without its end"))?;
-            let text = self.take(end + 2);
+            let text = self.take_bytes(end + 2);
             return Ok(Kind::Text(text[1..=end].to_owned()));
         }
         let sign = SIGNS.iter().find(|sign| self.rest.starts_with(**sign));
         let sign = sign.ok_or_else(|| error(place, format!("{first:?} begins no word")))?;
-        self.take(sign.len());
+        self.take_bytes(sign.len());
         Ok(Kind::Sign(sign))
     }
 }
 
 /// Parses `12`, `0x_ff`, `0b11`, `0o17`, with an optional `8w` before it.
-fn number(text: &str, place: &Place) -> Result<Kind, Error> {
+fn parse_number(text: &str, place: &Place) -> Result<Kind, Error> {
     let wrong = |why: &str| error(place, format!("{text}: {why}"));
     let width = text.split_once(['w', 's']);
     let (width, digits) = match width {
@@ -287,5 +293,5 @@ fn number(text: &str, place: &Place) -> Result<Kind, Error> {
 }
 
 pub(crate) fn error(place: &Place, what: impl Into<String>) -> Error {
-    Error { place: place.clone(), what: what.into() }
+    Error { place: place.clone(), message: what.into() }
 }

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use quorate_conformance::{
-    Device, Event, Program, device::Reference, directed, frames::setup, random, vectors::Sent,
+    Device, Event, Program, device::Reference, directed, frames::setup, random, vectors::SentFrame,
 };
-use quorate_offload::{Form, Header, Port, Reason, Type};
+use quorate_offload::{Encapsulation, Header, Port, Reason, Type};
 
 /// Returns whether a program that runs alone can have an outcome.
 fn reachable(program: Program, reason: Reason) -> bool {
@@ -32,18 +32,19 @@ fn check(program: Program, set: &str, events: &[Event], least: u64) {
     let mut types: BTreeMap<Type, u64> = BTreeMap::new();
     let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
     for event in events {
-        if *event == Event::Power {
+        if *event == Event::PowerCycle {
             tally(&reference, &mut reasons);
         }
-        let sent: Vec<Sent> = reference.step(event).unwrap();
+        let sent: Vec<SentFrame> = reference.step(event).unwrap();
         for (_, frame) in &sent {
             // A refusal may go to any port. A frame that is forwarded is not an answer.
             let passed = matches!(event, Event::Frame(_, same) if same == frame);
-            let form = Form::of(frame, setup().own.port);
+            let form = Encapsulation::parse(frame, setup().own_address.port);
             let Some(form) = form.ok().filter(|_| !passed) else {
                 continue;
             };
-            let header = Header::read(frame[form.header_at()..].first_chunk().unwrap()).unwrap();
+            let header =
+                Header::read(frame[form.header_offset()..].first_chunk().unwrap()).unwrap();
             *types.entry(header.kind).or_default() += 1;
         }
     }
@@ -65,7 +66,7 @@ fn check(program: Program, set: &str, events: &[Event], least: u64) {
 
 fn tally(reference: &Reference, reasons: &mut BTreeMap<Reason, u64>) {
     for reason in Reason::ALL {
-        let times = reference.counted(reason);
+        let times = reference.frame_count(reason);
         if times > 0 {
             *reasons.entry(reason).or_default() += times;
         }
@@ -76,7 +77,7 @@ fn tally(reference: &Reference, reasons: &mut BTreeMap<Reason, u64>) {
 fn both_sets_reach_every_reason_and_every_answer() {
     for program in Program::ALL {
         check(program, "directed", &directed::events(program), 1);
-        check(program, "random", &random::events(program, 1, 50_000).0, 3);
+        check(program, "random", &random::random_events(program, 1, 50_000).0, 3);
     }
 }
 
@@ -85,15 +86,15 @@ fn both_sets_reach_every_reason_and_every_answer() {
 #[test]
 fn both_sets_reach_what_a_host_hears_inside() {
     let directed = directed::events(Program::Host);
-    let random = random::events(Program::Host, 1, 50_000).0;
+    let random = random::random_events(Program::Host, 1, 50_000).0;
     for (set, events, least) in [("directed", directed, 1), ("random", random, 5)] {
         let mut reference = Reference::new(Program::Host);
         let mut said: BTreeMap<Vec<(Port, Type)>, u64> = BTreeMap::new();
         for event in &events {
             let sent = reference.step(event).unwrap();
             let types = sent.iter().filter_map(|(port, frame)| {
-                let form = Form::of(frame, setup().own.port).ok()?;
-                let header = frame.get(form.header_at()..)?.first_chunk()?;
+                let form = Encapsulation::parse(frame, setup().own_address.port).ok()?;
+                let header = frame.get(form.header_offset()..)?.first_chunk()?;
                 Some((*port, Header::read(header)?.kind))
             });
             *said.entry(types.collect()).or_default() += 1;

@@ -7,34 +7,34 @@ use quorate_conformance::{
     compare::run,
     device::Reference,
     directed,
-    p4::{Switch, committed},
+    p4::{Switch, committed_sources},
     random,
-    vectors::{Sent, write_answer, write_event},
+    vectors::{SentFrame, write_event, write_sent_frames},
 };
 use quorate_offload::checksum::crc32c;
 
 /// Number of random events in `cargo test`. `cargo xtask offload conformance` uses 200 000.
 const RANDOM: usize = 20_000;
 
-fn check(device: &mut dyn Device, events: &[Event], expected: &[Vec<Sent>], name: &str) {
+fn check(device: &mut dyn Device, events: &[Event], expected: &[Vec<SentFrame>], name: &str) {
     if let Err(difference) = run(device, events, expected) {
-        panic!("{name}, event {}\n{}", difference.at, difference.what);
+        panic!("{name}, event {}\n{}", difference.event_index, difference.description);
     }
 }
 
 #[test]
 fn the_switch_does_what_the_reference_does() {
-    for program in Program::APART {
-        let mut switch = Switch::new(&committed(), program).unwrap();
+    for program in Program::SINGLE {
+        let mut switch = Switch::new(&committed_sources(), program).unwrap();
         let mut reference = Reference::new(program);
         for (name, events) in directed::cases(program) {
-            let events = [vec![Event::Power], events].concat();
+            let events = [vec![Event::PowerCycle], events].concat();
             let expected: Vec<_> =
                 events.iter().map(|event| reference.step(event).unwrap()).collect();
             check(&mut switch, &events, &expected, name);
         }
-        let (events, expected) = random::events(program, 1, RANDOM);
-        let mut switch = Switch::new(&committed(), program).unwrap();
+        let (events, expected) = random::random_events(program, 1, RANDOM);
+        let mut switch = Switch::new(&committed_sources(), program).unwrap();
         check(&mut switch, &events, &expected, "random");
     }
 }
@@ -50,10 +50,10 @@ fn cases_have_their_digests() {
         let mut reference = Reference::new(program);
         for (name, events) in directed::cases(program) {
             let (mut into, mut out) = (Vec::new(), Vec::new());
-            reference.step(&Event::Power).unwrap();
+            reference.step(&Event::PowerCycle).unwrap();
             for event in &events {
                 write_event(&mut into, event).unwrap();
-                write_answer(&mut out, &reference.step(event).unwrap()).unwrap();
+                write_sent_frames(&mut out, &reference.step(event).unwrap()).unwrap();
             }
             let (into, out) = (crc32c(&into), crc32c(&out));
             let (program, count) = (program.name(), events.len());

@@ -2,9 +2,9 @@
 //! that violates a rule.
 
 use quorate_conformance::{
-    group::{EVENTS, Group, Omitted},
+    group::{EVENT_COUNT, Group, OmittedRule},
     mutant,
-    p4::{Sources, committed},
+    p4::{Sources, committed_sources},
 };
 
 /// Number of runs in `cargo test`. `cargo xtask offload groups` runs more.
@@ -12,14 +12,14 @@ const RUNS: u64 = 40;
 /// Maximum number of runs that search for a fault.
 const SEARCH: u64 = 400;
 
-fn run(seed: u64, sources: &Sources, omitted: Option<Omitted>) -> Result<Group, String> {
-    let mut group = Group::mixed(seed, sources, omitted)?;
-    group.run(EVENTS)?;
+fn run(seed: u64, sources: &Sources, omitted: Option<OmittedRule>) -> Result<Group, String> {
+    let mut group = Group::new_mixed(seed, sources, omitted)?;
+    group.run(EVENT_COUNT)?;
     Ok(group)
 }
 
 /// Finds the first run that detects the fault, and prints how.
-fn search(name: &str, sources: &Sources, omitted: Option<Omitted>) {
+fn search(name: &str, sources: &Sources, omitted: Option<OmittedRule>) {
     let seen =
         (0..SEARCH).find_map(|seed| run(seed, sources, omitted).err().map(|why| (seed, why)));
     eprintln!("{name}: {seen:?}");
@@ -28,12 +28,12 @@ fn search(name: &str, sources: &Sources, omitted: Option<Omitted>) {
 
 #[test]
 fn what_is_chosen_stays_chosen() {
-    let sources = committed();
+    let sources = committed_sources();
     let (mut decisions, mut ballots, mut slots) = (0, 0, 0);
     for seed in 0..RUNS {
         let group = run(seed, &sources, None).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
-        decisions += group.decisions;
-        ballots += group.ballots;
+        decisions += group.decision_count;
+        ballots += group.ballot_count;
         slots += group.decided_to();
     }
     eprintln!("{slots} slots, {decisions} decisions, {ballots} ballots");
@@ -43,7 +43,7 @@ fn what_is_chosen_stays_chosen() {
 /// Groups detect the mutants whose fault affects the choice, not the bytes of a single answer.
 #[test]
 fn a_device_that_breaks_a_rule_is_seen() {
-    let mutants = mutant::all().unwrap();
+    let mutants = mutant::read_all().unwrap();
     for name in [
         "p4-another-boot-obeyed",
         "p4-fence-keeps-the-ballot",
@@ -55,14 +55,14 @@ fn a_device_that_breaks_a_rule_is_seen() {
         "p4-write-still-enabled",
     ] {
         let mutant = mutants.iter().find(|mutant| mutant.name == name).unwrap();
-        search(name, &mutant.sources().unwrap(), None);
+        search(name, &mutant.mutated_sources().unwrap(), None);
     }
 }
 
 #[test]
 fn an_owner_that_breaks_a_rule_is_seen() {
-    let sources = committed();
-    for omitted in Omitted::ALL {
+    let sources = committed_sources();
+    for omitted in OmittedRule::ALL {
         search(&format!("{omitted:?}"), &sources, Some(omitted));
     }
 }

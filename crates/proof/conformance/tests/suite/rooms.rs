@@ -8,16 +8,16 @@ use std::{
 
 use quorate_conformance::{
     Program, compare,
-    frames::{Size, setup},
-    p4::{Switch, committed},
+    frames::{DeviceSize, setup},
+    p4::{Switch, committed_sources},
     random,
-    rtl::{self, Bus, Core},
-    vectors::Sent,
+    rtl::{self, BusWidth, CoreSimulator},
+    vectors::SentFrame,
 };
-use quorate_device::Boxed;
-use quorate_offload::{Form, Header};
+use quorate_device::DeviceProcesses;
+use quorate_offload::{Encapsulation, Header};
 
-const SIZE: Size = Size { room: 128, cells: 64 };
+const SIZE: DeviceSize = DeviceSize { room_bytes: 128, cell_count: 64 };
 /// Number of random events. With fewer events, some lengths of values do not occur.
 const RANDOM: usize = 20_000;
 /// Number of events that are passed to a core one at a time.
@@ -31,22 +31,22 @@ fn skip(why: &str) {
 }
 
 /// Returns the forms and lengths of all values in some answers.
-fn lengths(answers: &[Vec<Sent>]) -> BTreeSet<(bool, u16)> {
+fn lengths(answers: &[Vec<SentFrame>]) -> BTreeSet<(bool, u16)> {
     let frames = answers.iter().flatten();
     let found = frames.filter_map(|(_, frame)| {
-        let form = Form::of(frame, setup().own.port).ok()?;
-        let header = Header::read(frame.get(form.header_at()..)?.first_chunk()?)?;
-        (header.value.crc != 0).then_some((form == Form::Raw, header.value.length))
+        let form = Encapsulation::parse(frame, setup().own_address.port).ok()?;
+        let header = Header::read(frame.get(form.header_offset()..)?.first_chunk()?)?;
+        (header.value.crc != 0).then_some((form == Encapsulation::Raw, header.value.length))
     });
     found.collect()
 }
 
 #[test]
 fn values_of_every_length_are_answered_in_both_forms() {
-    for program in Program::APART {
-        let (_, answers) = random::events_of(program, SIZE, 1, RANDOM);
+    for program in Program::SINGLE {
+        let (_, answers) = random::random_events_of_size(program, SIZE, 1, RANDOM);
         let found = lengths(&answers);
-        for length in 1..=u16::try_from(SIZE.room).unwrap() {
+        for length in 1..=u16::try_from(SIZE.room_bytes).unwrap() {
             for is_raw in [false, true] {
                 let name = program.name();
                 assert!(found.contains(&(is_raw, length)), "{name}: {length}");
@@ -57,11 +57,11 @@ fn values_of_every_length_are_answered_in_both_forms() {
 
 #[test]
 fn the_switch_does_what_the_reference_does_in_a_wider_room() {
-    for program in Program::APART {
-        let mut switch = Switch::of(&committed(), program, SIZE).unwrap();
-        let (events, expected) = random::events_of(program, SIZE, 1, RANDOM);
+    for program in Program::SINGLE {
+        let mut switch = Switch::with_size(&committed_sources(), program, SIZE).unwrap();
+        let (events, expected) = random::random_events_of_size(program, SIZE, 1, RANDOM);
         if let Err(difference) = compare::run(&mut switch, &events, &expected) {
-            panic!("event {}\n{}", difference.at, difference.what);
+            panic!("event {}\n{}", difference.event_index, difference.description);
         }
     }
 }
@@ -69,10 +69,10 @@ fn the_switch_does_what_the_reference_does_in_a_wider_room() {
 #[test]
 #[ignore = "Verilator needs a minute to build the cores; nightly"]
 fn the_cores_do_what_the_reference_does_in_a_wider_room() {
-    if let Some(tool) = rtl::missing() {
+    if let Some(tool) = rtl::missing_tool() {
         return skip(&format!("{tool} is not installed"));
     }
-    for bus in Bus::ALL {
+    for bus in BusWidth::ALL {
         let folder = folder(bus, SIZE);
         same_as_the_reference(&folder, bus, SIZE);
         as_a_node_starts_them(&folder);
@@ -84,42 +84,43 @@ fn the_cores_do_what_the_reference_does_in_a_wider_room() {
 #[test]
 #[ignore = "Verilator needs a minute to build the cores; nightly"]
 fn the_wide_cores_do_what_the_reference_does_in_the_narrowest_room() {
-    if let Some(tool) = rtl::missing() {
+    if let Some(tool) = rtl::missing_tool() {
         return skip(&format!("{tool} is not installed"));
     }
-    let size = Size { room: 8, cells: 64 };
-    same_as_the_reference(&folder(Bus::Wide, size), Bus::Wide, size);
+    let size = DeviceSize { room_bytes: 8, cell_count: 64 };
+    same_as_the_reference(&folder(BusWidth::Wide, size), BusWidth::Wide, size);
 }
 
-fn folder(bus: Bus, size: Size) -> PathBuf {
-    let name = format!("{}-{}", bus.target(), size.room);
+fn folder(bus: BusWidth, size: DeviceSize) -> PathBuf {
+    let name = format!("{}-{}", bus.target_name(), size.room_bytes);
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
 /// Opens both cores as a node does, and checks the dimensions that they report.
 fn as_a_node_starts_them(folder: &Path) {
     let words = format!("{}/{{}}/V{{}}", folder.display());
-    let (boxed, settings) = Boxed::open(&[words]).unwrap();
+    let (boxed, settings) = DeviceProcesses::open(&[words]).unwrap();
     drop(boxed);
     let told = (settings.room, usize::try_from(settings.cells).unwrap());
-    assert_eq!(told, (SIZE.room, SIZE.cells));
+    assert_eq!(told, (SIZE.room_bytes, SIZE.cell_count));
 }
 
-fn same_as_the_reference(folder: &Path, bus: Bus, size: Size) {
-    for program in Program::APART {
-        let name = bus.core(program);
-        let simulator = rtl::build(&rtl::sources(), folder, program, bus, size).unwrap();
-        let (events, expected) = random::events_of(program, size, 1, RANDOM);
-        let mut core = Core::start(&simulator).unwrap();
+fn same_as_the_reference(folder: &Path, bus: BusWidth, size: DeviceSize) {
+    for program in Program::SINGLE {
+        let name = bus.module_name(program);
+        let simulator = rtl::build(&rtl::cores_folder(), folder, program, bus, size).unwrap();
+        let (events, expected) = random::random_events_of_size(program, size, 1, RANDOM);
+        let mut core = CoreSimulator::start(&simulator).unwrap();
         if let Err(difference) = compare::run(&mut core, &events[..SINGLY], &expected) {
-            panic!("{name}, event {}\n{}", difference.at, difference.what);
+            panic!("{name}, event {}\n{}", difference.event_index, difference.description);
         }
         // There are no gaps between frames, so the bus is never idle.
         let found = rtl::run(&simulator, &events).unwrap();
         let found = found.unwrap_or_else(|| panic!("{name} gives up"));
         let differs = expected.iter().zip(&found).position(|(a, b)| a != b);
         if let Some(at) = differs {
-            let what = compare::describe(&events[at], &expected[at], &Ok(found[at].clone()));
+            let what =
+                compare::describe_difference(&events[at], &expected[at], &Ok(found[at].clone()));
             panic!("{name}, event {at} in a row\n{what}");
         }
         assert_eq!(found.len(), events.len(), "{name}");

@@ -15,45 +15,47 @@ use quorate_model::mutant::{self, Mutant};
 
 /// A copy of the workspace in which mutants are built. The copy is kept between runs, so that only
 /// changes recompile.
-struct Workshop {
+struct WorkspaceCopy {
     folder: PathBuf,
-    crates: PathBuf,
+    crates_folder: PathBuf,
 }
 
 /// Crates that mutants change, and their dependencies within the workspace.
-const COPIED: [&str; 4] = ["protocol/core", "proof/model", "storage/log", "storage/stream"];
+const COPIED_CRATES: [&str; 4] = ["protocol/core", "proof/model", "storage/log", "storage/stream"];
 
-impl Workshop {
+impl WorkspaceCopy {
     fn new() -> io::Result<Self> {
-        let crates = mutant::crates();
+        let crates = mutant::crates_folder();
         let root = crates.join("..");
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         let folder = target.join("mutants");
-        let shop = Self { folder, crates };
+        let shop = Self { folder, crates_folder: crates };
         fs::create_dir_all(&shop.folder)?;
         let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
-        let members =
-            format!("members = [{}]", COPIED.map(|name| format!("\"crates/{name}\"")).join(", "));
+        let members = format!(
+            "members = [{}]",
+            COPIED_CRATES.map(|name| format!("\"crates/{name}\"")).join(", ")
+        );
         let from = manifest.find("members = [").unwrap_or(0);
         let to = manifest[from..].find("\n]").map_or(from, |at| from + at + 2);
         let manifest = format!("{}{members}{}", &manifest[..from], &manifest[to..]);
-        write(&shop.folder.join("Cargo.toml"), &manifest)?;
+        write_if_changed(&shop.folder.join("Cargo.toml"), &manifest)?;
         let lock = fs::read_to_string(root.join("Cargo.lock"))?;
-        write(&shop.folder.join("Cargo.lock"), &lock)?;
-        shop.restore()?;
+        write_if_changed(&shop.folder.join("Cargo.lock"), &lock)?;
+        shop.synchronise()?;
         Ok(shop)
     }
 
     /// Synchronises the copy with the source tree. Unchanged files are not touched.
-    fn restore(&self) -> io::Result<()> {
-        for name in COPIED {
-            copy(&self.crates.join(name), &self.folder.join("crates").join(name))?;
+    fn synchronise(&self) -> io::Result<()> {
+        for name in COPIED_CRATES {
+            copy_folder(&self.crates_folder.join(name), &self.folder.join("crates").join(name))?;
         }
         Ok(())
     }
 
-    fn cargo(&self, arguments: &[&str]) -> io::Result<Output> {
+    fn run_cargo(&self, arguments: &[&str]) -> io::Result<Output> {
         // Uses the compiler of this cargo, even if a dependency's folder has a toolchain file.
         let cargo = Path::new(env!("CARGO"));
         Command::new(cargo)
@@ -70,20 +72,20 @@ impl Workshop {
     }
 
     /// Runs one test of the core, which must fail with the planted mutant.
-    fn test(&self, kind: &str, name: &str, place: &[&str]) -> Result<Judgement, String> {
+    fn run_test(&self, kind: &str, name: &str, place: &[&str]) -> Result<Judgement, String> {
         let words = [&["test", "--package", "quorate-core"], place, &[name]].concat();
         // Build first, so that only the search is timed.
-        let built = self.cargo(&[&words[..], &["--no-run"]].concat());
+        let built = self.run_cargo(&[&words[..], &["--no-run"]].concat());
         built.map_err(|e| e.to_string())?;
         let started = Instant::now();
-        let output = self.cargo(&words).map_err(|e| e.to_string())?;
+        let output = self.run_cargo(&words).map_err(|e| e.to_string())?;
         let text = String::from_utf8_lossy(&output.stdout);
         let ran = text.contains(name) || text.contains("1 passed");
         if !ran {
             return Err(format!("{kind} {name} did not run\n{text}"));
         }
         Ok(Judgement {
-            caught: !output.status.success(),
+            is_caught: !output.status.success(),
             report: format!("{kind} {name}"),
             seconds: started.elapsed().as_secs_f64(),
         })
@@ -91,14 +93,14 @@ impl Workshop {
 
     /// Applies a mutant to the copy. Fails if it does not compile.
     fn plant(&self, mutant: &Mutant) -> Result<(), String> {
-        let changed = mutant.changed(&self.crates)?;
-        self.restore().map_err(|e| e.to_string())?;
+        let changed = mutant.changed_files(&self.crates_folder)?;
+        self.synchronise().map_err(|e| e.to_string())?;
         for (file, text) in &changed {
             let path = self.folder.join("crates").join(file);
-            write(&path, text).map_err(|e| e.to_string())?;
+            write_if_changed(&path, text).map_err(|e| e.to_string())?;
         }
         let words = ["check", "--package", "quorate-model", "--bin", "model"];
-        let output = self.cargo(&words).map_err(|e| e.to_string())?;
+        let output = self.run_cargo(&words).map_err(|e| e.to_string())?;
         if output.status.success() {
             return Ok(());
         }
@@ -108,34 +110,34 @@ impl Workshop {
 
     /// Searches for the planted mutant with its own test or with the explorer.
     fn judge(&self, mutant: &Mutant) -> Result<Judgement, String> {
-        let test = match (&mutant.unit, &mutant.transcript) {
+        let test = match (&mutant.unit_test, &mutant.transcript) {
             (Some(name), _) => Some(("unit test", name, &["--lib"][..])),
             (None, Some(name)) => Some(("transcript", name, &["--test", "suite"][..])),
             (None, None) => None,
         };
         if let Some((kind, name, place)) = test {
-            return self.test(kind, name, place);
+            return self.run_test(kind, name, place);
         }
         let output =
-            self.cargo(&["build", "--release", "--package", "quorate-model", "--bin", "model"]);
+            self.run_cargo(&["build", "--release", "--package", "quorate-model", "--bin", "model"]);
         let output = output.map_err(|e| e.to_string())?;
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).into_owned());
         }
         let started = Instant::now();
-        let seconds = mutant.seconds.to_string();
+        let seconds = mutant.time_limit_seconds.to_string();
         let properties = mutant.properties.join(",");
         let mut command = Command::new(self.folder.join("target/release/model"));
         command.args(["run", &mutant.profile, "--runs", "1000000000"]);
         command.args(["--seconds", &seconds, "--only", &properties]);
-        if !mutant.heal {
+        if !mutant.with_second_act {
             command.arg("--no-heal");
         }
         let output = command.output().map_err(|e| e.to_string())?;
         let text = String::from_utf8_lossy(&output.stdout);
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         Ok(Judgement {
-            caught: output.status.code() == Some(4),
+            is_caught: output.status.code() == Some(4),
             report: lines.join(" | "),
             seconds: started.elapsed().as_secs_f64(),
         })
@@ -143,7 +145,7 @@ impl Workshop {
 }
 
 struct Judgement {
-    caught: bool,
+    is_caught: bool,
     report: String,
     seconds: f64,
 }
@@ -151,10 +153,10 @@ struct Judgement {
 impl Judgement {
     /// Returns a short description of the test or run that found the mutant; empty if none did.
     fn finder(&self, mutant: &Mutant) -> String {
-        if !self.caught {
+        if !self.is_caught {
             return String::new();
         }
-        if mutant.unit.is_some() || mutant.transcript.is_some() {
+        if mutant.unit_test.is_some() || mutant.transcript.is_some() {
             return self.report.clone();
         }
         // The first line of the report begins with the property, and the next line names the run.
@@ -166,44 +168,44 @@ impl Judgement {
     }
 }
 
-fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+fn write_if_changed(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     if fs::read(path).is_ok_and(|known| known == bytes.as_ref()) {
         return Ok(());
     }
     fs::write(path, bytes)
 }
 
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
+fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &target)?;
+            copy_folder(&entry.path(), &target)?;
         } else {
-            write(&target, fs::read(entry.path())?)?;
+            write_if_changed(&target, fs::read(entry.path())?)?;
         }
     }
     Ok(())
 }
 
-fn has(words: &[String], flag: &str) -> bool {
+fn has_flag(words: &[String], flag: &str) -> bool {
     words.iter().any(|word| word == flag)
 }
 
 /// Processes the mutants selected by `words`. Returns whether all results are as expected.
 fn run(words: &[String]) -> Result<bool, String> {
-    let (check, lines) = (has(words, "--check"), has(words, "--lines"));
+    let (check, lines) = (has_flag(words, "--check"), has_flag(words, "--lines"));
     let filter = words.iter().find(|word| !word.starts_with("--"));
     let filter = filter.map_or("", String::as_str);
-    let all = mutant::all()?;
+    let all = mutant::read_all()?;
     // An exact name selects only that mutant, even if others contain it.
     let exact = all.iter().any(|mutant| mutant.name == filter);
     let wanted = |mutant: &&Mutant| match exact {
         true => mutant.name == filter,
         false => mutant.name.contains(filter),
     };
-    let shop = Workshop::new().map_err(|e| e.to_string())?;
+    let shop = WorkspaceCopy::new().map_err(|e| e.to_string())?;
     let mut well = true;
     if !check && !lines {
         println!("| mutant | rules | expected | found | run, seconds |");
@@ -224,14 +226,14 @@ fn run(words: &[String]) -> Result<bool, String> {
             println!("{name}\t{seconds:.1}\t{}", judgement.finder(mutant));
             continue;
         }
-        let as_expected = judgement.caught == mutant.caught;
+        let as_expected = judgement.is_caught == mutant.must_be_caught;
         well &= as_expected;
         println!(
             "| {} | {} | {} | {}{} | {} ({:.1} s) |",
             mutant.name,
             mutant.rules.join(" "),
-            if mutant.caught { "violation" } else { "none" },
-            if judgement.caught { "violation" } else { "none" },
+            if mutant.must_be_caught { "violation" } else { "none" },
+            if judgement.is_caught { "violation" } else { "none" },
             if as_expected { "" } else { " **UNEXPECTED**" },
             judgement.report,
             judgement.seconds,

@@ -19,11 +19,11 @@ use quorate_core::{
 use quorate_stream::{Command, Name, OpenMode, StreamOutcome};
 
 use crate::{
-    seen::Seen,
+    seen::SituationCounts,
     streams::{
-        applied::{self, Applied},
-        clients::Clients,
-        position,
+        applied::{self, AppliedStreams},
+        clients::StreamClients,
+        stream_position,
     },
 };
 
@@ -32,43 +32,43 @@ type Byte = (StreamName, u64);
 
 /// State of all streams, as it follows from the chosen values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Judge {
-    applied: Applied,
+pub struct StreamJudge {
+    applied: AppliedStreams,
     /// Bytes of each named stream.
     outputs: BTreeMap<Name, Vec<Byte>>,
     /// Open inner streams, and the named stream that each appends to.
     open: BTreeMap<StreamName, Name>,
     /// Byte that each slot appended.
-    appended: BTreeMap<Slot, Byte>,
+    appended_bytes: BTreeMap<Slot, Byte>,
     /// Votes and decisions recorded without bytes.
-    hollow: BTreeSet<(Member, Slot, Value)>,
+    recorded_without_bytes: BTreeSet<(Member, Slot, Value)>,
     /// End of the offers of each stream by the leader of a ballot.
-    offered: BTreeMap<(Ballot, StreamName), u64>,
-    seen: Seen,
+    offered_to: BTreeMap<(Ballot, StreamName), u64>,
+    situations: SituationCounts,
 }
 
 /// Hashes only the state that does not follow from the chosen values.
-impl Hash for Judge {
+impl Hash for StreamJudge {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.applied.hash(state);
-        self.hollow.hash(state);
-        self.offered.hash(state);
+        self.recorded_without_bytes.hash(state);
+        self.offered_to.hash(state);
     }
 }
 
-impl Judge {
+impl StreamJudge {
     /// Returns the slot below which chosen values have been checked.
     pub fn judged_to(&self) -> Slot {
-        self.applied.to()
+        self.applied.applied_to()
     }
 
-    pub fn seen(&self) -> Seen {
-        self.seen
+    pub fn situations(&self) -> SituationCounts {
+        self.situations
     }
 
     /// Returns the byte that this slot appended; `None` if it appended none.
-    pub fn appended(&self, slot: Slot) -> Option<Byte> {
-        self.appended.get(&slot).copied()
+    pub fn appended_byte(&self, slot: Slot) -> Option<Byte> {
+        self.appended_bytes.get(&slot).copied()
     }
 
     pub fn is_open(&self, stream: StreamName) -> bool {
@@ -76,17 +76,17 @@ impl Judge {
     }
 
     /// Checks the value chosen in the next slot.
-    pub fn chosen(&mut self, value: &Value, clients: &Clients) -> Verdict {
-        let slot = self.applied.to();
+    pub fn judge_chosen(&mut self, value: &Value, clients: &StreamClients) -> Verdict {
+        let slot = self.applied.applied_to();
         let done = self.applied.apply(value, clients);
-        self.append(slot, value, &done, clients)?;
-        self.answer(value, &done, clients)?;
+        self.judge_append(slot, value, &done, clients)?;
+        self.judge_reply(value, &done, clients)?;
         if let Value::CloseStream(stream) = value {
             // [stream-6] A closed stream accepts no more bytes.
             self.open.remove(stream);
         }
-        for (stream, end) in &done.closed {
-            let own = self.count(*stream);
+        for (stream, end) in &done.closed_streams {
+            let own = self.appended_count(*stream);
             if own != *end {
                 return Err(format!(
                     "slot {slot}: stream {stream:?} ended at {end}, {own} bytes of it were appended"
@@ -94,70 +94,81 @@ impl Judge {
             }
             self.open.remove(stream);
         }
-        self.same_as_table(slot)
+        self.judge_table_reads(slot)
     }
 
     /// [stream-4] Checks an append. A byte is appended iff its stream is open and the byte has the
     /// next position.
-    fn append(
+    fn judge_append(
         &mut self,
         slot: Slot,
         value: &Value,
-        done: &applied::Done,
-        clients: &Clients,
+        done: &applied::AppliedEffect,
+        clients: &StreamClients,
     ) -> Verdict {
         let Value::Content { stream, offset } = *value else {
             return Ok(());
         };
-        let at = position(offset, slot);
+        let at = stream_position(offset, slot);
         let name = self.open.get(&stream).cloned();
-        let own = name.filter(|_| at == self.count(stream) && offset <= slot.0);
+        let own = name.filter(|_| at == self.appended_count(stream) && offset <= slot.0);
         let byte = own.is_some().then_some((stream, at));
-        if done.appended != byte {
-            let table = done.appended;
+        if done.appended_byte != byte {
+            let table = done.appended_byte;
             return Err(format!("slot {slot}: the table appends {table:?}, the rule {byte:?}"));
         }
         let Some(name) = own else {
-            self.seen.skipped += 1;
+            self.situations.skipped_bytes += 1;
             return Ok(());
         };
-        let given = clients.given(stream);
+        let given = clients.given_bytes(stream);
         if at >= given {
             return Err(format!("slot {slot}: byte {at} of a stream of {given} bytes"));
         }
-        if let Some((member, ..)) =
-            self.hollow.iter().find(|(_, hollow, what)| *hollow == slot && what == value)
+        if let Some((member, ..)) = self
+            .recorded_without_bytes
+            .iter()
+            .find(|(_, hollow, what)| *hollow == slot && what == value)
         {
             return Err(format!(
                 "slot {slot}: {member} took {value} for a no-op, and it is appended"
             ));
         }
-        self.seen.appended += 1;
-        self.appended.insert(slot, (stream, at));
+        self.situations.appended_bytes += 1;
+        self.appended_bytes.insert(slot, (stream, at));
         self.outputs.entry(name).or_default().push((stream, at));
         Ok(())
     }
 
-    fn answer(&mut self, value: &Value, done: &applied::Done, clients: &Clients) -> Verdict {
+    fn judge_reply(
+        &mut self,
+        value: &Value,
+        done: &applied::AppliedEffect,
+        clients: &StreamClients,
+    ) -> Verdict {
         let command = clients.command(value).and_then(Command::decode);
         let (Some(Ok(reply)), Some(command)) = (&done.reply, command) else {
             return Ok(());
         };
         match (*reply, command) {
-            (StreamOutcome::Opened { stream, at }, Command::Open { name, mode: how, .. }) => {
+            (
+                StreamOutcome::Opened { stream, start_position: at },
+                Command::Open { name, mode: how, .. },
+            ) => {
                 let end = self.outputs.entry(name.clone()).or_default().len() as u64;
                 let before = self.open.iter().find(|(_, known)| **known == name);
                 if let Some((before, _)) = before
-                    && !done.closed.iter().any(|(closed, _)| closed == before)
+                    && !done.closed_streams.iter().any(|(closed, _)| closed == before)
                 {
                     // [stream-10] A named stream is open only once.
                     return Err(format!("{name} is open twice: for {before:?}, and {stream:?}"));
                 }
-                self.seen.takeovers += u64::from(before.is_some() && how == OpenMode::Takeover);
+                self.situations.takeovers +=
+                    u64::from(before.is_some() && how == OpenMode::Takeover);
                 self.open.insert(stream, name.clone());
                 check_end(&name, at, end)
             }
-            (StreamOutcome::Closed { at }, Command::Close { stream, .. }) => {
+            (StreamOutcome::Closed { end_position: at }, Command::Close { stream, .. }) => {
                 let name = self.open.get(&stream).cloned();
                 let name = name.ok_or_else(|| format!("{stream:?} closed, and was not open"))?;
                 let end = self.outputs.get(&name).map_or(0, Vec::len) as u64;
@@ -169,13 +180,13 @@ impl Judge {
     }
 
     /// Returns the number of appended bytes of an inner stream.
-    fn count(&self, stream: StreamName) -> u64 {
+    fn appended_count(&self, stream: StreamName) -> u64 {
         let all = self.outputs.values().flatten();
         all.filter(|(whose, _)| *whose == stream).count() as u64
     }
 
     /// Checks that reads through the table return the bytes that were appended.
-    fn same_as_table(&self, slot: Slot) -> Verdict {
+    fn judge_table_reads(&self, slot: Slot) -> Verdict {
         let table = self.applied.table();
         for (name, output) in &self.outputs {
             let end = table.info(name).map_or(0, |info| info.end);
@@ -194,21 +205,22 @@ impl Judge {
     }
 
     /// [snap-1] Checks a slot that a node applied: every node appends the same byte there.
-    pub fn applied(&self, slot: Slot, done: &applied::Done) -> Verdict {
-        let known = self.appended(slot);
-        match slot < self.judged_to() && done.appended != known {
-            true => {
-                Err(format!("slot {slot}: a node appends {:?}, others {known:?}", done.appended))
-            }
+    pub fn judge_applied(&self, slot: Slot, done: &applied::AppliedEffect) -> Verdict {
+        let known = self.appended_byte(slot);
+        match slot < self.judged_to() && done.appended_byte != known {
+            true => Err(format!(
+                "slot {slot}: a node appends {:?}, others {known:?}",
+                done.appended_byte
+            )),
             false => Ok(()),
         }
     }
 
     /// [stream-7] Checks an owner's confirmation to its client that `count` bytes of a stream are
     /// stored.
-    pub fn acknowledged(&mut self, stream: StreamName, count: u64) -> Verdict {
-        self.seen.acknowledged += 1;
-        let kept = self.count(stream);
+    pub fn judge_confirmation(&mut self, stream: StreamName, count: u64) -> Verdict {
+        self.situations.confirmed_appends += 1;
+        let kept = self.appended_count(stream);
         match kept < count {
             true => Err(format!("{count} bytes of {stream:?} acknowledged, {kept} are kept")),
             false => Ok(()),
@@ -216,13 +228,18 @@ impl Judge {
     }
 
     /// [stream-4] Checks a record without bytes, whose slot the node considered a no-op.
-    pub fn hollow(&mut self, member: Member, slot: Slot, value: Value) -> Verdict {
-        self.seen.hollow += 1;
-        self.hollow.insert((member, slot, value));
-        let byte = |offset, stream| (stream, position(offset, slot));
+    pub fn judge_record_without_bytes(
+        &mut self,
+        member: Member,
+        slot: Slot,
+        value: Value,
+    ) -> Verdict {
+        self.situations.recorded_without_bytes += 1;
+        self.recorded_without_bytes.insert((member, slot, value));
+        let byte = |offset, stream| (stream, stream_position(offset, slot));
         match value {
             Value::Content { stream, offset }
-                if self.appended(slot) == Some(byte(offset, stream)) =>
+                if self.appended_byte(slot) == Some(byte(offset, stream)) =>
             {
                 Err(format!("slot {slot}: {member} takes {value} for a no-op, and it is appended"))
             }
@@ -232,7 +249,7 @@ impl Judge {
 
     /// [stream-1] Checks that a leader's offer of a run skips no byte. The stream continues at
     /// `next` in the leader's table.
-    pub fn offers(
+    pub fn judge_offer(
         &mut self,
         ballot: Ballot,
         stream: StreamName,
@@ -240,7 +257,7 @@ impl Judge {
         from: u64,
         to: u64,
     ) -> Verdict {
-        let offered = self.offered.entry((ballot, stream)).or_default();
+        let offered = self.offered_to.entry((ballot, stream)).or_default();
         let before = (*offered).max(next);
         *offered = (*offered).max(to);
         match from > before {

@@ -12,17 +12,17 @@ use crate::{
 
 impl World {
     /// Carries out the next of this node's orders to its device.
-    pub(super) fn obey(&mut self, at: usize, whole: bool) -> Result<(), Violation> {
-        let done = self.sites[at].device.obey(whole);
-        self.done(at, done)
+    pub(super) fn carry_out_order(&mut self, at: usize, whole: bool) -> Result<(), Violation> {
+        let done = self.sites[at].device.carry_out_order(whole);
+        self.apply_step_result(at, done)
     }
 
     /// Carries out all of this node's orders to its device, as happens before a clean stop.
-    pub(super) fn obey_all(&mut self, at: usize) -> Result<(), Violation> {
+    pub(super) fn carry_out_all_orders(&mut self, at: usize) -> Result<(), Violation> {
         while self.sites[at].device.is_busy() {
-            self.obey(at, true)?;
-            let done = self.sites[at].device.step_ends();
-            self.done(at, done)?;
+            self.carry_out_order(at, true)?;
+            let done = self.sites[at].device.end_steps();
+            self.apply_step_result(at, done)?;
         }
         Ok(())
     }
@@ -38,94 +38,99 @@ impl World {
         let node = self.sites[at].node.as_ref();
         let has_vote = node.is_none_or(|node| node.role() != Role::Learner);
         let done = self.sites[at].device.handle_frame(frame, whole, has_vote);
-        self.done(at, done)
+        self.apply_step_result(at, done)
     }
 
     /// Completes the device steps in flight.
-    pub(super) fn step_ends(&mut self, at: usize) -> Result<(), Violation> {
-        let done = self.sites[at].device.step_ends();
-        self.done(at, done)
+    pub(super) fn end_device_steps(&mut self, at: usize) -> Result<(), Violation> {
+        let done = self.sites[at].device.end_steps();
+        self.apply_step_result(at, done)
     }
 
     /// Lets the device assign a slot to a waiting value.
-    pub(super) fn give_slot(
+    pub(super) fn assign_device_slot(
         &mut self,
         at: usize,
         whole: bool,
         hole: bool,
     ) -> Result<(), Violation> {
         let done = match hole {
-            true => self.sites[at].device.skip(),
-            false => self.sites[at].device.submit(whole),
+            true => self.sites[at].device.cancel_assignment(),
+            false => self.sites[at].device.assign_waiting_value(whole),
         };
-        self.done(at, done)
+        self.apply_step_result(at, done)
     }
 
     /// Delivers the coordinator's report of assigned and counted slots to the owner.
-    pub(super) fn tell_given(&mut self, at: usize) -> Result<(), Violation> {
+    pub(super) fn deliver_device_report(&mut self, at: usize) -> Result<(), Violation> {
         for word in self.sites[at].device.take_report() {
-            self.say(at, word)?;
+            self.report_to_node(at, word)?;
         }
         Ok(())
     }
 
     /// Delivers one vote that the device reported to the owner, or loses it.
-    pub(super) fn tap(&mut self, at: usize, which: usize, lost: bool) -> Result<(), Violation> {
-        if which >= self.sites[at].device.tap.len() {
+    pub(super) fn deliver_vote_report(
+        &mut self,
+        at: usize,
+        which: usize,
+        lost: bool,
+    ) -> Result<(), Violation> {
+        if which >= self.sites[at].device.unreported_votes.len() {
             return Ok(());
         }
-        let word = self.sites[at].device.tap.remove(which);
+        let word = self.sites[at].device.unreported_votes.remove(which);
         if lost {
             return Ok(());
         }
-        self.say(at, word)
+        self.report_to_node(at, word)
     }
 
     /// Cuts and restores a device's power.
     pub(super) fn reset_device(&mut self, at: usize) -> Result<(), Violation> {
-        let used = self.sites[at].device.forget();
+        let used = self.sites[at].device.lose_power();
         if used {
-            self.seen.device_forgot += 1;
-            self.say(at, DeviceReport::Lost)?;
+            self.situations.device_power_losses += 1;
+            self.report_to_node(at, DeviceReport::Lost)?;
         }
         Ok(())
     }
 
     /// Starts or ends the use of a node's device.
     pub(super) fn use_device(&mut self, at: usize, yes: bool) -> Result<(), Violation> {
-        if self.setup.cells == 0 {
+        if self.setup.device_cells == 0 {
             return Ok(());
         }
         // [offload-9] A device that has not carried out its orders counts as late.
         if !yes && self.sites[at].device.is_busy() {
-            return self.say(at, DeviceReport::Late);
+            return self.report_to_node(at, DeviceReport::Late);
         }
-        let cells = if yes { self.setup.cells } else { 0 };
-        self.step(at, Input::Offload { cells })
+        let cells = if yes { self.setup.device_cells } else { 0 };
+        self.step_node(at, Input::Offload { cells })
     }
 
     /// Fences the device before a new process sends its first message ([offload-9]).
-    pub(super) fn leave_device(&mut self, at: usize) -> Result<(), Violation> {
-        let done = self.sites[at].device.leave_owner();
-        self.done(at, done)
+    pub(super) fn detach_device(&mut self, at: usize) -> Result<(), Violation> {
+        let done = self.sites[at].device.detach_owner();
+        self.apply_step_result(at, done)
     }
 
-    fn done(&mut self, at: usize, done: StepResult) -> Result<(), Violation> {
+    fn apply_step_result(&mut self, at: usize, done: StepResult) -> Result<(), Violation> {
         for (ballot, slot, value) in done.votes {
-            self.seen.device_votes += 1;
+            self.situations.device_votes += 1;
             self.judge_device_vote(at, ballot, slot, value)?;
         }
         if done.conflict {
             let seen = Err("a device saw two values for one slot of one ballot".to_owned());
-            self.observer.judge(Property::Alarm, seen)?;
+            self.observer.to_violation(Property::Alarm, seen)?;
         }
         for frame in done.frames {
             if self.frames.last() != Some(&frame) {
                 self.frames.push(frame);
             }
         }
-        for word in done.words {
-            self.say(at, word)?;
+        for word in done.reports {
+            self.report_to_node(at, word)?;
         }
         Ok(())
     }
@@ -140,28 +145,28 @@ impl World {
         value: Value,
     ) -> Result<(), Violation> {
         let range = SlotRange::one(slot);
-        if self.class() != Class::Volatile {
+        if self.storage_class() != Class::Volatile {
             return Ok(());
         }
         let site = &mut self.sites[at];
-        let member = site.device_of;
+        let member = site.device_member;
         let before = if site.member == member {
-            site.voted_before()
+            site.remembered_promise()
         } else {
             quorate_core::ballot::Ballot::ZERO
         };
-        site.device_cast.insert(slot, (ballot, value));
-        self.observer.casts(member, before, ballot, range, value)?;
-        self.observer.voted(member, ballot, range, value)
+        site.device_votes.insert(slot, (ballot, value));
+        self.observer.check_cast(member, before, ballot, range, value)?;
+        self.observer.record_vote(member, ballot, range, value)
     }
 
-    fn say(&mut self, at: usize, word: DeviceReport) -> Result<(), Violation> {
+    fn report_to_node(&mut self, at: usize, word: DeviceReport) -> Result<(), Violation> {
         let held = match &word {
             DeviceReport::Voted { slot, value, .. } => vec![(*slot, *value)],
-            DeviceReport::Given { slot, value, .. } => vec![(*slot, *value)],
+            DeviceReport::Assigned { slot, value, .. } => vec![(*slot, *value)],
             DeviceReport::CountedValue { slot, value, .. } => vec![(*slot, *value)],
             DeviceReport::Fenced { votes, .. } => votes.clone(),
-            DeviceReport::TakenBack { from, rest, .. } => {
+            DeviceReport::TakenBack { from, assigned: rest, .. } => {
                 let mut at = *from;
                 let mut all = Vec::new();
                 for value in rest {
@@ -173,17 +178,19 @@ impl World {
             _ => Vec::new(),
         };
         match &word {
-            DeviceReport::TakenBack { .. } => self.seen.taken_back += 1,
-            DeviceReport::Fenced { votes, .. } => self.seen.fenced += u64::from(!votes.is_empty()),
-            DeviceReport::Counted { .. } => self.seen.device_counted += 1,
-            DeviceReport::CountedValue { .. } => self.seen.device_told += 1,
-            DeviceReport::Given { .. } => self.seen.given += 1,
+            DeviceReport::TakenBack { .. } => self.situations.assignments_withdrawn += 1,
+            DeviceReport::Fenced { votes, .. } => {
+                self.situations.fenced_devices += u64::from(!votes.is_empty())
+            }
+            DeviceReport::Counted { .. } => self.situations.device_counted_reports += 1,
+            DeviceReport::CountedValue { .. } => self.situations.device_decisions_learned += 1,
+            DeviceReport::Assigned { .. } => self.situations.device_assigned_slots += 1,
             _ => {}
         }
         // Frames carry the bytes of their values.
         for (slot, value) in held {
-            self.sites[at].hold(&value, SlotRange::one(slot));
+            self.sites[at].hold_bytes(&value, SlotRange::one(slot));
         }
-        self.step(at, Input::Device(word))
+        self.step_node(at, Input::Device(word))
     }
 }

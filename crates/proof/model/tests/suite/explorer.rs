@@ -3,30 +3,30 @@
 
 use quorate_model::{
     exhaustive,
-    explore::{Mode, run},
+    explore::{RunMode, run},
     mutant,
     profile::Profile,
-    seen::Seen,
+    seen::SituationCounts,
 };
 
 /// Runs fixed seeds through both acts. No property may be violated, and in the second act the group
 /// makes progress. `model run` explores more seeds.
-fn explore(profile: Profile, runs: u64) -> Seen {
-    let mut seen = Seen::default();
+fn explore(profile: Profile, runs: u64) -> SituationCounts {
+    let mut seen = SituationCounts::default();
     let (mut chosen, mut healed, mut leased, mut era) = (0, 0, 0, 0);
     for seed in 0..runs {
-        let outcome = run(profile, seed, Mode::FULL);
+        let outcome = run(profile, seed, RunMode::FULL);
         if let Some(violation) = outcome.violation {
             let name = profile.name();
             panic!(
                 "{violation}\nreplay: cargo run -p quorate-model --bin model replay {name} {seed}"
             );
         }
-        chosen += outcome.chosen;
-        healed += u64::from(outcome.healed);
-        leased += outcome.leased;
-        seen = seen.plus(outcome.seen);
-        era = era.max(outcome.era);
+        chosen += outcome.chosen_slots;
+        healed += u64::from(outcome.second_act_completed);
+        leased += outcome.lease_reads;
+        seen = seen.sum(outcome.situations);
+        era = era.max(outcome.final_era);
     }
     // Runs without progress would prove nothing.
     assert!(chosen > runs / 2, "only {chosen} slots were chosen");
@@ -65,7 +65,7 @@ fn casting_votes_are_safe() {
 fn volatile_groups_forget_nothing_that_counts() {
     let seen = explore(Profile::Volatile, 4000);
     assert!(seen.forgot_amid_a_change > 80, "{seen:?}");
-    assert!(seen.readmitted > 10, "{seen:?}");
+    assert!(seen.readmitted_nodes > 10, "{seen:?}");
 }
 
 #[test]
@@ -82,14 +82,14 @@ fn nobody_votes_without_bytes() {
 fn trimmed_logs_and_snapshots_lose_nothing() {
     let seen = explore(Profile::Lifecycle, 2000);
     assert!(seen.trimmed_beyond_a_member > 1000, "{seen:?}");
-    assert!(seen.installed > 300, "{seen:?}");
-    assert!(seen.replaced > 5, "{seen:?}");
+    assert!(seen.snapshots_installed > 300, "{seen:?}");
+    assert!(seen.replaced_machines > 5, "{seen:?}");
 }
 
 #[test]
 fn auxiliaries_are_engaged_and_retired_without_loss() {
     let seen = explore(Profile::Auxiliary, 2000);
-    assert!(seen.engaged > 500 && seen.retired > 100, "{seen:?}");
+    assert!(seen.auxiliaries_activated > 500 && seen.auxiliaries_deactivated > 100, "{seen:?}");
 }
 
 /// One run combines reconfigurations, scaled weights, trims, snapshots, transfers back and forth,
@@ -98,11 +98,11 @@ fn auxiliaries_are_engaged_and_retired_without_loss() {
 fn a_cluster_lives_for_years() {
     let seen = explore(Profile::Years, 2000);
     assert!(seen.changes_by_another_leader > 100, "{seen:?}");
-    assert!(seen.scaled > 100, "{seen:?}");
-    assert!(seen.engaged > 500 && seen.retired > 200, "{seen:?}");
+    assert!(seen.scaled_eras > 100, "{seen:?}");
+    assert!(seen.auxiliaries_activated > 500 && seen.auxiliaries_deactivated > 200, "{seen:?}");
     assert!(seen.trimmed_beyond_a_member > 1000, "{seen:?}");
-    assert!(seen.installed > 300, "{seen:?}");
-    assert!(seen.replaced > 5, "{seen:?}");
+    assert!(seen.snapshots_installed > 300, "{seen:?}");
+    assert!(seen.replaced_machines > 5, "{seen:?}");
 }
 
 #[test]
@@ -115,10 +115,10 @@ fn reads_by_leases_are_fresh() {
 #[test]
 fn streams_are_prefixes_of_what_was_given() {
     let seen = explore(Profile::Streams, 6000);
-    assert!(seen.appended > 5000, "{seen:?}");
-    assert!(seen.acknowledged > 4000, "{seen:?}");
-    assert!(seen.skipped > 100 && seen.hollow > 30, "{seen:?}");
-    assert!(seen.cut > 300, "{seen:?}");
+    assert!(seen.appended_bytes > 5000, "{seen:?}");
+    assert!(seen.confirmed_appends > 4000, "{seen:?}");
+    assert!(seen.skipped_bytes > 100 && seen.recorded_without_bytes > 30, "{seen:?}");
+    assert!(seen.partial_run_votes > 300, "{seen:?}");
     assert!(seen.takeovers > 100 && seen.lost_owners > 100, "{seen:?}");
 }
 
@@ -127,8 +127,8 @@ fn streams_are_prefixes_of_what_was_given() {
 #[test]
 fn votes_take_any_ring() {
     let seen = explore(Profile::Ring, 6000);
-    assert!(seen.laid > 1000 && seen.broke > 1000, "{seen:?}");
-    assert!(seen.ring_votes > 1500 && seen.relayed > 500, "{seen:?}");
+    assert!(seen.rings_set_up > 1000 && seen.rings_given_up > 1000, "{seen:?}");
+    assert!(seen.ring_votes > 1500 && seen.relayed_votes > 500, "{seen:?}");
 }
 
 /// [offload-5]–[offload-19] Chosen values stay chosen and the group makes progress, whatever
@@ -136,9 +136,9 @@ fn votes_take_any_ring() {
 #[test]
 fn devices_vote_for_nothing_that_their_owners_would_not() {
     let seen = explore(Profile::Devices, 6000);
-    assert!(seen.device_votes > 3000 && seen.given > 1000, "{seen:?}");
-    assert!(seen.device_counted > 500 && seen.taken_back > 500, "{seen:?}");
-    assert!(seen.fenced > 200 && seen.device_forgot > 50, "{seen:?}");
+    assert!(seen.device_votes > 3000 && seen.device_assigned_slots > 1000, "{seen:?}");
+    assert!(seen.device_counted_reports > 500 && seen.assignments_withdrawn > 500, "{seen:?}");
+    assert!(seen.fenced_devices > 200 && seen.device_power_losses > 50, "{seen:?}");
 }
 
 /// [last-1]–[last-4] Values reported to clients of a volatile group as being on disks are on disks,
@@ -146,8 +146,8 @@ fn devices_vote_for_nothing_that_their_owners_would_not() {
 #[test]
 fn what_is_said_to_last_is_on_the_disks_of_a_quorum() {
     let seen = explore(Profile::Lasting, 4000);
-    assert!(seen.lasting > 4000, "{seen:?}");
-    assert!(seen.installed > 100, "{seen:?}");
+    assert!(seen.durable_notifications > 4000, "{seen:?}");
+    assert!(seen.snapshots_installed > 100, "{seen:?}");
 }
 
 /// [lie-1]–[lie-5] A disk that loses the end of its log does no harm while a running node remembers
@@ -155,7 +155,7 @@ fn what_is_said_to_last_is_on_the_disks_of_a_quorum() {
 #[test]
 fn a_disk_that_lies_is_found_out_by_who_heard_of_its_log() {
     let seen = explore(Profile::Liars, 4000);
-    assert!(seen.lies > 4000 && seen.reminded > 400, "{seen:?}");
+    assert!(seen.disk_rollbacks > 4000 && seen.rollback_reminders > 400, "{seen:?}");
     assert!(seen.trimmed_beyond_a_member > 100, "{seen:?}");
 }
 
@@ -164,14 +164,14 @@ fn a_disk_that_lies_is_found_out_by_who_heard_of_its_log() {
 #[test]
 fn what_is_said_to_be_in_memory_is_decided_unless_memory_is_lost() {
     let seen = explore(Profile::Early, 4000);
-    assert!(seen.early > 4000, "{seen:?}");
+    assert!(seen.memory_notifications > 4000, "{seen:?}");
 }
 
 /// The spine alone is Multi-Paxos with reconfiguration: it needs no wing, whatever fails.
 #[test]
 fn the_spine_needs_no_wing() {
     let seen = explore(Profile::Spine, 4000);
-    assert!(seen.changes_by_another_leader > 30 && seen.installed > 100, "{seen:?}");
+    assert!(seen.changes_by_another_leader > 30 && seen.snapshots_installed > 100, "{seen:?}");
 }
 
 /// [lie-6] A quorum of one leads if it voted for the change that began an era which it knows only
@@ -180,15 +180,19 @@ fn the_spine_needs_no_wing() {
 fn a_quorum_of_one_goes_on_after_a_change_that_it_voted_for() {
     let seeds = [(Profile::Spine, 46_410), (Profile::Eras, 92_471), (Profile::Leases, 365_906)];
     for (profile, seed) in seeds {
-        let outcome = run(profile, seed, Mode::FULL);
-        assert!(outcome.violation.is_none() && outcome.healed, "{} {seed}", profile.name());
+        let outcome = run(profile, seed, RunMode::FULL);
+        assert!(
+            outcome.violation.is_none() && outcome.second_act_completed,
+            "{} {seed}",
+            profile.name()
+        );
     }
 }
 
 /// A seed reproduces its run, to the last event.
 #[test]
 fn a_seed_replays() {
-    let mode = Mode { trace: true, ..Mode::FULL };
+    let mode = RunMode { record_trace: true, ..RunMode::FULL };
     let once = run(Profile::Mixed, 7, mode).trace;
     assert!(!once.is_empty());
     assert_eq!(once, run(Profile::Mixed, 7, mode).trace);
@@ -196,9 +200,9 @@ fn a_seed_replays() {
 
 #[test]
 fn every_schedule_within_small_bounds_holds() {
-    for bounds in exhaustive::small() {
-        let report = bounds.check();
-        assert!(report.decided, "{}: nothing was ever decided", report.name);
+    for bounds in exhaustive::small_bounds() {
+        let report = bounds.explore();
+        assert!(report.any_decided, "{}: nothing was ever decided", report.name);
     }
 }
 
@@ -206,20 +210,20 @@ fn every_schedule_within_small_bounds_holds() {
 /// nothing.
 #[test]
 fn every_mutant_applies() {
-    let mutants = mutant::all().expect("mutants can be read");
+    let mutants = mutant::read_all().expect("mutants can be read");
     assert!(mutants.len() >= 30);
     for mutant in mutants {
-        let files = mutant.changed(&mutant::crates());
+        let files = mutant.changed_files(&mutant::crates_folder());
         assert!(!files.expect("it applies").is_empty(), "{}", mutant.name);
-        let known = Profile::named(&mutant.profile).is_some() || mutant.profile == "all";
+        let known = Profile::from_name(&mutant.profile).is_some() || mutant.profile == "all";
         assert!(known, "{}: profile {}", mutant.name, mutant.profile);
         // Progress is checked only in the second act.
-        let named = mutant.unit.is_some() || mutant.transcript.is_some();
+        let named = mutant.unit_test.is_some() || mutant.transcript.is_some();
         let only_liveness = mutant.properties == ["liveness"];
-        assert!(named || mutant.heal || !only_liveness, "{}", mutant.name);
+        assert!(named || mutant.with_second_act || !only_liveness, "{}", mutant.name);
         if let Some(name) = mutant.transcript {
             let file = format!("protocol/core/tests/testdata/{name}.txt");
-            assert!(mutant::crates().join(&file).is_file(), "no {file}");
+            assert!(mutant::crates_folder().join(&file).is_file(), "no {file}");
         }
     }
 }

@@ -19,7 +19,7 @@ use super::{Verdict, Violation, is_quorum};
 
 /// Votes of all members in one ballot.
 #[derive(Clone, Debug)]
-struct Votes {
+struct BallotVotes {
     value: Value,
     members: BTreeSet<Member>,
 }
@@ -27,8 +27,8 @@ struct Votes {
 /// Consecutive slots with identical votes. A run of a stream has one slot per byte.
 #[derive(Clone, Debug)]
 struct Extent {
-    to: Slot,
-    votes: BTreeMap<Ballot, Votes>,
+    end: Slot,
+    votes: BTreeMap<Ballot, BallotVotes>,
     chosen_value: Option<(Ballot, Value)>,
 }
 
@@ -54,7 +54,7 @@ impl Agreement {
 
     /// Records a durable vote. Fails if a ballot has votes for two values, or a slot has two chosen
     /// values.
-    pub fn vote(
+    pub fn record_vote(
         &mut self,
         member: Member,
         ballot: Ballot,
@@ -66,7 +66,7 @@ impl Agreement {
             let votes = extent
                 .votes
                 .entry(ballot)
-                .or_insert_with(|| Votes { value, members: BTreeSet::new() });
+                .or_insert_with(|| BallotVotes { value, members: BTreeSet::new() });
             if votes.value != value {
                 let detail = format!("slot {from}, ballot {ballot}: {} and {value}", votes.value);
                 return Err(Violation::new("agreement", detail));
@@ -91,16 +91,16 @@ impl Agreement {
     /// before it are chosen.
     fn advance_prefix(&mut self) {
         while let Some(extent) = self.extents.get(&self.chosen_to)
-            && let Some((ballot, value)) = self.quorum_in(self.chosen_to, extent)
+            && let Some((ballot, value)) = self.quorum_ballot(self.chosen_to, extent)
         {
-            let (first, to) = (self.chosen_to, extent.to);
+            let (first, to) = (self.chosen_to, extent.end);
             let extent = self.extents.get_mut(&first).expect("just seen");
             extent.chosen_value = Some((ballot, value));
             self.chosen_to = to;
             let (_, last) = self.eras.last().expect("the founding is one");
             let mut eras = last.clone();
             // A change of configuration occupies one slot, and therefore its own extent.
-            if eras.decide(first, &value) {
+            if eras.apply_decided(first, &value) {
                 self.eras.push((to, eras));
             }
         }
@@ -110,22 +110,22 @@ impl Agreement {
     fn split_extents(&mut self, range: SlotRange) {
         for at in [range.from, range.to] {
             if let Some((_, extent)) = self.extents.range_mut(..at).next_back()
-                && extent.to > at
+                && extent.end > at
             {
                 let behind = extent.clone();
-                extent.to = at;
+                extent.end = at;
                 self.extents.insert(at, behind);
             }
         }
         let mut at = range.from;
         while at < range.to {
             let next = self.extents.range(at..range.to).next();
-            match next.map(|(from, extent)| (*from, extent.to)) {
+            match next.map(|(from, extent)| (*from, extent.end)) {
                 Some((from, to)) if from == at => at = to,
                 next => {
                     let to = next.map_or(range.to, |(from, _)| from);
                     let (votes, chosen) = (BTreeMap::new(), None);
-                    self.extents.insert(at, Extent { to, votes, chosen_value: chosen });
+                    self.extents.insert(at, Extent { end: to, votes, chosen_value: chosen });
                     at = to;
                 }
             }
@@ -134,7 +134,7 @@ impl Agreement {
 
     /// Returns the ballot in which the votes of an extent form a quorum, and the value of those
     /// votes.
-    fn quorum_in(&self, from: Slot, extent: &Extent) -> Option<(Ballot, Value)> {
+    fn quorum_ballot(&self, from: Slot, extent: &Extent) -> Option<(Ballot, Value)> {
         let mut ballots = extent.votes.iter();
         let decided = ballots.find(|(ballot, _)| self.is_quorum(from, extent, **ballot));
         decided.map(|(ballot, votes)| (*ballot, votes.value))
@@ -148,7 +148,7 @@ impl Agreement {
         let votes = extent.votes.get(&ballot);
         let voted =
             |voter: &Voter| votes.is_some_and(|votes| votes.members.contains(&voter.member));
-        eras.counts(ballot) && is_quorum(eras.current(), voted)
+        eras.counts_ballot(ballot) && is_quorum(eras.current(), voted)
     }
 
     /// Checks that a decision that a node learned and made durable is not at odds with a chosen
@@ -174,7 +174,7 @@ impl Agreement {
         range: SlotRange,
     ) -> impl Iterator<Item = (Slot, Option<(Ballot, Value)>)> + '_ {
         let before = self.extents.range(..range.from).next_back();
-        let before = before.filter(move |(_, extent)| extent.to > range.from);
+        let before = before.filter(move |(_, extent)| extent.end > range.from);
         let within = self.extents.range(range.from..range.to);
         let all = before.into_iter().chain(within);
         all.map(|(from, extent)| (*from, extent.chosen_value))
@@ -182,7 +182,7 @@ impl Agreement {
 
     /// Checks that every slot below `applied_to` is chosen. In a durable group, only votes on
     /// stable storage count ([class-1], [p2-4]).
-    pub fn applied(&self, node: usize, applied_to: Slot) -> Verdict {
+    pub fn check_applied(&self, node: usize, applied_to: Slot) -> Verdict {
         if applied_to <= self.chosen_to {
             return Ok(());
         }
@@ -195,7 +195,7 @@ impl Agreement {
     }
 
     /// Returns the value chosen in a slot; `None` if no value is chosen.
-    pub fn value_of(&self, slot: Slot) -> Option<Value> {
+    pub fn chosen_value(&self, slot: Slot) -> Option<Value> {
         let mut chosen = self.chosen_in(SlotRange::new(slot, slot.next()));
         chosen.find_map(|(_, chosen)| Some(chosen?.1))
     }

@@ -7,26 +7,26 @@ use super::{Verdict, Violation};
 
 /// Acknowledged and unknown increments of one counter.
 #[derive(Debug, Default)]
-struct Counter {
+struct CounterIncrements {
     acknowledged: u64,
     unknown: u64,
-    numbers: BTreeSet<i64>,
+    returned_values: BTreeSet<i64>,
 }
 
 /// Increments of all counters, including those numbered by sessions.
 #[derive(Debug, Default)]
 pub struct ExactlyOnce {
-    counters: BTreeMap<String, Counter>,
+    counters: BTreeMap<String, CounterIncrements>,
     /// Number of completed commands per session, by the key of its counter.
-    sessions: BTreeMap<String, i64>,
+    session_commands: BTreeMap<String, i64>,
 }
 
 impl ExactlyOnce {
     /// Checks that no other INCR returned the number `number`.
-    pub fn acknowledged(&mut self, key: &str, number: i64) -> Verdict {
+    pub fn record_acknowledged(&mut self, key: &str, number: i64) -> Verdict {
         let counter = self.counters.entry(key.to_owned()).or_default();
         counter.acknowledged += 1;
-        if !counter.numbers.insert(number) {
+        if !counter.returned_values.insert(number) {
             return Err(Violation::new(
                 "exactly_once",
                 format!("two increments of {key} gave {number}"),
@@ -36,15 +36,15 @@ impl ExactlyOnce {
     }
 
     /// Records an INCR that received no reply.
-    pub fn unknown(&mut self, key: &str) {
+    pub fn record_unknown(&mut self, key: &str) {
         self.counters.entry(key.to_owned()).or_default().unknown += 1;
     }
 
     /// Checks the reply to command `sequence` of the only session that increments `key`. Any other
     /// number means that the command, which may have been sent several times, was executed twice or
     /// never.
-    pub fn sequence(&mut self, key: &str, sequence: i64, number: i64) -> Verdict {
-        self.sessions.insert(key.to_owned(), sequence);
+    pub fn check_sequence(&mut self, key: &str, sequence: i64, number: i64) -> Verdict {
+        self.session_commands.insert(key.to_owned(), sequence);
         if number == sequence {
             return Ok(());
         }
@@ -53,9 +53,9 @@ impl ExactlyOnce {
     }
 
     /// Checks that a counter's final value lies between the increments acknowledged and those sent.
-    pub fn ended(&self, key: &str, value: i64) -> Verdict {
+    pub fn check_final_value(&self, key: &str, value: i64) -> Verdict {
         let wrong = |detail: String| Err(Violation::new("exactly_once", detail));
-        if let Some(sequence) = self.sessions.get(key)
+        if let Some(sequence) = self.session_commands.get(key)
             && value != *sequence
             && value != sequence + 1
         {
@@ -77,7 +77,7 @@ impl ExactlyOnce {
         Ok(())
     }
 
-    pub fn keys(&self) -> Vec<String> {
-        self.counters.keys().chain(self.sessions.keys()).cloned().collect()
+    pub fn counter_keys(&self) -> Vec<String> {
+        self.counters.keys().chain(self.session_commands.keys()).cloned().collect()
     }
 }

@@ -10,18 +10,18 @@ use super::{Verdict, Violation};
 
 /// Levels of the group that nodes have used.
 #[derive(Debug, Default)]
-pub struct Levels {
+pub struct UsedLevels {
     /// First and last position at which a node used each level.
     positions: BTreeMap<Level, (Slot, Slot)>,
 }
 
-impl Levels {
+impl UsedLevels {
     /// Returns whether any node has used a level above the base level.
     pub fn is_raised(&self) -> bool {
         self.positions.keys().any(|level| *level > Level::BASE)
     }
 
-    pub fn has_seen(&self, level: Level) -> bool {
+    pub fn was_used(&self, level: Level) -> bool {
         self.positions.contains_key(&level)
     }
 
@@ -54,7 +54,7 @@ impl Levels {
 
     /// Returns the violation of a log that raises the level beyond what its node's release
     /// supports.
-    pub fn cannot_read(node: usize, release: Level) -> Verdict {
+    pub fn unsupported_level(node: usize, release: Level) -> Verdict {
         let detail = format!(
             "node {} opened a folder that a release which supports {release} cannot read",
             node + 1
@@ -63,7 +63,7 @@ impl Levels {
     }
 
     /// Returns the violation of a node that never ran a release supporting the group's level.
-    pub fn never_asked(node: usize) -> Verdict {
+    pub fn unsupported_group_level(node: usize) -> Verdict {
         let detail = format!("the level rose, and node {} never supported it", node + 1);
         Err(Violation::new("levels", detail))
     }

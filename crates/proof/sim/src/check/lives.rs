@@ -9,9 +9,9 @@ use super::{Verdict, Violation};
 
 /// Most recent life of each node.
 #[derive(Debug, Default)]
-pub struct Lives {
+pub struct LatestLives {
     latest: BTreeMap<usize, Life>,
-    cluster: Option<u128>,
+    cluster_id: Option<u128>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ struct Life {
     incarnation: Incarnation,
 }
 
-impl Lives {
+impl LatestLives {
     /// Returns the incarnation of a node's most recent life.
     pub fn incarnation(&self, node: usize) -> Incarnation {
         self.latest.get(&node).map_or(Incarnation(0), |life| life.incarnation)
@@ -52,8 +52,8 @@ impl Lives {
     }
 
     /// Checks that all processes have the same cluster id.
-    pub fn belongs(&mut self, node: usize, cluster: u128) -> Verdict {
-        let known = *self.cluster.get_or_insert(cluster);
+    pub fn check_cluster(&mut self, node: usize, cluster: u128) -> Verdict {
+        let known = *self.cluster_id.get_or_insert(cluster);
         if known == cluster {
             return Ok(());
         }
@@ -61,11 +61,11 @@ impl Lives {
         Err(Violation::new("lives", detail))
     }
 
-    /// Checks the log that a process opened, before [`Lives::check_start`]. `written` is the last
+    /// Checks the log that a process opened, before [`LatestLives::check_start`]. `written` is the last
     /// incarnation that wrote it, `lost` the number of released log writes that are missing. Fails
     /// if a later incarnation wrote the log, or if the process continues as the member that
     /// released the missing writes.
-    pub fn opened(
+    pub fn check_opened_log(
         &self,
         node: usize,
         member: Member,

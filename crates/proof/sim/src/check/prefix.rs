@@ -11,17 +11,23 @@ use super::{Verdict, Violation};
 /// For each position, the command and reply of the node that executed it first, and the state of
 /// the node that reached it first.
 #[derive(Debug, Default)]
-pub struct Prefix {
+pub struct ExecutedPrefix {
     executed: BTreeMap<CommandId, (u64, u64)>,
     /// Some node has executed all commands in the slots below this one.
-    seen_to: Slot,
+    executed_to: Slot,
     states: BTreeMap<Slot, u128>,
 }
 
-impl Prefix {
+impl ExecutedPrefix {
     /// Checks that no other node executed a different command at position `id`, replied
     /// differently, or has applied the slot without executing a command here.
-    pub fn executed(&mut self, node: usize, id: CommandId, command: u64, reply: u64) -> Verdict {
+    pub fn check_executed(
+        &mut self,
+        node: usize,
+        id: CommandId,
+        command: u64,
+        reply: u64,
+    ) -> Verdict {
         let who = node + 1;
         let place = format!("slot {}, command {}", id.slot, id.index);
         match self.executed.get(&id) {
@@ -33,7 +39,7 @@ impl Prefix {
                 Err(Violation::new("prefix", format!("node {who} got another reply: {place}")))
             }
             Some(_) => Ok(()),
-            None if id.slot < self.seen_to => {
+            None if id.slot < self.executed_to => {
                 let detail = format!("node {who} executed what no other node did: {place}");
                 Err(Violation::new("prefix", detail))
             }
@@ -46,8 +52,8 @@ impl Prefix {
 
     /// Checks that all nodes that have applied exactly the slots below `applied_to` have the same
     /// state.
-    pub fn state(&mut self, node: usize, applied_to: Slot, digest: u128) -> Verdict {
-        self.seen_to = self.seen_to.max(applied_to);
+    pub fn check_state(&mut self, node: usize, applied_to: Slot, digest: u128) -> Verdict {
+        self.executed_to = self.executed_to.max(applied_to);
         let known = *self.states.entry(applied_to).or_insert(digest);
         if known == digest {
             return Ok(());
@@ -57,12 +63,12 @@ impl Prefix {
     }
 
     /// Returns the hash of the command executed as `id`; `None` if no node executed it.
-    pub fn executed_in(&self, id: CommandId) -> Option<u64> {
+    pub fn command_hash(&self, id: CommandId) -> Option<u64> {
         self.executed.get(&id).map(|(command, _)| *command)
     }
 
     /// Returns the number of commands executed by at least one node.
-    pub fn commands(&self) -> usize {
+    pub fn command_count(&self) -> usize {
         self.executed.len()
     }
 }

@@ -13,21 +13,21 @@ use super::{Verdict, Violation};
 
 /// Votes that members released into rings.
 #[derive(Debug, Default)]
-pub struct Rings {
+pub struct RingVotes {
     released: BTreeSet<(Ballot, RingEntry)>,
     /// Number of votes forwarded for other members.
-    relayed: u64,
+    relayed_count: u64,
 }
 
-impl Rings {
+impl RingVotes {
     /// Checks that each vote in a ring message is one that its voter released.
-    pub fn carries(&mut self, member: Member, vote: &RingVote) -> Verdict {
+    pub fn check_carried(&mut self, member: Member, vote: &RingVote) -> Verdict {
         for entry in &vote.entries {
             let said = (vote.ballot, *entry);
             if entry.member == member {
                 self.released.insert(said);
             } else if self.released.contains(&said) {
-                self.relayed += 1;
+                self.relayed_count += 1;
             } else {
                 let detail = format!(
                     "node {member} carries {entry:?} in ballot {}, which no member released",
@@ -39,7 +39,7 @@ impl Rings {
         Ok(())
     }
 
-    pub const fn relayed(&self) -> u64 {
-        self.relayed
+    pub const fn relayed_count(&self) -> u64 {
+        self.relayed_count
     }
 }

@@ -11,13 +11,13 @@ use super::{Verdict, Violation};
 
 /// Life that used each ballot, and the latest era and decided prefix of each life.
 #[derive(Debug, Default)]
-pub struct Rounds {
-    ballots: BTreeMap<Ballot, u64>,
+pub struct BallotUse {
+    ballot_lives: BTreeMap<Ballot, u64>,
     eras: BTreeMap<(usize, u64), Era>,
-    decided: BTreeMap<(usize, u64), Slot>,
+    decided_to: BTreeMap<(usize, u64), Slot>,
 }
 
-impl Rounds {
+impl BallotUse {
     /// Checks a ballot in which a node requested promises or proposed values: it is the node's own,
     /// and no earlier life used it.
     pub fn check_ballot(&mut self, node: usize, life: u64, ballot: Ballot) -> Verdict {
@@ -27,7 +27,7 @@ impl Rounds {
                 format!("node {} used ballot {ballot}", node + 1),
             ));
         }
-        let known = *self.ballots.entry(ballot).or_insert(life);
+        let known = *self.ballot_lives.entry(ballot).or_insert(life);
         if known == life {
             return Ok(());
         }
@@ -36,7 +36,7 @@ impl Rounds {
 
     /// Checks that the era and the decided prefix that a node reports do not decrease within a
     /// life.
-    pub fn status(&mut self, node: usize, life: u64, era: Era, decided_to: Slot) -> Verdict {
+    pub fn check_status(&mut self, node: usize, life: u64, era: Era, decided_to: Slot) -> Verdict {
         let known = self.eras.entry((node, life)).or_default();
         if era < *known {
             return Err(Violation::new(
@@ -45,7 +45,7 @@ impl Rounds {
             ));
         }
         *known = era;
-        let known = self.decided.entry((node, life)).or_default();
+        let known = self.decided_to.entry((node, life)).or_default();
         if decided_to < *known {
             let detail = format!("node {} went back to slot {decided_to} from {known}", node + 1);
             return Err(Violation::new("rounds", detail));

@@ -5,31 +5,31 @@ use quorate_replica::scrubbing::report::{DamagedPlace, Fate, Kind, ScrubStatus};
 
 use super::{Verdict, Violation};
 
-fn broken(node: usize, what: &str, found: &[&DamagedPlace]) -> Verdict {
+fn scrub_violation(node: usize, what: &str, found: &[&DamagedPlace]) -> Verdict {
     let found: Vec<String> = found
         .iter()
-        .map(|found| format!("{} {} ({:?})", found.kind, found.what, found.fate))
+        .map(|found| format!("{} {} ({:?})", found.kind, found.description, found.fate))
         .collect();
     let detail = format!("node {} {what}: {}", node + 1, found.join("; "));
     Err(Violation::new("scrubs", detail))
 }
 
 /// Checks that a scrub of a disk that was never damaged finds no damage.
-pub fn sound(node: usize, status: &ScrubStatus) -> Verdict {
+pub fn check_undamaged(node: usize, status: &ScrubStatus) -> Verdict {
     if status.found_total == 0 {
         return Ok(());
     }
     let found: Vec<&DamagedPlace> = status.found.iter().collect();
-    broken(node, "says that a sound place is damaged", &found)
+    scrub_violation(node, "says that a sound place is damaged", &found)
 }
 
 /// Checks a scrub of a disk that was last damaged long ago. It may find only superseded log writes,
 /// which are not repaired.
-pub fn mended(node: usize, status: &ScrubStatus) -> Verdict {
+pub fn check_repaired(node: usize, status: &ScrubStatus) -> Verdict {
     let stays = |found: &&DamagedPlace| (found.kind, found.fate) != (Kind::Log, Fate::Superseded);
     let found: Vec<&DamagedPlace> = status.found.iter().filter(stays).collect();
     match found.is_empty() {
         true => Ok(()),
-        false => broken(node, "does not mend what is damaged", &found),
+        false => scrub_violation(node, "does not mend what is damaged", &found),
     }
 }

@@ -1,35 +1,35 @@
 //! Records of all clients, which are checked together.
 
-use crate::{check::exactly_once::ExactlyOnce, dice::Dice, history::History};
+use crate::{check::exactly_once::ExactlyOnce, dice::Dice, history::ClientHistory};
 
 /// Number of operations after which shared keys get new names, so that histories remain short
 /// enough to check.
 const OPERATIONS_PER_KEY: u64 = 60;
 
 #[derive(Debug, Default)]
-pub struct Books {
-    pub history: History,
+pub struct ClientRecords {
+    pub history: ClientHistory,
     pub exactly_once: ExactlyOnce,
     /// Number of requests answered with a result.
-    pub answered: u64,
+    pub answered_requests: u64,
     /// Number of requests that were certainly not executed.
-    pub refused: u64,
+    pub refused_requests: u64,
     /// Number of requests that may have been executed.
-    pub unknown: u64,
-    last_value: i64,
-    touched: [u64; 4],
+    pub unknown_requests: u64,
+    last_written_value: i64,
+    operations_by_family: [u64; 4],
 }
 
-impl Books {
+impl ClientRecords {
     pub(super) fn value(&mut self) -> i64 {
-        self.last_value += 1;
-        1_000_000 + self.last_value
+        self.last_written_value += 1;
+        1_000_000 + self.last_written_value
     }
 
     pub(super) fn key(&mut self, family: usize, dice: &mut Dice) -> String {
-        self.touched[family] += 1;
+        self.operations_by_family[family] += 1;
         let letter = ["r", "c", "e", "w"][family];
-        let epoch = self.touched[family] / OPERATIONS_PER_KEY;
+        let epoch = self.operations_by_family[family] / OPERATIONS_PER_KEY;
         format!("{letter}{}.{epoch}", dice.below(2))
     }
 }

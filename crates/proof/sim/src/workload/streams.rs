@@ -17,49 +17,49 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
-    pub writers: usize,
-    pub readers: usize,
-    pub names: u64,
+pub struct StreamLoad {
+    pub writer_count: usize,
+    pub reader_count: usize,
+    pub name_count: u64,
     /// Maximum number of bytes in a write.
-    pub gift_bytes_max: u64,
+    pub write_bytes_max: u64,
     /// Number of bytes after which a writer only finishes its stream.
-    pub bytes_max: u64,
+    pub writer_bytes_max: u64,
     /// Maximum number of undecided bytes in a piece ([stream-8]).
     pub window_bytes: usize,
     /// Memory limit of the stream store, in bytes.
     pub dirty_bytes_max: usize,
     /// Maximum time between two requests from a client.
-    pub think_us: u64,
+    pub think_us_max: u64,
 }
 
-impl Load {
+impl StreamLoad {
     /// Draws the load from separate dice, so that seeds without streams replay unchanged.
     pub fn draw(seed: u64) -> Option<Self> {
         let dice = &mut Dice::new(seed ^ 0x5374_7265_616d_7321);
         dice.chance(1, 3).then(|| Self {
-            writers: dice.pick(&[1, 2, 4]),
-            readers: dice.pick(&[1, 2]),
-            names: dice.pick(&[1, 2, 3]),
-            gift_bytes_max: dice.pick(&[100, 10_000, 200_000]),
-            bytes_max: dice.pick(&[200_000, 1_000_000]),
+            writer_count: dice.pick(&[1, 2, 4]),
+            reader_count: dice.pick(&[1, 2]),
+            name_count: dice.pick(&[1, 2, 3]),
+            write_bytes_max: dice.pick(&[100, 10_000, 200_000]),
+            writer_bytes_max: dice.pick(&[200_000, 1_000_000]),
             window_bytes: dice.pick(&[1 << 10, 64 << 10, 1 << 20]),
             dirty_bytes_max: dice.pick(&[32 << 10, 32 << 20]),
-            think_us: dice.pick(&[1_000, 20_000]),
+            think_us_max: dice.pick(&[1_000, 20_000]),
         })
     }
 
     /// Returns a load without clients of its own, for scenarios.
-    pub fn scripted() -> Self {
+    pub fn scripted_only() -> Self {
         Self {
-            writers: 0,
-            readers: 0,
-            names: 1,
-            gift_bytes_max: 0,
-            bytes_max: 0,
+            writer_count: 0,
+            reader_count: 0,
+            name_count: 1,
+            write_bytes_max: 0,
+            writer_bytes_max: 0,
             window_bytes: 64 << 10,
             dirty_bytes_max: 32 << 20,
-            think_us: 1_000,
+            think_us_max: 1_000,
         }
     }
 }
@@ -71,11 +71,11 @@ pub enum Role {
     /// Reads parts of existing streams.
     Reader,
     /// Writes a new stream on one node; only in act two.
-    Visitor,
+    OneWriter,
     /// Reads all streams on one node; only in act two.
-    Auditor,
+    FullReader,
     /// Sends requests chosen by a scenario.
-    Script,
+    Scripted,
 }
 
 /// A piece that a writer owns, as far as replies show.
@@ -84,21 +84,21 @@ pub struct Piece {
     /// Name of the inner stream that contains the piece.
     pub stream: StreamName,
     /// Position of the piece's first byte in the named stream.
-    pub first: u64,
+    pub first_position: u64,
     /// End of the bytes written by the client, as a position in the named stream.
     pub written_to: u64,
     /// End of the acknowledged bytes, as a position in the named stream.
-    pub durable: u64,
+    pub acknowledged_to: u64,
 }
 
 #[derive(Debug)]
-pub struct Streamer {
+pub struct StreamClient {
     pub index: usize,
     pub role: Role,
     /// Current connection, with the index of the node; `None` while disconnected.
     pub connection: Option<(ConnectionId, usize)>,
     /// Index of the only node to which the client connects; `None` for any node.
-    pub home: Option<usize>,
+    pub only_node: Option<usize>,
     /// Tag of the request that the client is waiting for.
     pub awaited_tag: Option<StreamTag>,
     /// Time at which the client gives up on the node if no answer has arrived.
@@ -110,151 +110,155 @@ pub struct Streamer {
     /// Replies to a scenario's requests; `None` marks a broken connection.
     pub replies: VecDeque<Option<DeliveredEvent>>,
     dice: Dice,
-    load: Load,
+    load: StreamLoad,
     name: Name,
-    writer: Writer,
-    mode: OpenMode,
+    writer_id: Writer,
+    open_mode: OpenMode,
     /// Set if the client opened a piece of the stream and has not ended the stream yet.
-    owes: bool,
-    closing: bool,
+    must_end_stream: bool,
+    is_closing: bool,
     written_to: u64,
     /// Streams that an auditor has not read completely, with the next position of each.
-    audits: VecDeque<(Name, u64)>,
+    streams_to_read: VecDeque<(Name, u64)>,
     /// Set if a visitor or an auditor has completed its work.
-    through: bool,
+    has_finished: bool,
 }
 
-impl Streamer {
-    pub fn new(index: usize, role: Role, load: Load, mut dice: Dice) -> Self {
+impl StreamClient {
+    pub fn new(index: usize, role: Role, load: StreamLoad, mut dice: Dice) -> Self {
         let writer = Writer(u128::from(dice.word()) << 64 | u128::from(dice.word()));
         let mut streamer = Self {
             index,
             role,
             connection: None,
-            home: None,
+            only_node: None,
             awaited_tag: None,
             reply_deadline: None,
             is_done: false,
             piece: None,
             replies: VecDeque::new(),
-            name: number_name("s", 0),
-            writer,
-            mode: OpenMode::Create,
-            owes: false,
-            closing: false,
+            name: numbered_name("s", 0),
+            writer_id: writer,
+            open_mode: OpenMode::Create,
+            must_end_stream: false,
+            is_closing: false,
             written_to: 0,
-            audits: VecDeque::new(),
-            through: false,
+            streams_to_read: VecDeque::new(),
+            has_finished: false,
             dice,
             load,
         };
-        streamer.name = streamer.any_name();
+        streamer.name = streamer.draw_name();
         streamer
     }
 
     /// Returns a client that writes a new stream on this node and then stops.
-    pub fn visit(index: usize, load: Load, dice: Dice, node: usize) -> Self {
+    pub fn new_one_writer(index: usize, load: StreamLoad, dice: Dice, node: usize) -> Self {
         Self {
-            home: Some(node),
-            name: number_name("v", index as u64),
-            ..Self::new(index, Role::Visitor, load, dice)
+            only_node: Some(node),
+            name: numbered_name("v", index as u64),
+            ..Self::new(index, Role::OneWriter, load, dice)
         }
     }
 
     /// Returns a client that reads the given streams from their beginnings on one node and then
     /// stops.
-    pub fn audit(
+    pub fn new_full_reader(
         index: usize,
-        load: Load,
+        load: StreamLoad,
         dice: Dice,
         node: usize,
         audits: VecDeque<(Name, u64)>,
     ) -> Self {
-        Self { home: Some(node), audits, ..Self::new(index, Role::Auditor, load, dice) }
+        Self {
+            only_node: Some(node),
+            streams_to_read: audits,
+            ..Self::new(index, Role::FullReader, load, dice)
+        }
     }
 
     /// Returns the client's current writer id, which no other writer ever uses.
-    pub fn writer(&self) -> Writer {
-        self.writer
+    pub fn current_writer(&self) -> Writer {
+        self.writer_id
     }
 
     /// Returns whether the client still has work in act two.
     pub fn is_busy(&self) -> bool {
         match self.role {
-            Role::Writer => self.owes || self.awaited_tag.is_some(),
+            Role::Writer => self.must_end_stream || self.awaited_tag.is_some(),
             Role::Reader => self.awaited_tag.is_some(),
-            Role::Visitor | Role::Auditor => !self.through,
-            Role::Script => false,
+            Role::OneWriter | Role::FullReader => !self.has_finished,
+            Role::Scripted => false,
         }
     }
 
     /// Draws the pause before the client's next request.
     pub fn draw_pause(&mut self) -> u64 {
-        let most = self.load.think_us;
+        let most = self.load.think_us_max;
         self.dice.between(20, most)
     }
 
     /// Chooses the node to which the client connects next.
-    pub fn choose(&mut self, nodes: usize) -> usize {
-        self.home.unwrap_or_else(|| self.dice.index(nodes))
+    pub fn choose_node(&mut self, nodes: usize) -> usize {
+        self.only_node.unwrap_or_else(|| self.dice.index(nodes))
     }
 
-    fn any_name(&mut self) -> Name {
-        number_name("s", self.dice.below(self.load.names))
+    fn draw_name(&mut self) -> Name {
+        numbered_name("s", self.dice.below(self.load.name_count))
     }
 
     /// Returns the client's next request; `None` if it has none.
-    pub fn acts(&mut self) -> Option<StreamRequest> {
+    pub fn next_request(&mut self) -> Option<StreamRequest> {
         match self.role {
-            Role::Writer => self.writes(),
-            Role::Reader => (!self.is_done).then(|| self.reads()),
-            Role::Visitor => self.visits(),
-            Role::Auditor => self.audits(),
-            Role::Script => None,
+            Role::Writer => self.next_write_request(),
+            Role::Reader => (!self.is_done).then(|| self.read_request()),
+            Role::OneWriter => self.next_visit_request(),
+            Role::FullReader => self.next_audit_request(),
+            Role::Scripted => None,
         }
     }
 
-    fn opens(&self) -> StreamRequest {
-        StreamRequest::Open(self.name.clone(), self.mode, self.writer)
+    fn open_request(&self) -> StreamRequest {
+        StreamRequest::Open(self.name.clone(), self.open_mode, self.writer_id)
     }
 
-    fn writes(&mut self) -> Option<StreamRequest> {
+    fn next_write_request(&mut self) -> Option<StreamRequest> {
         let Some(piece) = self.piece else {
             if self.is_done {
-                return self.owes.then(|| self.opens());
+                return self.must_end_stream.then(|| self.open_request());
             }
-            if !self.owes && self.dice.chance(1, 4) {
+            if !self.must_end_stream && self.dice.chance(1, 4) {
                 // The client continues as another writer, or with another stream.
-                self.writer = Writer(self.writer.0 ^ u128::from(self.dice.word()));
-                self.name = self.any_name();
-                self.mode =
+                self.writer_id = Writer(self.writer_id.0 ^ u128::from(self.dice.word()));
+                self.name = self.draw_name();
+                self.open_mode =
                     self.dice.pick(&[OpenMode::Create, OpenMode::Append, OpenMode::Takeover]);
             }
-            if !self.owes && self.dice.chance(1, 10) {
+            if !self.must_end_stream && self.dice.chance(1, 10) {
                 // A finished stream can be removed.
                 return Some(StreamRequest::Remove(self.name.clone()));
             }
-            return Some(self.opens());
+            return Some(self.open_request());
         };
-        if self.closing {
+        if self.is_closing {
             return None;
         }
-        if self.is_done || self.written_to >= self.load.bytes_max {
-            return Some(self.closes(piece, true));
+        if self.is_done || self.written_to >= self.load.writer_bytes_max {
+            return Some(self.close_request(piece, true));
         }
         match self.dice.below(40) {
-            0 => Some(self.closes(piece, true)),
-            1..3 => Some(self.closes(piece, false)),
+            0 => Some(self.close_request(piece, true)),
+            1..3 => Some(self.close_request(piece, false)),
             // The client disconnects, and may or may not return to the piece.
-            3..6 => Some(StreamRequest::Leave),
+            3..6 => Some(StreamRequest::Disconnect),
             6..8 => Some(StreamRequest::Trim(
                 self.name.clone(),
-                piece.durable - self.dice.below(1 + piece.durable / 4),
+                piece.acknowledged_to - self.dice.below(1 + piece.acknowledged_to / 4),
             )),
             8 => Some(StreamRequest::Remove(self.name.clone())),
             9..16 => None,
             _ => {
-                let most = self.load.gift_bytes_max;
+                let most = self.load.write_bytes_max;
                 let most = self.dice.pick(&[1, most / 10 + 1, most]);
                 Some(self.write_request(piece, most))
             }
@@ -266,36 +270,36 @@ impl Streamer {
         piece.written_to += bytes;
         self.written_to += bytes;
         self.piece = Some(piece);
-        StreamRequest::Give(piece.stream, bytes)
+        StreamRequest::Write(piece.stream, bytes)
     }
 
-    fn closes(&mut self, piece: Piece, finish: bool) -> StreamRequest {
-        self.closing = true;
+    fn close_request(&mut self, piece: Piece, finish: bool) -> StreamRequest {
+        self.is_closing = true;
         StreamRequest::Close(piece.stream, finish)
     }
 
-    fn visits(&mut self) -> Option<StreamRequest> {
+    fn next_visit_request(&mut self) -> Option<StreamRequest> {
         match self.piece {
-            None => (!self.through).then(|| self.opens()),
-            Some(piece) if piece.written_to == piece.first => {
+            None => (!self.has_finished).then(|| self.open_request()),
+            Some(piece) if piece.written_to == piece.first_position => {
                 let most = 70_000.min(16 * self.load.window_bytes as u64);
                 Some(self.write_request(piece, most))
             }
-            Some(piece) if !self.closing => Some(self.closes(piece, true)),
+            Some(piece) if !self.is_closing => Some(self.close_request(piece, true)),
             Some(_) => None,
         }
     }
 
-    fn audits(&mut self) -> Option<StreamRequest> {
-        let Some((name, position)) = self.audits.front() else {
-            self.through = true;
+    fn next_audit_request(&mut self) -> Option<StreamRequest> {
+        let Some((name, position)) = self.streams_to_read.front() else {
+            self.has_finished = true;
             return None;
         };
         Some(StreamRequest::Read(name.clone(), *position, 100_000))
     }
 
-    fn reads(&mut self) -> StreamRequest {
-        let name = self.any_name();
+    fn read_request(&mut self) -> StreamRequest {
+        let name = self.draw_name();
         // The client usually continues where it stopped reading, but sometimes reads elsewhere.
         let position = match self.dice.below(4) {
             0 => self.dice.below(1 + self.written_to),
@@ -307,8 +311,8 @@ impl Streamer {
         };
         self.written_to = position;
         match self.dice.below(8) {
-            0 => StreamRequest::Look,
-            1 => StreamRequest::Wait(name, position),
+            0 => StreamRequest::WaitForTable,
+            1 => StreamRequest::WaitForData(name, position),
             _ => {
                 let most = self.dice.pick(&[1, 1000, 100_000]);
                 StreamRequest::Read(name, position, most)
@@ -317,17 +321,17 @@ impl Streamer {
     }
 
     /// Handles a broken connection. The client no longer owns its piece.
-    pub fn disconnected(&mut self) {
+    pub fn handle_disconnect(&mut self) {
         self.connection = None;
         if self.piece.take().is_some() {
-            self.mode = OpenMode::Continue;
+            self.open_mode = OpenMode::Continue;
             // The client decides at random whether to return to its stream.
-            self.owes = self.owes && (self.is_done || self.dice.chance(3, 4));
+            self.must_end_stream = self.must_end_stream && (self.is_done || self.dice.chance(3, 4));
         }
-        self.closing = false;
+        self.is_closing = false;
         self.awaited_tag = None;
         self.reply_deadline = None;
-        if self.role == Role::Script {
+        if self.role == Role::Scripted {
             self.replies.push_back(None);
         }
     }
@@ -339,32 +343,32 @@ impl Streamer {
                 if let Some(piece) = &mut self.piece
                     && piece.stream == *stream
                 {
-                    let sound = (piece.durable..=piece.written_to).contains(position);
+                    let sound = (piece.acknowledged_to..=piece.written_to).contains(position);
                     if !sound {
                         let detail = format!("client {} hears {heard:?}, {piece:?}", self.index);
                         return Err(Violation::new("streams", detail));
                     }
-                    piece.durable = *position;
+                    piece.acknowledged_to = *position;
                 }
                 return Ok(());
             }
             DeliveredEvent::Ended(stream, _) => {
                 if self.piece.is_some_and(|piece| piece.stream == *stream) {
                     self.piece = None;
-                    self.closing = false;
-                    self.mode = OpenMode::Continue;
-                    if self.role == Role::Script {
+                    self.is_closing = false;
+                    self.open_mode = OpenMode::Continue;
+                    if self.role == Role::Scripted {
                         self.replies.push_back(Some(heard));
                     }
                 }
                 return Ok(());
             }
-            DeliveredEvent::Done(tag, _)
+            DeliveredEvent::Executed(tag, _)
             | DeliveredEvent::Refused(tag, _)
             | DeliveredEvent::Failed(tag, _)
-            | DeliveredEvent::Looked(tag)
+            | DeliveredEvent::UpToDate(tag)
             | DeliveredEvent::Bytes(tag, _)
-            | DeliveredEvent::Nowhere(tag, _) => {
+            | DeliveredEvent::NoBytes(tag, _) => {
                 if self.awaited_tag != Some(*tag) {
                     let detail = format!("client {} hears {heard:?}, unasked", self.index);
                     return Err(Violation::new("streams", detail));
@@ -374,41 +378,45 @@ impl Streamer {
         self.awaited_tag = None;
         self.reply_deadline = None;
         match &heard {
-            DeliveredEvent::Done(_, StreamOutcome::Opened { stream, at }) => {
-                self.piece =
-                    Some(Piece { stream: *stream, first: *at, written_to: *at, durable: *at });
-                self.owes = true;
-                self.mode = OpenMode::Continue;
+            DeliveredEvent::Executed(_, StreamOutcome::Opened { stream, start_position: at }) => {
+                self.piece = Some(Piece {
+                    stream: *stream,
+                    first_position: *at,
+                    written_to: *at,
+                    acknowledged_to: *at,
+                });
+                self.must_end_stream = true;
+                self.open_mode = OpenMode::Continue;
             }
-            DeliveredEvent::Done(_, StreamOutcome::Closed { at }) => {
+            DeliveredEvent::Executed(_, StreamOutcome::Closed { end_position: at }) => {
                 if let Some(piece) = self.piece.take()
                     && *at != piece.written_to
                 {
                     let detail = format!("client {} hears {heard:?}, {piece:?}", self.index);
                     return Err(Violation::new("streams", detail));
                 }
-                self.closing = false;
-                self.owes = false;
-                self.through = true;
-                self.mode =
+                self.is_closing = false;
+                self.must_end_stream = false;
+                self.has_finished = true;
+                self.open_mode =
                     self.dice.pick(&[OpenMode::Continue, OpenMode::Append, OpenMode::Create]);
             }
             DeliveredEvent::Refused(_, denied) => self.handle_refusal(*denied),
             DeliveredEvent::Bytes(_, bytes) => {
                 self.written_to += bytes.len() as u64;
-                if let Some((_, position)) = self.audits.front_mut() {
+                if let Some((_, position)) = self.streams_to_read.front_mut() {
                     *position += bytes.len() as u64;
                 }
             }
-            DeliveredEvent::Nowhere(_, nowhere) => self.nowhere(*nowhere)?,
+            DeliveredEvent::NoBytes(_, nowhere) => self.handle_locate_error(*nowhere)?,
             // The outcome is unknown, so the piece may or may not exist.
-            DeliveredEvent::Failed(..) if self.closing => {
+            DeliveredEvent::Failed(..) if self.is_closing => {
                 self.piece = None;
-                self.closing = false;
+                self.is_closing = false;
             }
             _ => {}
         }
-        if self.role == Role::Script {
+        if self.role == Role::Scripted {
             self.replies.push_back(Some(heard));
         }
         Ok(())
@@ -416,52 +424,54 @@ impl Streamer {
 
     fn handle_refusal(&mut self, denied: Denied) {
         match denied {
-            Denied::Exists | Denied::InUse if self.role == Role::Visitor => {}
-            Denied::Exists => self.mode = self.dice.pick(&[OpenMode::Append, OpenMode::Takeover]),
+            Denied::Exists | Denied::InUse if self.role == Role::OneWriter => {}
+            Denied::Exists => {
+                self.open_mode = self.dice.pick(&[OpenMode::Append, OpenMode::Takeover])
+            }
             Denied::InUse => {
-                self.mode =
+                self.open_mode =
                     self.dice.pick(&[OpenMode::Append, OpenMode::Append, OpenMode::Takeover])
             }
             Denied::Unknown if self.piece.is_none() && self.role == Role::Writer => {
-                self.owes = false;
-                self.mode = OpenMode::Create;
+                self.must_end_stream = false;
+                self.open_mode = OpenMode::Create;
             }
             Denied::Fenced | Denied::Finished if self.piece.is_none() => {
-                self.owes = false;
-                self.through = true;
-                self.mode = OpenMode::Create;
-                self.writer = Writer(self.writer.0.wrapping_add(1));
-                self.name = self.any_name();
+                self.must_end_stream = false;
+                self.has_finished = true;
+                self.open_mode = OpenMode::Create;
+                self.writer_id = Writer(self.writer_id.0.wrapping_add(1));
+                self.name = self.draw_name();
             }
             // The client no longer owns the piece.
-            Denied::Fenced | Denied::Unknown if self.closing => {
+            Denied::Fenced | Denied::Unknown if self.is_closing => {
                 self.piece = None;
-                self.closing = false;
+                self.is_closing = false;
             }
             _ => {}
         }
     }
 
-    fn nowhere(&mut self, nowhere: LocateError) -> Verdict {
-        if self.role != Role::Auditor {
+    fn handle_locate_error(&mut self, nowhere: LocateError) -> Verdict {
+        if self.role != Role::FullReader {
             match nowhere {
                 LocateError::Trimmed { start } => self.written_to = start,
-                LocateError::BehindEnd { end, .. } => self.written_to = end,
+                LocateError::PastEnd { end, .. } => self.written_to = end,
                 LocateError::Unknown => self.written_to = 0,
             }
             return Ok(());
         }
-        let (name, position) = self.audits.front().expect("it asked");
+        let (name, position) = self.streams_to_read.front().expect("it asked");
         match nowhere {
-            LocateError::BehindEnd { end, .. } if end == *position => {
-                self.audits.pop_front();
+            LocateError::PastEnd { end, .. } if end == *position => {
+                self.streams_to_read.pop_front();
                 Ok(())
             }
             // A read may be as old as the state of its node ([read-6]), and a restarted node may
             // not have reached its earlier state yet. The auditor retries for as long as a cluster
             // may take to recover.
             LocateError::Unknown => Ok(()),
-            LocateError::BehindEnd { end, .. } if end < *position => Ok(()),
+            LocateError::PastEnd { end, .. } if end < *position => Ok(()),
             _ => {
                 let detail = format!("{name} is read to {position}, and there is {nowhere:?}");
                 Err(Violation::new("streams", detail))
@@ -471,7 +481,7 @@ impl Streamer {
 }
 
 /// Returns a short stream name made of a letter and a number.
-fn number_name(letter: &str, number: u64) -> Name {
+fn numbered_name(letter: &str, number: u64) -> Name {
     let text = format!("{letter}{number}");
     text.parse().expect("it is a name")
 }

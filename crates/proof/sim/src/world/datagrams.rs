@@ -7,17 +7,18 @@ use quorate_core::{
 use quorate_packets::endpoint::Destination;
 use quorate_packets::plane::{Carrier as By, GroupPath, port::SendOutcome};
 
-use super::{Event, World, name, sides::Flights};
+use super::{Event, World, name, sides::DatagramState};
 use crate::side::PacketEndpoint;
 
 impl World {
     /// Creates the packet plane of a new process, if the run's carrier is packets.
     pub(crate) fn open_packets(&mut self, node: usize, me: Member, boot: u32, cluster: u128) {
-        let Some(reach) = Flights::group_path(&self.settings.weather) else {
+        let Some(reach) = DatagramState::group_path(&self.settings.network_conditions) else {
             return;
         };
-        let now = self.nodes[node].time(self.now);
-        let side = PacketEndpoint::new(me, boot, cluster, reach, &self.settings.air, now);
+        let now = self.nodes[node].monotonic_time(self.now);
+        let side =
+            PacketEndpoint::new(me, boot, cluster, reach, &self.settings.datagram_faults, now);
         if let Some(running) = &mut self.nodes[node].running {
             running.packets = Some(side);
         }
@@ -29,21 +30,21 @@ impl World {
         let Some(packets) = running.and_then(|running| running.packets.as_mut()) else {
             return;
         };
-        let (dice, air) = (&mut self.flights.dice, &self.settings.air);
-        let left = || match dice.chance(air.refused_of_1000, 1000) {
+        let (dice, air) = (&mut self.datagram_state.dice, &self.settings.datagram_faults);
+        let left = || match dice.chance(air.send_refused_of_1000, 1000) {
             true => dice.pick(&[SendOutcome::Dropped, SendOutcome::Blocked(0)]),
             false => SendOutcome::All,
         };
-        let datagrams = packets.take_datagrams(now, left, &mut self.counts.packets);
+        let datagrams = packets.take_datagrams(now, left, &mut self.counts.datagram_counts);
         for (to, bytes) in datagrams {
             match to {
                 Destination::Node(NodeId(id)) => {
                     let to = usize::try_from(id).map_or(0, |id| id.saturating_sub(1));
-                    self.fly(node, to, false, &bytes);
+                    self.send_datagram(node, to, false, &bytes);
                 }
                 // The sender also receives a copy, as with the kernel's multicast loopback.
                 Destination::Group => {
-                    (0..self.nodes.len()).for_each(|to| self.fly(node, to, true, &bytes))
+                    (0..self.nodes.len()).for_each(|to| self.send_datagram(node, to, true, &bytes))
                 }
             }
         }
@@ -51,86 +52,101 @@ impl World {
 
     /// Sends one datagram to one node. A multicast datagram is lost or delayed independently for
     /// each receiver.
-    fn fly(&mut self, from: usize, to: usize, by_group: bool, datagram: &[u8]) {
-        let (weather, dice) = (self.network.weather(), &mut self.flights.dice);
-        let counts = &mut self.counts.packets;
-        let arrivals = self.settings.air.fly(weather, dice, datagram, counts);
+    fn send_datagram(&mut self, from: usize, to: usize, by_group: bool, datagram: &[u8]) {
+        let (weather, dice) = (self.network.conditions(), &mut self.datagram_state.dice);
+        let counts = &mut self.counts.datagram_counts;
+        let arrivals =
+            self.settings.datagram_faults.draw_deliveries(weather, dice, datagram, counts);
         for (us, bytes) in arrivals {
-            let event = Event::Datagram { from, to, by_group, bytes };
+            let event = Event::DatagramArrives { from, to, is_multicast: by_group, bytes };
             self.schedule_after(us, event);
         }
     }
 
     /// Delivers a datagram to the node's current process, even if the datagram was sent to an
     /// earlier one.
-    pub(super) fn datagram(&mut self, from: usize, to: usize, by_group: bool, bytes: Vec<u8>) {
+    pub(super) fn deliver_datagram(
+        &mut self,
+        from: usize,
+        to: usize,
+        by_group: bool,
+        bytes: Vec<u8>,
+    ) {
         let blocked = from != to && self.network.is_blocked(from, to);
-        if blocked || by_group && self.flights.deaf[to] {
-            self.counts.packets.blocked += 1;
+        if blocked || by_group && self.datagram_state.lost_reception[to] {
+            self.counts.datagram_counts.blocked += 1;
             return;
         }
         let running = self.nodes.get_mut(to).and_then(|node| node.running.as_mut());
         let packets = running.and_then(|running| running.packets.as_mut());
-        if packets.is_some_and(|packets| packets.arrive(bytes)) {
+        if packets.is_some_and(|packets| packets.receive_datagram(bytes)) {
             self.schedule_turn(to);
         } else {
-            self.counts.packets.unheard += 1;
+            self.counts.datagram_counts.undelivered += 1;
         }
     }
 
     /// Schedules the next loss of multicast reception, if the run has any.
-    pub(super) fn plan_deaf(&mut self) {
-        let group = Flights::group_path(&self.settings.weather) == Some(GroupPath::Group);
-        if let Some(mean_us) = self.settings.air.deaf_us.filter(|_| group) {
-            let wait = self.flights.dice.interval(mean_us);
-            self.schedule_after(wait, Event::Deaf);
+    pub(super) fn plan_reception_loss(&mut self) {
+        let group = DatagramState::group_path(&self.settings.network_conditions)
+            == Some(GroupPath::Multicast);
+        if let Some(mean_us) =
+            self.settings.datagram_faults.reception_loss_interval_us.filter(|_| group)
+        {
+            let wait = self.datagram_state.dice.interval(mean_us);
+            self.schedule_after(wait, Event::LoseReception);
         }
     }
 
     /// Makes the switch forget that a node is a member of the multicast group.
-    pub(super) fn deafen(&mut self) {
-        self.plan_deaf();
-        let dice = &mut self.flights.dice;
+    pub(super) fn lose_reception(&mut self) {
+        self.plan_reception_loss();
+        let dice = &mut self.datagram_state.dice;
         let node = dice.index(self.nodes.len());
         let most = dice.pick(&[5_000, 300_000, 3_000_000]);
         let wait = dice.between(1_000, most);
-        self.flights.deaf[node] = true;
-        self.counts.packets.deaf += 1;
-        self.line(&name(node), "deaf", format_args!("to the group"));
-        self.schedule_after(wait, Event::Hears(node));
+        self.datagram_state.lost_reception[node] = true;
+        self.counts.datagram_counts.reception_losses += 1;
+        self.trace_line(&name(node), "deaf", format_args!("to the group"));
+        self.schedule_after(wait, Event::RestoreReception(node));
     }
 
     /// Restores the node's multicast reception.
     pub(super) fn restore_reception(&mut self, node: usize) {
-        self.flights.deaf[node] = false;
-        self.line(&name(node), "hears", format_args!("the group"));
+        self.datagram_state.lost_reception[node] = false;
+        self.trace_line(&name(node), "hears", format_args!("the group"));
     }
 
     /// Schedules the next change of a plane's transport, if the run has any.
-    pub(super) fn plan_way(&mut self) {
-        if let Some(mean_us) = self.settings.air.changes_us {
-            let wait = self.flights.dice.interval(mean_us);
-            self.schedule_after(wait, Event::Way);
+    pub(super) fn plan_transport_change(&mut self) {
+        if let Some(mean_us) = self.settings.datagram_faults.transport_change_interval_us {
+            let wait = self.datagram_state.dice.interval(mean_us);
+            self.schedule_after(wait, Event::ChangeTransport);
         }
     }
 
     /// [plane-3] Changes a plane's transport at random.
-    pub(super) fn take_another_way(&mut self) {
-        self.plan_way();
-        let dice = &mut self.flights.dice;
+    pub(super) fn change_transport(&mut self) {
+        self.plan_transport_change();
+        let dice = &mut self.datagram_state.dice;
         let node = dice.index(self.nodes.len());
-        let by = dice.pick(&[By::Connections, By::Each, By::Group, By::Chain]);
-        let now = self.nodes[node].time(self.now);
+        let by = dice.pick(&[
+            By::TcpConnections,
+            By::UnicastDatagrams,
+            By::MulticastDatagrams,
+            By::Chain,
+        ]);
+        let now = self.nodes[node].monotonic_time(self.now);
         let running = self.nodes[node].running.as_mut();
         if let Some(side) = running.and_then(|running| running.packets.as_mut()) {
-            side.plane().force(by, now);
-            self.line(&name(node), "way", format_args!("{}", by.name()));
+            side.plane().set_carrier(by, now);
+            self.trace_line(&name(node), "way", format_args!("{}", by.name()));
             self.schedule_turn(node);
         }
     }
 
     pub(super) fn clear_network_faults(&mut self) {
-        self.settings.air.calm_down();
-        self.flights.deaf.fill(false);
+        self.settings.datagram_faults.stop();
+        self.datagram_state.lost_reception.fill(false);
     }
 }

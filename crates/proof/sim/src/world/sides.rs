@@ -4,17 +4,17 @@
 use std::collections::VecDeque;
 
 use quorate_packets::plane::GroupPath;
-use quorate_replica::group::asking::{Answer, Refused};
+use quorate_replica::group::asking::{GroupAnswer, GroupRefusal};
 
 use crate::{
     dice::Dice,
-    faults::{Losses, Settings},
+    faults::{LossScope, RunSettings},
     network::{Carrier, NetworkConditions},
 };
 
 /// State of the faults in a run.
-pub(super) struct Chaos {
-    pub(super) goes_on: bool,
+pub(super) struct FaultState {
+    pub(super) faults_go_on: bool,
     /// For each node, whether it may forget its votes in this run.
     pub(super) may_forget: Vec<bool>,
     pub(super) store_dice: Dice,
@@ -29,16 +29,17 @@ pub(super) struct Chaos {
     pub(super) class_dice: Dice,
 }
 
-impl Chaos {
-    pub(super) fn new(settings: &Settings, dice: &mut Dice) -> Self {
-        let mut may_forget = vec![false; settings.nodes + settings.spares];
-        let beyond = settings.losses == Losses::Beyond;
-        for _ in 0..settings.budget() {
-            may_forget[dice.index(settings.nodes)] = true;
+impl FaultState {
+    pub(super) fn new(settings: &RunSettings, dice: &mut Dice) -> Self {
+        let mut may_forget =
+            vec![false; settings.founding_member_count + settings.spare_node_count];
+        let beyond = settings.loss_scope == LossScope::Beyond;
+        for _ in 0..settings.forgetting_nodes_max() {
+            may_forget[dice.index(settings.founding_member_count)] = true;
         }
         may_forget.iter_mut().for_each(|may| *may |= beyond);
         Self {
-            goes_on: true,
+            faults_go_on: true,
             may_forget,
             store_dice: Dice::new(!settings.seed),
             stall_dice: Dice::new(!settings.seed ^ 0x5374_616c_6c73),
@@ -50,12 +51,12 @@ impl Chaos {
     }
 
     /// Returns whether faults may still occur.
-    pub(super) fn goes_on(&self) -> bool {
-        self.goes_on
+    pub(super) fn faults_go_on(&self) -> bool {
+        self.faults_go_on
     }
 
     /// Returns whether any node may forget its votes in this run.
-    pub(super) fn forgets(&self) -> bool {
+    pub(super) fn may_any_forget(&self) -> bool {
         self.may_forget.contains(&true)
     }
 
@@ -70,32 +71,32 @@ impl Chaos {
 }
 
 /// State of datagrams in flight.
-pub(super) struct Flights {
+pub(super) struct DatagramState {
     pub(super) dice: Dice,
     /// For each node, whether it has lost multicast reception.
-    pub(super) deaf: Vec<bool>,
+    pub(super) lost_reception: Vec<bool>,
 }
 
-impl Flights {
+impl DatagramState {
     pub(super) fn new(seed: u64, nodes: usize) -> Self {
-        Self { dice: Dice::new(!seed ^ 0x466c_6967_6874_7321), deaf: vec![false; nodes] }
+        Self { dice: Dice::new(!seed ^ 0x466c_6967_6874_7321), lost_reception: vec![false; nodes] }
     }
 
     pub(super) fn group_path(weather: &NetworkConditions) -> Option<GroupPath> {
         match weather.carrier {
-            Carrier::Packets { reach } => Some(reach),
+            Carrier::Packets { broadcast_path: reach } => Some(reach),
             Carrier::Streams | Carrier::Datagrams => None,
         }
     }
 }
 
-pub(super) struct Frames {
+pub(super) struct FrameState {
     pub(super) dice: Dice,
     /// Recent frames, which strangers may replay.
     pub(super) recent_frames: VecDeque<Vec<u8>>,
 }
 
-impl Frames {
+impl FrameState {
     pub(super) fn new(seed: u64) -> Self {
         Self { dice: Dice::new(!seed ^ 0x4672_616d_6573_2121), recent_frames: VecDeque::new() }
     }
@@ -103,17 +104,17 @@ impl Frames {
 
 /// State of the operators in a run.
 #[derive(Debug)]
-pub(super) struct Operators {
+pub(super) struct OperatorState {
     /// Dice for operators, separate so that seeds without operators replay unchanged.
     pub(super) dice: Dice,
     pub(super) last_request: u64,
     /// Number of the request for whose answer a scenario is waiting.
     pub(super) awaited_request: Option<u64>,
-    pub(super) answer: Option<Result<Answer, Refused>>,
+    pub(super) answer: Option<Result<GroupAnswer, GroupRefusal>>,
 }
 
-impl Operators {
-    pub(super) fn new(settings: &Settings) -> Self {
+impl OperatorState {
+    pub(super) fn new(settings: &RunSettings) -> Self {
         Self {
             dice: Dice::new(settings.seed ^ 0x4f70_6572_6174_6f72),
             last_request: 0,
@@ -124,14 +125,14 @@ impl Operators {
 }
 
 /// State of the byte streams in a run.
-pub(crate) struct Streaming {
+pub(crate) struct StreamState {
     /// Dice for byte streams, separate so that seeds without streams replay unchanged.
     pub(crate) dice: Dice,
-    pub(super) tags: u64,
+    pub(super) tag_count: u64,
 }
 
-impl Streaming {
+impl StreamState {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { dice: Dice::new(seed ^ 0x5374_7265_616d_6572), tags: 0 }
+        Self { dice: Dice::new(seed ^ 0x5374_7265_616d_6572), tag_count: 0 }
     }
 }

@@ -13,17 +13,19 @@ use quorate_core::{
     time::Time,
 };
 use quorate_node::host::{
-    ClientSide as _, Host as _, OperatorSide as _, Order, PeerSide as _, PeerUp, TurnTimes,
+    ClientHost as _, Host as _, OperatorHost as _, OperatorRequest, PeerHost as _, PeerUp,
+    TurnTimes,
 };
 use quorate_replica::{
     front::{ConnectionId, Endpoints, Front, Requests as _},
     payload::Payload,
-    plane::{Body, Plane, Received, TooLarge},
+    plane::{FrameBody, Plane, ReceivedFrame, TooLarge},
     pressure::heaviest,
     status::Addresses,
 };
 use quorate_wire::{
-    BODY_BYTES_MAX, Decoded, Frame, Lane, body_check, decode, header::HEADER_BYTES, logged,
+    BODY_BYTES_MAX, Decoded, Frame, Lane, body_checksum, decode, header::HEADER_BYTES,
+    sender_durable_seq,
 };
 
 use super::{Event, World, name};
@@ -31,10 +33,10 @@ use crate::{
     air,
     check::{Verdict, bounds},
     dice::mix,
-    network::{Carrier, Link, Network},
-    node::{Arrival, Node, Running, ServiceEvent, id, limits},
+    network::{Carrier, LaneLink, Network},
+    node::{Arrival, Node, RunningProcess, ServiceEvent, id, queue_limits},
     side::PacketEndpoint,
-    trace::Trace,
+    trace::RunTrace,
     workload::Client,
 };
 
@@ -44,36 +46,36 @@ const REQUEST_BYTES_MAX: usize = 64 << 10;
 
 /// Plane used by a replica. It combines the world's network as seen from its node with the packet
 /// plane of its process.
-struct Outgoing<'a> {
+struct NodePlane<'a> {
     network: &'a mut Network,
     packets: Option<&'a mut PacketEndpoint>,
     now: Time,
     from: usize,
-    up: &'a std::collections::BTreeMap<usize, u64>,
+    peer_connections: &'a std::collections::BTreeMap<usize, u64>,
 }
 
-impl Outgoing<'_> {
+impl NodePlane<'_> {
     fn has_stream_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
-        let link = self.link(to, lane);
-        link.is_some_and(|link| self.network.has_room(link, bytes))
+        let link = self.link_to(to, lane);
+        link.is_some_and(|link| self.network.has_queue_space(link, bytes))
     }
 
     /// Returns the link to a node; `None` if the nodes are not connected.
-    fn link(&self, to: NodeId, lane: Lane) -> Option<Link> {
+    fn link_to(&self, to: NodeId, lane: Lane) -> Option<LaneLink> {
         let to = usize::try_from(to.0).ok()?.checked_sub(1)?;
         // The replica may not know the connection yet, or may not have noticed that it broke.
-        let known = self.up.get(&to)?;
+        let known = self.peer_connections.get(&to)?;
         let stands = self.network.connection(self.from, to) == Some(*known);
-        let link = Link { from: self.from, to, lane: lane.index() };
+        let link = LaneLink { from: self.from, to, lane: lane.index() };
         stands.then_some(link)
     }
 }
 
-impl Plane for Outgoing<'_> {
+impl Plane for NodePlane<'_> {
     fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
         let packets = self.packets.as_ref().filter(|_| lane == Lane::Control);
         self.has_stream_room(to, lane, bytes)
-            || packets.is_some_and(|packets| packets.has_room(to, bytes))
+            || packets.is_some_and(|packets| packets.has_frame_space(to, bytes))
     }
 
     fn send(
@@ -81,91 +83,94 @@ impl Plane for Outgoing<'_> {
         to: NodeSet,
         lane: Lane,
         header: &[u8],
-        body: Body<'_>,
+        body: FrameBody<'_>,
     ) -> Result<NodeSet, TooLarge> {
         let bytes = header.len() + body.bytes().len();
         let mut sent = match &mut self.packets {
-            Some(packets) if lane == Lane::Control => packets.send(to, header, body.bytes()),
+            Some(packets) if lane == Lane::Control => packets.send_frame(to, header, body.bytes()),
             _ => NodeSet::default(),
         };
         // The remaining nodes are those that packets do not reach or whose packet window is full.
         let rest = to.filtered(|node| !sent.contains(node));
         for node in rest.filtered(|node| self.has_stream_room(node, lane, bytes)).iter() {
-            if let Some(link) = self.link(node, lane) {
-                self.network.write(link, header, body.bytes());
+            if let Some(link) = self.link_to(node, lane) {
+                self.network.queue_frame(link, header, body.bytes());
                 let _ = sent.insert(node);
             }
         }
         Ok(sent)
     }
 
-    fn told(&mut self, ballot: Ballot, decided_to: Slot) {
+    fn note_decided(&mut self, ballot: Ballot, decided_to: Slot) {
         if let Some(packets) = &mut self.packets {
-            packets.plane().decided(ballot, decided_to, self.now);
+            packets.plane().record_decided(ballot, decided_to, self.now);
         }
     }
 
-    fn voters(&mut self, configuration: &Configuration) {
+    fn set_voters(&mut self, configuration: &Configuration) {
         if let Some(packets) = &mut self.packets {
-            packets
-                .plane()
-                .voters(configuration.members().iter().map(|voter| voter.member.node).collect());
+            packets.plane().set_voters(
+                configuration.members().iter().map(|voter| voter.member.node).collect(),
+            );
         }
     }
 }
 
 /// Parts of the world that a turn uses.
-struct Turn<'a> {
-    now: TurnTimes,
+struct TurnContext<'a> {
+    clock_readings: TurnTimes,
     index: usize,
     network: &'a mut Network,
-    counts: &'a mut air::Counts,
-    trace: &'a mut Trace,
-    world_now: Time,
+    datagram_counts: &'a mut air::DatagramCounts,
+    trace: &'a mut RunTrace,
+    world_time: Time,
     /// Peers that sent bytes which are not frames. Their connections will be broken.
     broken_peers: Vec<usize>,
 }
 
 impl World {
-    pub(crate) fn turn(&mut self, node: usize, life: u64) -> Verdict {
+    pub(crate) fn run_turn(&mut self, node: usize, life: u64) -> Verdict {
         let process = &mut self.nodes[node];
-        if process.life != life || process.paused || process.turn_at != Some(self.now) {
+        if process.start_count != life
+            || process.is_paused
+            || process.next_turn_at != Some(self.now)
+        {
             return Ok(());
         }
-        process.turn_at = None;
+        process.next_turn_at = None;
         let shown = process.clock_readings(self.now);
-        process.reading.store(shown.time.0, std::sync::atomic::Ordering::Relaxed);
-        let now = process.stalled.take().unwrap_or(shown);
+        process.clock_reading.store(shown.time.0, std::sync::atomic::Ordering::Relaxed);
+        let now = process.stalled_turn.take().unwrap_or(shown);
         self.handle_death(node);
         let process = &mut self.nodes[node];
         let Some(running) = &mut process.running else {
             return Ok(());
         };
-        let mut turn = Turn {
-            now,
+        let mut turn = TurnContext {
+            clock_readings: now,
             index: node,
             network: &mut self.network,
-            counts: &mut self.counts.packets,
+            datagram_counts: &mut self.counts.datagram_counts,
             trace: &mut self.trace,
-            world_now: self.now,
+            world_time: self.now,
             broken_peers: Vec::new(),
         };
-        turn.take_arrivals(running);
-        turn.take_datagrams(running);
-        turn.take_pieces(running);
-        turn.take_requests(running);
+        turn.handle_arrivals(running);
+        turn.handle_datagrams(running);
+        turn.handle_fragments(running);
+        turn.handle_requests(running);
         turn.poll(running);
         let broken = turn.broken_peers;
-        let held = held_bytes(running);
-        let queued = running.requests.values().any(|bytes| !bytes.is_empty());
+        let held = client_bytes_held(running);
+        let queued = running.unaccepted_requests.values().any(|bytes| !bytes.is_empty());
         self.disconnect_removed(node);
-        self.follow_level(node);
-        self.check_told(node)?;
-        self.check_classes(node)?;
+        self.disconnect_unsupported_peers(node);
+        self.check_reported_levels(node)?;
+        self.check_class_events(node)?;
         self.check_level(node)?;
         self.check_scrubs(node)?;
         self.check_streams(node)?;
-        self.make_room(node);
+        self.refill_links(node);
         self.send_frames(node)?;
         self.send_datagrams(node, now.time);
         self.send_device_frames(node);
@@ -175,80 +180,84 @@ impl World {
             return Ok(());
         };
         // The leader's messages are sent before its own write starts (design §5).
-        running.host.submit(now);
-        let end = now.time.plus_us(turn_us(now.time, node));
+        running.host.submit_records(now);
+        let end = now.time.plus_us(turn_duration_us(now.time, node));
         let wake = running.host.end_turn(end);
-        let packets = running.packets.as_ref().and_then(PacketEndpoint::next_due);
+        let packets = running.packets.as_ref().and_then(PacketEndpoint::next_poll_at);
         let wake = wake.into_iter().chain(packets).min();
-        let wake = wake.map(|at| process.clock.world(at));
-        let stopped = running.host.stopped();
+        let wake = wake.map(|at| process.clock.world_time(at));
+        let stopped = running.host.is_stopped();
         self.take_outcomes(node)?;
-        self.plan_disk(node);
+        self.schedule_disk_completions(node);
         // A large reply may double the memory of one client.
-        let most = 2 * self.settings.client_memory + (64 << 10);
+        let most = 2 * self.settings.client_memory_bytes + (64 << 10);
         bounds::check_bound("what clients left unread", node, held, most)?;
         self.send_replies(node);
         self.disconnect_heavy_clients(node);
         self.trace_changes(node);
         self.check_status(node, life)?;
-        self.check_bounds(node)?;
+        self.check_buffer_bounds(node)?;
         for peer in broken {
-            self.line(&name(node), "garbage", format_args!("from {}", peer + 1));
+            self.trace_line(&name(node), "garbage", format_args!("from {}", peer + 1));
             self.break_connection(node, peer, 100);
         }
         if stopped {
-            self.stopped(node);
+            self.complete_stop(node);
             return Ok(());
         }
         if let Some(at) = wake {
             let soonest = self.now.plus_us(1 + self.dice.below(10));
-            self.turn_by(node, at.max(soonest));
+            self.schedule_turn_by(node, at.max(soonest));
         }
         if queued {
             let soon = self.now.plus_us(500);
-            self.turn_by(node, soon);
+            self.schedule_turn_by(node, soon);
         }
         Ok(())
     }
 
     /// Completes a clean stop. Once all writes are durable, the process marks the stop and exits
     /// ([volatile-4]).
-    fn stopped(&mut self, node: usize) {
+    fn complete_stop(&mut self, node: usize) {
         for peer in self.network.peers(node) {
             self.break_connection(node, peer, 200);
         }
         self.drop_clients(node);
-        let dies = self.mark_dies(node);
+        let dies = self.draw_stop_mark_death(node);
         let process = &mut self.nodes[node];
         // Closing the connections of the process frees descriptors.
         process.disk.set_out_of_descriptors(false);
         if let Some(steps) = dies {
-            process.disk.die_after(steps);
+            process.disk.die_after_changes(steps);
         }
         let running = process.running.take();
         let clean = running.is_some_and(|running| {
-            running.host.replica().stopped_cleanly() && running.host.finish().is_ok()
+            running.host.replica().stopped_cleanly() && running.host.finish_clean_stop().is_ok()
         });
         process.kill(&mut self.dice);
-        self.orphan_device(node);
-        self.watch.ended(node);
-        self.counts.stops += 1;
-        self.line(&name(node), "stopped", format_args!("{}", if clean { "cleanly" } else { "" }));
-        self.starts_within(node, 200_000);
+        self.end_device_owner(node);
+        self.node_checkers.end_process(node);
+        self.counts.clean_stops += 1;
+        self.trace_line(
+            &name(node),
+            "stopped",
+            format_args!("{}", if clean { "cleanly" } else { "" }),
+        );
+        self.schedule_start_within(node, 200_000);
     }
 
     /// Refills the links on which this node's reads freed capacity. Only runs with streams need
     /// this, because a stream piece exceeds the window, so that its sender waits. In other runs,
     /// the next turn of the sender refills its links.
-    fn make_room(&mut self, node: usize) {
-        if self.settings.streams.is_none() {
+    fn refill_links(&mut self, node: usize) {
+        if self.settings.stream_load.is_none() {
             return;
         }
         for peer in self.network.peers(node) {
             for lane in 0..Lane::ALL.len() {
-                let link = Link { from: peer, to: node, lane };
-                for at in self.network.flush(self.now, link) {
-                    self.schedule_at(at, Event::Piece(link));
+                let link = LaneLink { from: peer, to: node, lane };
+                for at in self.network.flush_link(self.now, link) {
+                    self.schedule_at(at, Event::FragmentArrives(link));
                 }
             }
         }
@@ -258,18 +267,18 @@ impl World {
     fn send_frames(&mut self, node: usize) -> Verdict {
         let packets =
             self.nodes[node].running.as_mut().and_then(|running| running.packets.as_mut());
-        for (to, frame) in packets.map_or_else(Vec::new, PacketEndpoint::take_fresh) {
+        for (to, frame) in packets.map_or_else(Vec::new, PacketEndpoint::take_unchecked) {
             let to: Vec<String> = to.iter().map(|node| node.to_string()).collect();
             self.inspect_frames(node, format_args!("{} by packets", to.join(", ")), &frame)?;
         }
         for peer in self.network.peers(node) {
             for lane in 0..Lane::ALL.len() {
-                let link = Link { from: node, to: peer, lane };
-                let frames = self.network.take_fresh(link);
+                let link = LaneLink { from: node, to: peer, lane };
+                let frames = self.network.take_unchecked(link);
                 self.inspect_frames(node, format_args!("{}", peer + 1), &frames)?;
                 let now = self.now;
-                for at in self.network.send(now, link, &frames) {
-                    self.schedule_at(at, Event::Piece(link));
+                for at in self.network.send_frames(now, link, &frames) {
+                    self.schedule_at(at, Event::FragmentArrives(link));
                 }
             }
         }
@@ -279,16 +288,17 @@ impl World {
     fn inspect_frames(&mut self, by: usize, to: std::fmt::Arguments<'_>, frames: &[u8]) -> Verdict {
         let mut rest = frames;
         while !rest.is_empty() {
-            let Ok(Decoded::Frame { from, frame, used }) = decode(rest, BODY_BYTES_MAX) else {
+            let Ok(Decoded::Frame { from, frame, used_bytes: used }) = decode(rest, BODY_BYTES_MAX)
+            else {
                 let detail = format!("node {} wrote what is no frame", by + 1);
                 return Err(crate::check::Violation::new("frames", detail));
             };
-            let life = self.nodes[by].life;
-            self.watch.sent(by, life, from, &frame)?;
-            self.counts.relayed = self.watch.relayed();
-            if self.trace.frames {
-                let text = crate::words::frame(&frame);
-                self.line(&name(by), "says", format_args!("to {to}: {text}"));
+            let life = self.nodes[by].start_count;
+            self.node_checkers.check_sent_frame(by, life, from, &frame)?;
+            self.counts.relayed_votes = self.node_checkers.relayed_vote_count();
+            if self.trace.traces_frames {
+                let text = crate::words::describe_frame(&frame);
+                self.trace_line(&name(by), "says", format_args!("to {to}: {text}"));
             }
             rest = &rest[used..];
         }
@@ -312,8 +322,8 @@ impl World {
             out.extend(owner.map(|client| (client.index, connection, bytes, closing)));
         }
         for (client, connection, bytes, closing) in out {
-            let at = self.client_delay(connection);
-            self.schedule_at(at, Event::ToClient { client, connection, bytes });
+            let at = self.client_arrival_time(connection);
+            self.schedule_at(at, Event::BytesToClient { client, connection, bytes });
             if closing {
                 self.schedule_at(at, Event::ClientDown { client, connection });
             }
@@ -322,25 +332,26 @@ impl World {
 
     /// Disconnects clients that use too much memory, as the reactor does.
     fn disconnect_heavy_clients(&mut self, node: usize) {
-        let max = self.settings.client_memory;
+        let max = self.settings.client_memory_bytes;
         let now = self.nodes[node].clock_readings(self.now);
         loop {
             let Some(running) = &mut self.nodes[node].running else {
                 return;
             };
-            let clients = running.requests.iter().map(|(connection, bytes)| {
+            let clients = running.unaccepted_requests.iter().map(|(connection, bytes)| {
                 let held = running.host.front().held_bytes_of(*connection);
                 (*connection, bytes.len() + held)
             });
-            let Some((connection, bytes)) = heaviest(held_bytes(running), max, clients) else {
+            let Some((connection, bytes)) = heaviest(client_bytes_held(running), max, clients)
+            else {
                 return;
             };
-            running.requests.remove(&connection);
+            running.unaccepted_requests.remove(&connection);
             let (front, mut requests) = running.host.front_and_requests(now);
             front.handle_closed(connection, &mut requests);
             drop(requests);
-            self.counts.shed += 1;
-            self.line(&name(node), "sheds", format_args!("a client of {bytes} bytes"));
+            self.counts.clients_shed += 1;
+            self.trace_line(&name(node), "sheds", format_args!("a client of {bytes} bytes"));
             let owner = |client: &Client| client.connection.is_some_and(|(id, _)| id == connection);
             if let Some(client) = self.clients.iter().position(owner) {
                 let wait = self.dice.between(50, 1000);
@@ -354,7 +365,7 @@ impl World {
         let Some(running) = &mut self.nodes[node].running else {
             return;
         };
-        let Running { host, traced_state: seen, .. } = running;
+        let RunningProcess { host, traced_state: seen, .. } = running;
         let core = host.replica().node();
         let role = match (core.role(), core.leader()) {
             (role @ Role::Leader, _) | (role, None) => format!("{role:?}"),
@@ -374,32 +385,47 @@ impl World {
         }
         let now = host.replica().counters();
         let before = std::mem::replace(&mut seen.counters, now);
-        if let Some(device) = host.replica().device() {
-            let told =
-                [device.given, device.counted, device.taken_back, device.outgrown, device.offered];
-            let before = std::mem::replace(&mut seen.device, told);
-            self.counts.device_given += told[0] - before[0];
-            self.counts.device_counted += told[1] - before[1];
-            self.counts.taken_back += told[2] - before[2];
-            self.counts.device_outgrown += told[3] - before[3];
-            self.counts.device_offered += told[4] - before[4];
+        if let Some(device) = host.replica().device_status() {
+            let told = [
+                device.assigned_slots,
+                device.counted_decisions,
+                device.revocation_count,
+                device.oversized_values,
+                device.offered_values,
+            ];
+            let before = std::mem::replace(&mut seen.device_counters, told);
+            self.counts.device_slots_assigned += told[0] - before[0];
+            self.counts.device_decisions_counted += told[1] - before[1];
+            self.counts.assignments_withdrawn += told[2] - before[2];
+            self.counts.device_values_too_long += told[3] - before[3];
+            self.counts.device_values_offered += told[4] - before[4];
         }
-        let own = host.replica().snapshot().map_or(Slot(0), |own| own.at);
+        let own = host.replica().snapshot().map_or(Slot(0), |own| own.slot);
         let start = host.replica().log().start();
         let counts = &mut self.counts;
-        counts.leased += now.reads_leased - before.reads_leased;
-        counts.overtaken += now.reads_overtaken - before.reads_overtaken;
-        counts.stream_bytes_placed += now.stream_bytes_placed - before.stream_bytes_placed;
+        counts.lease_reads += now.reads_leased - before.reads_leased;
+        counts.expired_lease_reads += now.reads_overtaken - before.reads_overtaken;
+        counts.stream_bytes_by_reference += now.stream_bytes_placed - before.stream_bytes_placed;
         for (count, more, what, slot) in [
-            (&mut counts.snapshots, now.snapshots_taken - before.snapshots_taken, "takes", own),
             (
-                &mut counts.installs,
+                &mut counts.snapshots_taken,
+                now.snapshots_taken - before.snapshots_taken,
+                "takes",
+                own,
+            ),
+            (
+                &mut counts.snapshots_installed,
                 now.snapshots_installed - before.snapshots_installed,
                 "installs",
                 own,
             ),
-            (&mut counts.loads, now.snapshots_loaded - before.snapshots_loaded, "loads", own),
-            (&mut counts.trims, now.trims - before.trims, "trims", start),
+            (
+                &mut counts.snapshots_loaded,
+                now.snapshots_loaded - before.snapshots_loaded,
+                "loads",
+                own,
+            ),
+            (&mut counts.log_trims, now.trims - before.trims, "trims", start),
         ] {
             *count += more;
             if more > 0 {
@@ -414,36 +440,36 @@ impl World {
             seen.error = error;
         }
         for (what, detail) in lines {
-            self.line(&name(node), what, format_args!("{detail}"));
+            self.trace_line(&name(node), what, format_args!("{detail}"));
         }
     }
 
     // --- Checks after a turn.
 
-    pub(crate) fn check_told(&mut self, node: usize) -> Verdict {
+    pub(crate) fn check_reported_levels(&mut self, node: usize) -> Verdict {
         let Some(running) = &self.nodes[node].running else {
             return Ok(());
         };
         let durable = self.settings.class == Class::Durable;
         let told = take(&mut *running.service_events.borrow_mut());
-        let losses = self.losses();
+        let losses = self.losses_max();
         for told in told {
             match told {
                 ServiceEvent::Executed(id, command, reply) => {
-                    if self.trace.frames {
+                    if self.trace.traces_frames {
                         let (slot, index) = (id.slot, id.index);
-                        self.line(
+                        self.trace_line(
                             &name(node),
                             "applies",
                             format_args!("slot {slot}, command {index}"),
                         );
                     }
-                    self.watch.executed(node, id, command, reply)?;
-                    self.watch.classes().executed(command, id, losses)?;
+                    self.node_checkers.check_executed(node, id, command, reply)?;
+                    self.node_checkers.classes().record_executed(command, id, losses)?;
                 }
                 ServiceEvent::Applied(to, digest) => {
-                    self.watch.applied(node, to, digest, durable)?;
-                    self.watch.classes().applied(to, losses)?;
+                    self.node_checkers.check_applied(node, to, digest, durable)?;
+                    self.node_checkers.classes().check_applied(to, losses)?;
                 }
             }
         }
@@ -456,14 +482,14 @@ impl World {
         };
         let (era, decided_to) =
             (running.replica().node().era(), running.replica().node().decided_to());
-        self.watch.status(node, life, era, decided_to)
+        self.node_checkers.check_status(node, life, era, decided_to)
     }
 
-    fn check_bounds(&self, node: usize) -> Verdict {
+    fn check_buffer_bounds(&self, node: usize) -> Verdict {
         let Some(running) = &self.nodes[node].running else {
             return Ok(());
         };
-        let limits = limits(&self.settings);
+        let limits = queue_limits(&self.settings);
         // The limit may be exceeded by one batch of votes, plus one per peer.
         let slack = 256 << 10;
         let log_max = usize::try_from(limits.log_backlog_bytes).unwrap_or(usize::MAX);
@@ -473,48 +499,56 @@ impl World {
             running.replica().log().backlog_bytes(),
             log_max + slack,
         )?;
-        if let Some(tuning) = self.settings.tuning {
-            let (setting, bounds) = (running.replica().batching(), tuning.bounds);
+        if let Some(tuning) = self.settings.batch_tuning {
+            let (setting, bounds) = (running.replica().batch_setting(), tuning.bounds);
             bounds::check_bound("a batch", node, setting.batch_bytes, bounds.batch_bytes_max)?;
             bounds::check_bound("the window", node, setting.window, bounds.window_max)?;
         }
-        let requests = running.requests.values().map(Vec::len).max().unwrap_or(0);
+        let requests = running.unaccepted_requests.values().map(Vec::len).max().unwrap_or(0);
         bounds::check_bound("a client's input", node, requests, 2 * REQUEST_BYTES_MAX)
     }
 }
 
 /// Returns the memory that a node uses for its clients.
-fn held_bytes(running: &Running) -> usize {
-    let requests: usize = running.requests.values().map(Vec::len).sum();
+fn client_bytes_held(running: &RunningProcess) -> usize {
+    let requests: usize = running.unaccepted_requests.values().map(Vec::len).sum();
     requests + running.host.front().held_bytes()
 }
 
 /// Returns the duration of a turn as measured by the node's tuner. It is usually short and
 /// occasionally very long.
-fn turn_us(now: Time, node: usize) -> u64 {
+fn turn_duration_us(now: Time, node: usize) -> u64 {
     let drawn = mix(now.0 ^ (node as u64) << 48);
     if drawn.is_multiple_of(64) { drawn % 20_000 } else { drawn % 200 }
 }
 
-impl Turn<'_> {
-    fn plane<'b>(
+impl TurnContext<'_> {
+    fn node_plane<'b>(
         &'b mut self,
         up: &'b std::collections::BTreeMap<usize, u64>,
         packets: &'b mut Option<PacketEndpoint>,
-    ) -> Outgoing<'b> {
-        Outgoing {
+    ) -> NodePlane<'b> {
+        NodePlane {
             network: &mut *self.network,
             packets: packets.as_mut(),
-            now: self.now.time,
+            now: self.clock_readings.time,
             from: self.index,
-            up,
+            peer_connections: up,
         }
     }
 
-    fn take_arrivals(&mut self, running: &mut Running) {
-        let now = self.now;
+    fn handle_arrivals(&mut self, running: &mut RunningProcess) {
+        let now = self.clock_readings;
         while let Some(arrival) = running.inbox.pop_front() {
-            let Running { host, up, partial, requests, packets, desk_answers, .. } = running;
+            let RunningProcess {
+                host,
+                peer_connections: up,
+                partial_frames: partial,
+                unaccepted_requests: requests,
+                packets,
+                desk_answers,
+                ..
+            } = running;
             match arrival {
                 Arrival::PeerUp { peer, connection, member, boot, levels } => {
                     up.insert(peer, connection);
@@ -528,7 +562,7 @@ impl Turn<'_> {
                     {
                         let (from, to, lane) = (self.index, peer, Lane::Control.index());
                         let (header, body) = frame.split_at(HEADER_BYTES);
-                        self.network.write(Link { from, to, lane }, header, body);
+                        self.network.queue_frame(LaneLink { from, to, lane }, header, body);
                     }
                     let addresses = Addresses::default();
                     host.peer_up(now, &PeerUp { member, boot, levels, addresses });
@@ -537,75 +571,85 @@ impl Turn<'_> {
                     if up.get(&peer) == Some(&connection) {
                         up.remove(&peer);
                         if let Some(packets) = packets {
-                            packets.part(id(peer));
+                            packets.remove_peer(id(peer));
                         }
                         host.peer_down(now, id(peer));
                     }
                 }
-                Arrival::Opened(connection) => {
+                Arrival::ClientOpened(connection) => {
                     requests.insert(connection, Vec::new());
                     let (front, mut requests) = host.front_and_requests(now);
                     front.handle_opened(connection, Endpoints::default(), &mut requests);
                 }
-                Arrival::Bytes(connection, bytes) => {
+                Arrival::ClientBytes(connection, bytes) => {
                     if let Some(waiting) = requests.get_mut(&connection) {
                         waiting.extend_from_slice(&bytes);
                     }
                 }
-                Arrival::Closed(connection) => {
+                Arrival::ClientClosed(connection) => {
                     requests.remove(&connection);
                     let (front, mut requests) = host.front_and_requests(now);
                     front.handle_closed(connection, &mut requests);
                 }
-                Arrival::Stream(connection, tag, ask) => {
+                Arrival::StreamRequest(connection, tag, ask) => {
                     let (front, mut requests) = host.front_and_requests(now);
                     front.streams.pass_request(connection, tag, ask, &mut requests);
                 }
-                Arrival::Class { number, early } => {
+                Arrival::ClassRequest { number, acknowledge_in_memory: early } => {
                     let (front, mut requests) = host.front_and_requests(now);
                     front.classes.propose_command(number, early, &mut requests);
                 }
-                Arrival::Desk(client, ask) => {
+                Arrival::DeskRequest(client, ask) => {
                     let (_, mut requests) = host.front_and_requests(now);
                     let answer = requests.frame_clients().and_then(|desk| ask.execute_on(desk));
                     desk_answers.extend(answer.map(|answer| (client, answer)));
                 }
-                Arrival::Transfer(to) => host.start_request(now, Order::Transfer(to)),
-                Arrival::Stop => host.stop(now),
-                Arrival::Scrub(pace) => host.start_request(now, Order::Scrub(pace)),
-                Arrival::Ask(asked, ask) => host.start_request(
+                Arrival::TransferRequest(to) => {
+                    host.start_request(now, OperatorRequest::Transfer(to))
+                }
+                Arrival::StopRequest => host.stop(now),
+                Arrival::ScrubRequest(pace) => {
+                    host.start_request(now, OperatorRequest::Scrub(pace))
+                }
+                Arrival::GroupRequest(asked, ask) => host.start_request(
                     now,
-                    Order::Group { request_number: asked, ask, dry_run: false },
+                    OperatorRequest::Group { request_number: asked, request: ask, dry_run: false },
                 ),
             }
         }
     }
 
     /// Decodes the bytes that arrived from peers, and passes the frames to the replica.
-    fn take_pieces(&mut self, running: &mut Running) {
-        for (peer, connection) in running.up.clone() {
+    fn handle_fragments(&mut self, running: &mut RunningProcess) {
+        for (peer, connection) in running.peer_connections.clone() {
             for lane in 0..Lane::ALL.len() {
-                let link = Link { from: peer, to: self.index, lane };
+                let link = LaneLink { from: peer, to: self.index, lane };
                 while self.network.connection(self.index, peer) == Some(connection)
-                    && let Some(bytes) = self.network.arrived(self.world_now, link)
+                    && let Some(bytes) = self.network.take_arrived(self.world_time, link)
                 {
-                    self.take_bytes(running, peer, lane, &bytes);
+                    self.handle_peer_bytes(running, peer, lane, &bytes);
                 }
             }
         }
     }
 
-    fn take_bytes(&mut self, running: &mut Running, peer: usize, lane: usize, bytes: &[u8]) {
-        let mut whole = running.partial.remove(&(peer, lane)).unwrap_or_default();
+    fn handle_peer_bytes(
+        &mut self,
+        running: &mut RunningProcess,
+        peer: usize,
+        lane: usize,
+        bytes: &[u8],
+    ) {
+        let mut whole = running.partial_frames.remove(&(peer, lane)).unwrap_or_default();
         whole.extend_from_slice(bytes);
         let mut used_to = 0;
-        let streams = self.network.weather().carrier != Carrier::Datagrams;
+        let streams = self.network.conditions().carrier != Carrier::Datagrams;
         loop {
             match decode(&whole[used_to..], BODY_BYTES_MAX) {
-                Ok(Decoded::Frame { from, frame, used }) => {
+                Ok(Decoded::Frame { from, frame, used_bytes: used }) => {
                     if from.node == id(peer) {
                         let bytes = &whole[used_to..used_to + used];
-                        self.take_frame(running, lane, from, frame, bytes);
+                        self.handle_frame(running, lane, from, frame, bytes);
                     }
                     used_to += used;
                 }
@@ -626,64 +670,69 @@ impl Turn<'_> {
         }
         whole.drain(..used_to);
         if !whole.is_empty() {
-            running.partial.insert((peer, lane), whole);
+            running.partial_frames.insert((peer, lane), whole);
         }
     }
 
     /// Decodes the datagrams that arrived, and passes valid frames to the replica. Frames count
     /// only if the peer's connection is established, because the packet plane is bound to it.
-    fn take_datagrams(&mut self, running: &mut Running) {
+    fn handle_datagrams(&mut self, running: &mut RunningProcess) {
         let Some(packets) = &mut running.packets else {
             return;
         };
-        for (member, bytes) in packets.read(self.now.time, self.counts) {
+        for (member, bytes) in packets.read_frames(self.clock_readings.time, self.datagram_counts) {
             if let Ok(Decoded::Frame { from, frame, .. }) = decode(&bytes, BODY_BYTES_MAX) {
                 debug_assert_eq!(from, member, "it was looked at");
-                self.take_frame(running, Lane::Control.index(), from, frame, &bytes);
+                self.handle_frame(running, Lane::Control.index(), from, frame, &bytes);
             }
         }
     }
 
     /// Handles a complete frame from a peer. `bytes` is its encoding.
-    fn take_frame(
+    fn handle_frame(
         &mut self,
-        running: &mut Running,
+        running: &mut RunningProcess,
         lane: usize,
         from: Member,
         frame: Frame<'_>,
         bytes: &[u8],
     ) {
-        let Running { host, up, packets, .. } = running;
-        if self.trace.frames && matches!(frame, Frame::Forward { .. }) {
-            let text = crate::words::frame(&frame);
-            let (now, who) = (self.world_now, name(self.index));
+        let RunningProcess { host, peer_connections: up, packets, .. } = running;
+        if self.trace.traces_frames && matches!(frame, Frame::Forward { .. }) {
+            let text = crate::words::describe_frame(&frame);
+            let (now, who) = (self.world_time, name(self.index));
             let text = format_args!("from {}: {text}", from.node);
-            self.trace.line(now, &who, "hears", text);
+            self.trace.add_line(now, &who, "hears", text);
         }
         if let (Frame::Datagrams(said), Some(packets)) = (&frame, &mut *packets) {
-            packets.receive_introduction(from, said, self.now.time, self.counts);
+            packets.receive_introduction(
+                from,
+                said,
+                self.clock_readings.time,
+                self.datagram_counts,
+            );
             return;
         }
         // As in the reactor, some frame bodies are passed in a separate buffer.
         let (header, body) = bytes.split_at(HEADER_BYTES);
         let own = (body.len() % 2 == 1).then(|| Payload::new(body.to_vec()));
-        let received = Received {
+        let received = ReceivedFrame {
             from,
             frame,
-            body_check: header.first_chunk().map(body_check),
-            logged: header.first_chunk().map_or(0, logged),
+            body_checksum: header.first_chunk().map(body_checksum),
+            logged_to: header.first_chunk().map_or(0, sender_durable_seq),
             body: own.as_ref(),
         };
-        let now = self.now;
-        let mut plane = self.plane(up, packets);
+        let now = self.clock_readings;
+        let mut plane = self.node_plane(up, packets);
         let turn = &mut now.turn(&mut plane);
-        host.frame(turn, Lane::ALL[lane], received);
+        host.handle_frame(turn, Lane::ALL[lane], received);
     }
 
     /// Passes requests to the front until its capacity is exhausted. Returns whether the front
     /// accepted any.
-    fn take_requests(&mut self, running: &mut Running) -> bool {
-        let Running { host, requests, .. } = running;
+    fn handle_requests(&mut self, running: &mut RunningProcess) -> bool {
+        let RunningProcess { host, unaccepted_requests: requests, .. } = running;
         let waiting: Vec<ConnectionId> = requests.keys().copied().collect();
         let mut took = false;
         for connection in waiting {
@@ -693,7 +742,7 @@ impl Turn<'_> {
             if bytes.is_empty() || !host.front().accepts_input(connection) {
                 continue;
             }
-            let (front, mut requests) = host.front_and_requests(self.now);
+            let (front, mut requests) = host.front_and_requests(self.clock_readings);
             let used = front.receive_bytes(connection, bytes, &mut requests);
             bytes.drain(..used);
             took |= used > 0;
@@ -701,13 +750,13 @@ impl Turn<'_> {
         took
     }
 
-    fn poll(&mut self, running: &mut Running) {
+    fn poll(&mut self, running: &mut RunningProcess) {
         // A completion may unblock a connection, which may then send further requests.
         for _ in 0..4 {
-            let now = self.now;
-            let Running { host, up, packets, .. } = &mut *running;
-            host.poll(&mut now.turn(&mut self.plane(up, packets)));
-            if !self.take_requests(running) {
+            let now = self.clock_readings;
+            let RunningProcess { host, peer_connections: up, packets, .. } = &mut *running;
+            host.poll(&mut now.turn(&mut self.node_plane(up, packets)));
+            if !self.handle_requests(running) {
                 return;
             }
         }
@@ -717,11 +766,11 @@ impl Turn<'_> {
 impl Node {
     /// Returns the readings of the node's clocks.
     pub(super) fn clock_readings(&self, world: Time) -> TurnTimes {
-        TurnTimes { time: self.time(world), wall_ms: self.clock.wall_ms(world) }
+        TurnTimes { time: self.monotonic_time(world), wall_ms: self.clock.wall_ms(world) }
     }
 
     /// Returns whether the node has a process that is not paused.
     pub fn is_up(&self) -> bool {
-        self.running.is_some() && !self.paused
+        self.running.is_some() && !self.is_paused
     }
 }

@@ -3,8 +3,8 @@
 //! leaders. Each scenario is played out step by step.
 
 use quorate_core::{effect::Role, node_id::NodeId, quorum::QuorumRule, record::Class};
-use quorate_node::terms::Terms;
-use quorate_sim::{check::Violation, faults::Settings, node::id, resp::Reply, world::World};
+use quorate_node::terms::FoundingTerms;
+use quorate_sim::{check::Violation, faults::RunSettings, node::id, resp::Reply, world::World};
 
 type Outcome = Result<(), Violation>;
 
@@ -23,22 +23,25 @@ fn world(
     auxiliaries: &[usize],
     rule: QuorumRule,
 ) -> Result<World, Violation> {
-    World::elected(Settings {
-        terms: Terms { auxiliaries: auxiliaries.iter().map(|index| id(*index)).collect(), rule },
-        ..Settings::calm(seed, nodes, Class::Durable)
+    World::with_leader(RunSettings {
+        founding_terms: FoundingTerms {
+            auxiliaries: auxiliaries.iter().map(|index| id(*index)).collect(),
+            quorum_rule: rule,
+        },
+        ..RunSettings::without_faults(seed, nodes, Class::Durable)
     })
 }
 
 fn payload_to(world: &World, from: usize, to: usize) -> u64 {
     let node = &world.nodes[from];
     let running = node.running.as_ref().expect("runs");
-    let status = running.replica().status(node.time(world.now));
+    let status = running.replica().status(node.monotonic_time(world.now));
     let peer = status.peers.iter().find(|peer| peer.member.node == id(to));
     peer.map_or(0, |peer| peer.payload_bytes_sent)
 }
 
 fn engaged(world: &World) -> Option<bool> {
-    let leader = world.leader()?;
+    let leader = world.majority_leader()?;
     let running = world.nodes[leader].running.as_ref()?;
     Some(running.replica().node().auxiliaries_engaged())
 }
@@ -79,7 +82,7 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
         assert_eq!(world.run_command(leader, "SET x alone")?, ok());
         let election_us = 200_000;
         assert!(world.now.since_us(before) < 2 * election_us, "{}", world.now.since_us(before));
-        assert_eq!((world.leader(), engaged(&world)), (Some(leader), Some(true)));
+        assert_eq!((world.majority_leader(), engaged(&world)), (Some(leader), Some(true)));
         set(&mut world, leader, 50..80)?;
         assert!(payload_to(&world, leader, AUXILIARY) > 0);
 
@@ -87,7 +90,7 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
         // the auxiliary's help must survive.
         world.kill_now(leader);
         world.start_now(other);
-        world.run_until("the other one leads", |world| world.leader() == Some(other))?;
+        world.run_until("the other one leads", |world| world.majority_leader() == Some(other))?;
         assert_eq!(world.run_command(other, "GET x")?, bulk("alone"));
         assert_eq!(world.run_command(other, "GET k79")?, bulk("79"));
         set(&mut world, other, 80..90)?;
@@ -123,10 +126,13 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
 /// stop once the auxiliary's memory is full.
 #[test]
 fn auxiliary_votes_for_more_than_its_memory_holds() -> Outcome {
-    let mut world = World::elected(Settings {
-        terms: Terms { auxiliaries: [id(AUXILIARY)].into(), rule: QuorumRule::Majority },
-        tiny_queues: true,
-        ..Settings::calm(11, 3, Class::Durable)
+    let mut world = World::with_leader(RunSettings {
+        founding_terms: FoundingTerms {
+            auxiliaries: [id(AUXILIARY)].into(),
+            quorum_rule: QuorumRule::Majority,
+        },
+        has_tiny_queues: true,
+        ..RunSettings::without_faults(11, 3, Class::Durable)
     })?;
     let leader = world.wait_for_leader()?;
     let other = 1 - leader;
@@ -140,7 +146,7 @@ fn auxiliary_votes_for_more_than_its_memory_holds() -> Outcome {
     }
     let running = world.nodes[AUXILIARY].running.as_ref().expect("runs");
     assert!(running.replica().node().is_hollow());
-    let most = quorate_sim::node::limits(&world.settings).payload_bytes as u64;
+    let most = quorate_sim::node::queue_limits(&world.settings).payload_bytes as u64;
     assert!(payload_to(&world, leader, AUXILIARY) > 2 * most);
     world.start_now(other);
     world.run_until("it is retired", |world| engaged(world) == Some(false))?;
@@ -195,7 +201,7 @@ fn flexible_quorums_count() -> Outcome {
         world.start_now(node);
     }
     world.run_for(3_000_000)?;
-    assert_eq!(world.leader(), None, "two of three promises");
+    assert_eq!(world.majority_leader(), None, "two of three promises");
     world.start_now(leader);
     world.wait_for_leader()?;
     assert_eq!(world.run_command(leader, "GET x")?, bulk("1"));
@@ -206,9 +212,9 @@ fn flexible_quorums_count() -> Outcome {
 /// late.
 #[test]
 fn thrifty_leader_falls_back() -> Outcome {
-    let mut settings = Settings::calm(9, 3, Class::Durable);
-    settings.thrifty = true;
-    let mut world = World::elected(settings)?;
+    let mut settings = RunSettings::without_faults(9, 3, Class::Durable);
+    settings.is_thrifty = true;
+    let mut world = World::with_leader(settings)?;
     let leader = world.wait_for_leader()?;
     set(&mut world, leader, 0..20)?;
     let asked = |world: &World, node: usize| {

@@ -3,7 +3,7 @@
 
 use quorate_core::record::Class;
 use quorate_sim::{
-    check::Violation, dice::Dice, faults::Settings, resp::Reply, workload::streams::Load,
+    check::Violation, dice::Dice, faults::RunSettings, resp::Reply, workload::streams::StreamLoad,
     world::World,
 };
 
@@ -81,7 +81,7 @@ impl Deadlines {
 /// Returns the group's time at `node`; 0 if the node is down.
 fn group_ms(world: &World, node: usize) -> u64 {
     let running = world.nodes[node].running.as_ref();
-    running.map_or(0, |running| running.replica().group_ms())
+    running.map_or(0, |running| running.replica().group_time_ms())
 }
 
 /// A single clock that is wrong by seconds or hours, the leader's or another node's, neither
@@ -91,7 +91,7 @@ fn group_ms(world: &World, node: usize) -> u64 {
 fn one_wrong_clock_at_a_time_shortens_and_prolongs_nothing() -> Outcome {
     let (mut missed, mut found) = (0, 0);
     for seed in 0..24 {
-        let mut world = World::calm(seed, NODES, Class::Durable)?;
+        let mut world = World::new_calm(seed, NODES, Class::Durable)?;
         let mut dice = Dice::new(seed);
         let mut wrong = world.wait_for_leader()?;
         world.run_for(1_000_000)?;
@@ -100,9 +100,9 @@ fn one_wrong_clock_at_a_time_shortens_and_prolongs_nothing() -> Outcome {
         let mut highest = [0; NODES];
         for round in 0..12 {
             if dice.chance(1, 2) {
-                world.nodes[wrong].clock.set_right();
+                world.nodes[wrong].clock.clear_wall_offset();
                 wrong = dice.index(NODES);
-                world.nodes[wrong].clock.set_off(off[dice.index(off.len())]);
+                world.nodes[wrong].clock.set_wall_offset(off[dice.index(off.len())]);
             }
             for node in 0..NODES {
                 deadlines.set(&mut world, node, 1000 + dice.below(9000))?;
@@ -144,13 +144,13 @@ fn one_wrong_clock_at_a_time_shortens_and_prolongs_nothing() -> Outcome {
 #[test]
 fn clocks_that_jump_together_end_nothing_early_or_late() -> Outcome {
     for (seed, off) in [-60_000, 20_000, 2 * HOUR_MS].into_iter().enumerate() {
-        let mut world = World::calm(seed as u64, NODES, Class::Durable)?;
+        let mut world = World::new_calm(seed as u64, NODES, Class::Durable)?;
         let leader = world.wait_for_leader()?;
         let mut deadlines = Deadlines::default();
         for jumps in [false, true] {
             for node in 0..NODES {
                 if jumps {
-                    world.nodes[node].clock.set_off(off);
+                    world.nodes[node].clock.set_wall_offset(off);
                 }
                 deadlines.set(&mut world, node, 6_000)?;
             }
@@ -170,7 +170,7 @@ fn clocks_that_jump_together_end_nothing_early_or_late() -> Outcome {
 /// were never wrong at the same time, so their agreement does not count as a majority.
 #[test]
 fn words_of_clocks_that_were_wrong_one_after_the_other_are_no_majority() -> Outcome {
-    let mut world = World::calm(8, NODES, Class::Durable)?;
+    let mut world = World::new_calm(8, NODES, Class::Durable)?;
     let leader = world.wait_for_leader()?;
     let (other, absent) = ((leader + 1) % NODES, (leader + 2) % NODES);
     world.run_command(leader, "SET long 1 EX 1800")?;
@@ -180,22 +180,22 @@ fn words_of_clocks_that_were_wrong_one_after_the_other_are_no_majority() -> Outc
         Ok(())
     };
     for _ in 0..3 {
-        world.nodes[other].clock.set_off(2 * HOUR_MS);
+        world.nodes[other].clock.set_wall_offset(2 * HOUR_MS);
         world.run_for(3_000_000)?;
-        world.nodes[other].clock.set_right();
-        world.nodes[leader].clock.set_off(2 * HOUR_MS);
+        world.nodes[other].clock.clear_wall_offset();
+        world.nodes[leader].clock.set_wall_offset(2 * HOUR_MS);
         world.run_for(3_000_000)?;
-        world.nodes[leader].clock.set_right();
+        world.nodes[leader].clock.clear_wall_offset();
         lives(&mut world)?;
     }
     // The next clock is corrected while its node is down, and a node that was away returns with a
     // wrong clock.
-    world.nodes[other].clock.set_off(2 * HOUR_MS);
+    world.nodes[other].clock.set_wall_offset(2 * HOUR_MS);
     world.kill_now(absent);
     world.run_for(65_000_000)?;
     world.kill_now(other);
-    world.nodes[other].clock.set_right();
-    world.nodes[absent].clock.set_off(2 * HOUR_MS);
+    world.nodes[other].clock.clear_wall_offset();
+    world.nodes[absent].clock.set_wall_offset(2 * HOUR_MS);
     world.start_now(absent);
     world.run_for(10_000_000)?;
     lives(&mut world)?;
@@ -208,18 +208,18 @@ fn words_of_clocks_that_were_wrong_one_after_the_other_are_no_majority() -> Outc
 /// wait until it knows the group's clock.
 #[test]
 fn a_deadline_waits_until_the_groups_clock_is_known() -> Outcome {
-    let mut world = World::calm(9, NODES, Class::Durable)?;
+    let mut world = World::new_calm(9, NODES, Class::Durable)?;
     let node = (world.wait_for_leader()? + 1) % NODES;
     world.run_for(1_000_000)?;
     world.kill_now(node);
-    world.nodes[node].clock.set_off(-10_000);
-    world.isolate(node, true);
+    world.nodes[node].clock.set_wall_offset(-10_000);
+    world.set_isolated(node, true);
     world.start_now(node);
     world.run_for(500_000)?;
-    let client = world.client(node);
+    let client = world.add_client(node);
     world.send_request(client, &[b"SET", b"lock", b"a", b"NX", b"PX", b"4000"]);
     world.run_for(500_000)?;
-    world.isolate(node, false);
+    world.set_isolated(node, false);
     assert_eq!(world.wait_for_reply(client)?, Some(Reply::Simple("OK".into())));
     world.run_for(3_500_000)?;
     assert_eq!(world.run_command(node, "EXISTS lock")?, Reply::Integer(1));
@@ -232,22 +232,22 @@ fn a_deadline_waits_until_the_groups_clock_is_known() -> Outcome {
 /// corrected, regardless of what clients do.
 #[test]
 fn whose_clock_is_off_is_said() -> Outcome {
-    let mut settings = Settings::calm(5, NODES, Class::Durable);
-    settings.streams = Some(Load {
-        writers: 4,
-        readers: 2,
-        gift_bytes_max: 100,
-        bytes_max: u64::MAX,
-        ..Load::scripted()
+    let mut settings = RunSettings::without_faults(5, NODES, Class::Durable);
+    settings.stream_load = Some(StreamLoad {
+        writer_count: 4,
+        reader_count: 2,
+        write_bytes_max: 100,
+        writer_bytes_max: u64::MAX,
+        ..StreamLoad::scripted_only()
     });
-    let mut world = World::elected(settings)?;
+    let mut world = World::with_leader(settings)?;
     let leader = world.wait_for_leader()?;
     let wrong = (leader + 1) % NODES;
-    world.nodes[wrong].clock.set_off(90_000);
+    world.nodes[wrong].clock.set_wall_offset(90_000);
     world.run_for(5_000_000)?;
     let notices = |world: &World, node: usize| -> Vec<String> {
         let running = world.nodes[node].running.as_ref().expect("it runs");
-        let status = running.replica().status(world.nodes[node].time(world.now));
+        let status = running.replica().status(world.nodes[node].monotonic_time(world.now));
         let clocks = status.notices.into_iter().filter(|notice| notice.starts_with("clock"));
         clocks.collect()
     };
@@ -257,7 +257,7 @@ fn whose_clock_is_off_is_said() -> Outcome {
         assert!(said[0].contains(&format!("node {}", wrong + 1)), "{said:?}");
     }
     assert!(notices(&world, (leader + 2) % NODES).is_empty());
-    world.nodes[wrong].clock.set_right();
+    world.nodes[wrong].clock.clear_wall_offset();
     world.run_for(5_000_000)?;
     for node in 0..NODES {
         assert!(notices(&world, node).is_empty());
@@ -268,7 +268,7 @@ fn whose_clock_is_off_is_said() -> Outcome {
 /// [time-1] A group with no deadline due writes nothing.
 #[test]
 fn nothing_is_written_while_nothing_is_due() -> Outcome {
-    let mut world = World::calm(6, NODES, Class::Durable)?;
+    let mut world = World::new_calm(6, NODES, Class::Durable)?;
     world.run_command(0, "SET a 1 EX 30")?;
     world.run_command(0, "SET b 1")?;
     world.run_for(1_000_000)?;

@@ -2,14 +2,14 @@
 //! over, a follower delays no other node, and a node that cannot write is not elected.
 
 use quorate_core::{effect::Role, laying::Route, record::Class};
-use quorate_replica::{group::asking::Ask as GroupAsk, testing::DeliveredEvent};
+use quorate_replica::{group::asking::GroupRequest as GroupAsk, testing::DeliveredEvent};
 use quorate_sim::{
     check::Violation,
-    faults::Settings,
+    faults::RunSettings,
     front::StreamRequest,
     node::{StoreDisk, id},
     resp::Reply,
-    workload::streams::Load,
+    workload::streams::StreamLoad,
     world::World,
 };
 use quorate_stream::{Name, OpenMode, StreamOutcome};
@@ -49,12 +49,14 @@ impl Trouble {
             Self::Full => process.disk.set_capacity(Some(0)),
             Self::NoDescriptors => process.disk.set_out_of_descriptors(true),
             Self::ReadOnly => process.disk.set_read_only(true),
-            Self::WriteFails => process.disk_error = true,
+            Self::WriteFails => process.next_write_fails = true,
             // Five seconds per write.
-            Self::WriteHangs => process.disk_factor = 100_000,
-            Self::StoreFull => process.store.set(StoreDisk { full: true, ..StoreDisk::default() }),
+            Self::WriteHangs => process.disk_slowdown = 100_000,
+            Self::StoreFull => {
+                process.store_disk.set(StoreDisk { is_full: true, ..StoreDisk::default() })
+            }
             Self::StoreGone => {
-                process.store.set(StoreDisk { is_missing: true, ..StoreDisk::default() })
+                process.store_disk.set(StoreDisk { is_missing: true, ..StoreDisk::default() })
             }
         }
     }
@@ -81,8 +83,8 @@ impl Trouble {
         process.disk.set_capacity(None);
         process.disk.set_out_of_descriptors(false);
         process.disk.set_read_only(false);
-        process.disk_factor = 1;
-        process.store.set(StoreDisk::default());
+        process.disk_slowdown = 1;
+        process.store_disk.set(StoreDisk::default());
         if !self.ends() {
             world.kill_now(node);
             world.start_now(node);
@@ -104,11 +106,11 @@ fn error(world: &World, node: usize) -> String {
     running.and_then(|running| running.replica().error()).unwrap_or_default()
 }
 
-fn settings(seed: u64, class: Class) -> Settings {
-    let mut settings = Settings::calm(seed, 3, class);
+fn settings(seed: u64, class: Class) -> RunSettings {
+    let mut settings = RunSettings::without_faults(seed, 3, class);
     settings.segment_bytes = 32 << 10;
     // The write queue soon exceeds its limit.
-    settings.tiny_queues = true;
+    settings.has_tiny_queues = true;
     settings.client_timeout_ms = 300;
     settings
 }
@@ -134,7 +136,7 @@ fn write_for(world: &mut World, node: usize, us: u64) -> Result<(u64, u32), Viol
 fn a_leader_that_cannot_write_does_not_keep_the_group() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {
         for (seed, trouble) in (0..).zip(Trouble::ALL) {
-            let mut world = World::elected(settings(seed, class))?;
+            let mut world = World::with_leader(settings(seed, class))?;
             let leader = world.wait_for_leader()?;
             let writer = (leader + 1) % 3;
             let what = format!("{trouble:?}, {class:?}");
@@ -165,8 +167,8 @@ fn a_follower_that_cannot_write_is_not_waited_for() -> Outcome {
     for votes in [Route::Star, Route::Ring] {
         for (seed, trouble) in (100..).zip(Trouble::ALL) {
             let mut settings = settings(seed, Class::Durable);
-            settings.votes = votes.clone();
-            let mut world = World::elected(settings)?;
+            settings.vote_route = votes.clone();
+            let mut world = World::with_leader(settings)?;
             let leader = world.wait_for_leader()?;
             for follower in [(leader + 1) % 3, (leader + 2) % 3] {
                 let what = format!("{trouble:?} at {follower} of {leader}, {votes:?}");
@@ -191,8 +193,8 @@ fn leadership_goes_to_who_can_write() -> Outcome {
     for (seed, trouble) in (200..).zip([Trouble::Full, Trouble::NoDescriptors, Trouble::WriteHangs])
     {
         let mut settings = settings(seed, Class::Durable);
-        settings.nodes = 7;
-        let mut world = World::elected(settings)?;
+        settings.founding_member_count = 7;
+        let mut world = World::with_leader(settings)?;
         let first = world.wait_for_leader()?;
         let broken = [first, (first + 1) % 7];
         let writer = (first + 2) % 7;
@@ -218,18 +220,18 @@ fn leadership_goes_to_who_can_write() -> Outcome {
 #[test]
 fn disks_that_all_stand_still_cause_no_election() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {
-        let mut world = World::elected(settings(300, class))?;
+        let mut world = World::with_leader(settings(300, class))?;
         let leader = world.wait_for_leader()?;
         write_for(&mut world, leader, 50_000)?;
         let before = world.counts.elections;
         for _ in 0..3 {
             for node in &mut world.nodes {
                 // Eight tenths of a second per write.
-                node.disk_factor = 16_000;
+                node.disk_slowdown = 16_000;
             }
             write_for(&mut world, leader, 1_000_000)?;
             for node in &mut world.nodes {
-                node.disk_factor = 1;
+                node.disk_slowdown = 1;
             }
             write_for(&mut world, leader, 1_500_000)?;
         }
@@ -245,31 +247,31 @@ fn disks_that_all_stand_still_cause_no_election() -> Outcome {
 fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
     for (seed, trouble) in (400..).zip([Trouble::Full, Trouble::NoDescriptors, Trouble::WriteHangs])
     {
-        let mut settings = Settings::calm(seed, 3, Class::Durable);
-        settings.streams = Some(Load::scripted());
+        let mut settings = RunSettings::without_faults(seed, 3, Class::Durable);
+        settings.stream_load = Some(StreamLoad::scripted_only());
         settings.window_slots = 32 << 20;
         settings.segment_bytes = 128 << 10;
-        let mut world = World::elected(settings)?;
+        let mut world = World::with_leader(settings)?;
         let leader = world.wait_for_leader()?;
         let owner = (leader + 1) % 3;
-        let client = world.streamer(owner);
-        world.connect_streamer(client, owner);
+        let client = world.add_scripted_stream_client(owner);
+        world.connect_stream_client(client, owner);
         let name: Name = "s".parse().expect("a name");
-        let writer = world.streamers[client].writer();
-        let opened =
-            world.ask_streams(client, StreamRequest::Open(name, OpenMode::Create, writer))?;
+        let writer = world.stream_clients[client].current_writer();
+        let opened = world
+            .run_stream_request(client, StreamRequest::Open(name, OpenMode::Create, writer))?;
         assert!(
-            matches!(opened, Some(DeliveredEvent::Done(_, StreamOutcome::Opened { .. }))),
+            matches!(opened, Some(DeliveredEvent::Executed(_, StreamOutcome::Opened { .. }))),
             "{opened:?}"
         );
         trouble.begin(&mut world, leader);
         let (begun, mut last, mut longest) = (world.now, world.now, 0);
         while world.now.since_us(begun) < 4_000_000 {
             world.write_stream(client, 20_000);
-            let given = world.streamers[client].piece.expect("open").written_to;
+            let given = world.stream_clients[client].piece.expect("open").written_to;
             world.run_until("what was given is durable", |world| {
-                let piece = world.streamers[client].piece;
-                piece.is_some_and(|piece| piece.durable == given)
+                let piece = world.stream_clients[client].piece;
+                piece.is_some_and(|piece| piece.acknowledged_to == given)
             })?;
             longest = longest.max(world.now.since_us(last));
             last = world.now;
@@ -288,11 +290,11 @@ fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
 /// other node and is caught up, but it is not repeatedly made leader.
 #[test]
 fn priority_brings_leadership_to_nobody_who_cannot_write() -> Outcome {
-    let mut world = World::elected(settings(500, Class::Volatile))?;
+    let mut world = World::with_leader(settings(500, Class::Volatile))?;
     let leader = world.wait_for_leader()?;
     let asked = world.ask_group(leader, GroupAsk::Priority(id(0), 1))?;
     assert!(asked.is_ok());
-    world.run_until("it leads", |world| world.leader() == Some(0))?;
+    world.run_until("it leads", |world| world.majority_leader() == Some(0))?;
     Trouble::WriteHangs.begin(&mut world, 0);
     // The number of writes is so low that the queue never exceeds its limit.
     for _ in 0..4 {
@@ -309,6 +311,6 @@ fn priority_brings_leadership_to_nobody_who_cannot_write() -> Outcome {
     assert_eq!(world.counts.elections, before);
     assert_eq!(world.wait_for_leader()?, next);
     Trouble::WriteHangs.end(&mut world, 0);
-    world.run_until("it leads again", |world| world.leader() == Some(0))?;
+    world.run_until("it leads again", |world| world.majority_leader() == Some(0))?;
     world.run_until_settled()
 }

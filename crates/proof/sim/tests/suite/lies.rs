@@ -3,8 +3,10 @@
 
 use quorate_core::{effect::Role, node_id::Incarnation, record::Class, slot::Slot};
 use quorate_log::disk::MemoryDisk;
-use quorate_replica::group::{As, asking::Ask};
-use quorate_sim::{check::Violation, faults::Settings, node::id, resp::Reply, run, world::World};
+use quorate_replica::group::{MemberRole, asking::GroupRequest};
+use quorate_sim::{
+    check::Violation, faults::RunSettings, node::id, resp::Reply, run, world::World,
+};
 
 type Outcome = Result<(), Violation>;
 
@@ -34,13 +36,13 @@ fn write(world: &mut World, node: usize, count: usize) -> Outcome {
 /// Returns a group that has written, the node whose disk may lie, and another node. `leads` states
 /// whether the first of the two nodes leads.
 fn group(seed: u64, leads: bool) -> Result<(World, usize, usize), Violation> {
-    let mut world = World::elected(Settings::calm(seed, NODES, Class::Durable))?;
-    let liar = world.forgetful().expect("one of three may forget");
+    let mut world = World::with_leader(RunSettings::without_faults(seed, NODES, Class::Durable))?;
+    let liar = world.forgetful_node().expect("one of three may forget");
     let other = (liar + 1) % NODES;
     let leader = if leads { liar } else { other };
     if world.wait_for_leader()? != leader {
-        world.transfer_now(world.leader().expect("there is one"), leader);
-        world.run_until("the other leads", |world| world.leader() == Some(leader))?;
+        world.transfer_now(world.majority_leader().expect("there is one"), leader);
+        world.run_until("the other leads", |world| world.majority_leader() == Some(leader))?;
     }
     write(&mut world, other, 20)?;
     Ok((world, liar, other))
@@ -55,14 +57,14 @@ fn remembered(world: &World, node: usize, by: usize) -> u64 {
 /// Removes log write `from` and all later ones from the node's disk, and all contents of its store
 /// that could reveal them.
 fn remove_log_writes(world: &mut World, node: usize, from: u64) {
-    world.nodes[node].kept_to.set(Slot(0));
-    world.forget_from(node, from);
+    world.nodes[node].disk_kept_to.set(Slot(0));
+    world.lose_writes_from(node, from);
 }
 
 /// Starts the node while no peer can report what its disk lost.
 fn start_cut_off(world: &mut World, liar: usize) -> Outcome {
-    world.nodes[liar].set_back = true;
-    world.isolate(liar, true);
+    world.nodes[liar].was_set_back = true;
+    world.set_isolated(liar, true);
     world.run_for(1_000)?;
     world.start_now(liar);
     world.run_for(300_000)
@@ -71,18 +73,18 @@ fn start_cut_off(world: &mut World, liar: usize) -> Outcome {
 /// Reconnects the node and checks that peers report the loss to it. The next process has another
 /// identity and needs no such report.
 fn is_reminded(world: &mut World, liar: usize) -> Outcome {
-    world.isolate(liar, false);
+    world.set_isolated(liar, false);
     world.run_until("it is reminded", |world| error(world, liar).contains("remembers"))?;
     let running = world.nodes[liar].running.as_ref().expect("it runs");
     assert!(running.replica().error().expect("one").starts_with("the log failed: the disk lost"));
-    world.nodes[liar].set_back = false;
+    world.nodes[liar].was_set_back = false;
     world.kill_now(liar);
-    world.isolate(liar, true);
+    world.set_isolated(liar, true);
     world.run_for(1_000)?;
     world.start_now(liar);
     world.run_for(1_000)?;
     assert_eq!(incarnation(world, liar), Incarnation(1));
-    world.isolate(liar, false);
+    world.set_isolated(liar, false);
     world.run_until_settled()
 }
 
@@ -136,10 +138,10 @@ fn a_follower_of_the_same_leader_remembers_within_a_second() -> Outcome {
 #[test]
 fn a_log_that_is_whole_is_believed() -> Outcome {
     for (seed, clean) in (20..).zip([false, true]) {
-        let mut settings = Settings::calm(seed, NODES, Class::Durable);
+        let mut settings = RunSettings::without_faults(seed, NODES, Class::Durable);
         settings.segment_bytes = 32 << 10;
-        settings.snapshots.log_bytes_max = 96 << 10;
-        let mut world = World::elected(settings)?;
+        settings.snapshot_options.log_bytes_max = 96 << 10;
+        let mut world = World::with_leader(settings)?;
         for round in 0..9 {
             let node = round % NODES;
             write(&mut world, (node + 1) % NODES, 60)?;
@@ -193,7 +195,7 @@ fn a_folder_that_went_back_as_a_whole_is_told_later() -> Outcome {
     world.run_until_settled()?;
     let first = boot(&world, liar);
     world.kill_now(liar);
-    world.set_back(liar, &copy);
+    world.restore_folder(liar, &copy);
     start_cut_off(&mut world, liar)?;
     assert_eq!(boot(&world, liar), first);
     is_reminded(&mut world, liar)?;
@@ -220,14 +222,14 @@ fn a_folder_that_went_back_finds_the_names_of_its_later_life() -> Outcome {
         world.start_now(node);
     }
     world.run_for(1_000_000)?;
-    world.set_back(liar, &copy);
+    world.restore_folder(liar, &copy);
     world.start_now(liar);
     world.run_for(1_000)?;
-    let client = world.client(liar);
+    let client = world.add_client(liar);
     world.send_request(client, &[b"INCR", b"key"]);
     world.run_until("it finds them", |world| error(world, liar).contains("registered sessions"))?;
     assert_eq!(boot(&world, liar), first);
-    world.nodes[liar].set_back = false;
+    world.nodes[liar].was_set_back = false;
     world.kill_now(liar);
     world.start_now(liar);
     world.run_for(1_000)?;
@@ -239,9 +241,9 @@ fn a_folder_that_went_back_finds_the_names_of_its_later_life() -> Outcome {
 /// Returns a group that grew from one node, and a copy of the folder of that node from the time
 /// when it was alone.
 fn grown(seed: u64) -> Result<(World, MemoryDisk), Violation> {
-    let mut settings = Settings::calm(seed, 1, Class::Durable);
-    settings.spares = 2;
-    let mut world = World::elected(settings)?;
+    let mut settings = RunSettings::without_faults(seed, 1, Class::Durable);
+    settings.spare_node_count = 2;
+    let mut world = World::with_leader(settings)?;
     write(&mut world, 0, 3)?;
     world.kill_now(0);
     let copy = world.nodes[0].disk.copy();
@@ -249,10 +251,10 @@ fn grown(seed: u64) -> Result<(World, MemoryDisk), Violation> {
     world.start_now(0);
     for nonce in [2, 3] {
         let peer = format!("n{nonce}:1");
-        let join = Ask::Join { nonce, node: None, peer, role: As::Voter };
+        let join = GroupRequest::Join { nonce, node: None, peer, role: MemberRole::Voter };
         world.wait_for_leader()?;
         while world.ask_group(0, join.clone())?.is_err() {}
-        let promote = Ask::Promote(id(nonce as usize - 1));
+        let promote = GroupRequest::Promote(id(nonce as usize - 1));
         while world.ask_group(0, promote.clone())?.is_err() {}
     }
     let voters = |world: &World| world.configuration().map_or(0, |all| all.members().len());
@@ -271,7 +273,9 @@ fn a_founder_whose_folder_goes_back_does_not_lead_alone() -> Outcome {
         let remembers = seed % 4 == 1;
         let (mut world, copy) = grown(seed)?;
         world.kill_now(0);
-        world.run_until("another leads", |world| world.leader().is_some_and(|node| node > 0))?;
+        world.run_until("another leads", |world| {
+            world.majority_leader().is_some_and(|node| node > 0)
+        })?;
         write(&mut world, 1, 5)?;
         if !remembers {
             for node in [1, 2] {
@@ -279,14 +283,14 @@ fn a_founder_whose_folder_goes_back_does_not_lead_alone() -> Outcome {
                 world.start_now(node);
             }
         }
-        world.set_back(0, &copy);
+        world.restore_folder(0, &copy);
         world.start_now(0);
         world.run_for(1_000)?;
-        let client = world.client(0);
+        let client = world.add_client(0);
         world.send_request(client, &[b"INCR", b"key"]);
         let begun = world.now;
         while world.now.since_us(begun) < 1_000_000 {
-            world.step()?;
+            world.step_event()?;
             let running = world.nodes[0].running.as_ref();
             let leads = running.is_some_and(|node| node.replica().node().role() == Role::Leader);
             assert!(!leads, "remembers {remembers}");
@@ -302,8 +306,8 @@ fn a_founder_whose_folder_goes_back_does_not_lead_alone() -> Outcome {
 /// [lie-6] A node that really is alone waits no longer than another node could take to connect.
 #[test]
 fn a_group_of_one_leads_again_soon() -> Outcome {
-    let mut world = World::calm(43, 1, Class::Durable)?;
-    let leads = |world: &World| world.leader() == Some(0);
+    let mut world = World::new_calm(43, 1, Class::Durable)?;
+    let leads = |world: &World| world.majority_leader() == Some(0);
     let began = world.now;
     assert!(began.0 < 150_000, "at its first start at once: {began:?}");
     world.kill_now(0);
@@ -318,10 +322,10 @@ fn a_group_of_one_leads_again_soon() -> Outcome {
 #[test]
 fn disks_that_lie_cost_nothing() {
     let mut lies = 0;
-    for seed in SEEDS.filter(|seed| Settings::draw(*seed).lies_us.is_some()) {
+    for seed in SEEDS.filter(|seed| RunSettings::draw(*seed).data_loss_interval_us.is_some()) {
         let report = run(seed, STEPS);
-        assert!(report.holds(), "\n{report}\n");
-        lies += report.counts.lies;
+        assert!(report.has_no_violation(), "\n{report}\n");
+        lies += report.event_counts.data_losses;
     }
     assert!(lies > 20, "{lies} lies");
 }

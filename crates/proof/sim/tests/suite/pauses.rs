@@ -44,7 +44,7 @@ fn without_leader_us(world: &mut World, gone: usize) -> Result<u64, Violation> {
     let began = world.now;
     loop {
         world.run_for(1_000)?;
-        if world.leader().is_some_and(|leader| leader != gone) {
+        if world.majority_leader().is_some_and(|leader| leader != gone) {
             return Ok(world.now.since_us(began));
         }
         assert!(world.now < began.plus_ms(5_000), "no node leads");
@@ -54,7 +54,7 @@ fn without_leader_us(world: &mut World, gone: usize) -> Result<u64, Violation> {
 #[test]
 fn late_turns_depose_nobody_and_the_dead_are_replaced_as_fast_as_ever() -> Outcome {
     for seed in 0..12 {
-        let mut world = World::calm(seed, NODES, Class::Durable)?;
+        let mut world = World::new_calm(seed, NODES, Class::Durable)?;
         let mut dice = Dice::new(seed);
         world.wait_for_leader()?;
         // No node knows yet how late nodes can be in this run.
@@ -82,7 +82,7 @@ fn late_turns_depose_nobody_and_the_dead_are_replaced_as_fast_as_ever() -> Outco
 #[test]
 fn a_leader_that_was_stopped_is_replaced_within_half_a_second_each_time() -> Outcome {
     for seed in 0..8 {
-        let mut world = World::calm(seed, NODES, Class::Durable)?;
+        let mut world = World::new_calm(seed, NODES, Class::Durable)?;
         for _ in 0..4 {
             let leader = world.wait_for_leader()?;
             world.run_for(500_000)?;
@@ -103,7 +103,7 @@ fn a_leader_that_was_stopped_is_replaced_within_half_a_second_each_time() -> Out
 #[test]
 fn who_stood_still_blames_nobody() -> Outcome {
     for seed in 0..8 {
-        let mut world = World::calm(seed, NODES, Class::Durable)?;
+        let mut world = World::new_calm(seed, NODES, Class::Durable)?;
         let leader = world.wait_for_leader()?;
         world.run_for(500_000)?;
         let before = ballot(&world, leader);
@@ -126,7 +126,7 @@ fn who_stood_still_blames_nobody() -> Outcome {
 #[test]
 fn a_machine_that_stood_still_elects_nobody() -> Outcome {
     for seed in 0..8 {
-        let mut world = World::calm(seed, NODES, Class::Durable)?;
+        let mut world = World::new_calm(seed, NODES, Class::Durable)?;
         let leader = world.wait_for_leader()?;
         world.run_for(500_000)?;
         let before = ballot(&world, leader);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use quorate_core::{laying::Route, record::Class, slot::Slot, value::Value};
 use quorate_packets::plane::GroupPath;
 use quorate_sim::{
-    faults::Settings,
+    faults::RunSettings,
     network::{Carrier, NetworkConditions},
     world::World,
 };
@@ -15,24 +15,24 @@ use quorate_sim::{
 /// to the command itself.
 const BROKEN_US: u64 = 60_000;
 
-fn settings(votes: &Route, carrier: Carrier, class: Class, nodes: usize) -> Settings {
-    let mut settings = Settings::calm(11, nodes, class);
-    settings.votes = votes.clone();
-    settings.weather = NetworkConditions { carrier, ..settings.weather };
+fn settings(votes: &Route, carrier: Carrier, class: Class, nodes: usize) -> RunSettings {
+    let mut settings = RunSettings::without_faults(11, nodes, class);
+    settings.vote_route = votes.clone();
+    settings.network_conditions = NetworkConditions { carrier, ..settings.network_conditions };
     settings
 }
 
 /// Returns a cluster whose leader has had time to observe which nodes keep up.
-fn elected(settings: Settings) -> World {
-    let mut world = World::elected(settings).unwrap();
+fn elected(settings: RunSettings) -> World {
+    let mut world = World::with_leader(settings).unwrap();
     world.run_for(300_000).unwrap();
     world
 }
 
 /// Runs a fixed series of commands and returns the decided slots and the number of votes forwarded.
-fn history(settings: Settings) -> (Vec<(Slot, Value)>, u64) {
+fn history(settings: RunSettings) -> (Vec<(Slot, Value)>, u64) {
     let mut world = elected(settings);
-    let client = world.client(1);
+    let client = world.add_client(1);
     for command in 0..60_usize {
         let key = format!("k{}", command % 7);
         world.send_request(client, &[b"SET", key.as_bytes(), &[b'x'; 300]]);
@@ -40,8 +40,8 @@ fn history(settings: Settings) -> (Vec<(Slot, Value)>, u64) {
     }
     world.run_until_settled().unwrap();
     world.run_for(300_000).unwrap();
-    let relayed = world.counts.relayed;
-    (world.history(), relayed)
+    let relayed = world.counts.relayed_votes;
+    (world.decided_history(), relayed)
 }
 
 /// [ring-1] The log is the same, slot by slot and bit by bit, whichever route votes take.
@@ -54,9 +54,9 @@ fn one_history_whatever_way_votes_take() {
         for carrier in [
             Carrier::Streams,
             Carrier::Datagrams,
-            Carrier::Packets { reach: GroupPath::Each },
-            Carrier::Packets { reach: GroupPath::Chain },
-            Carrier::Packets { reach: GroupPath::Group },
+            Carrier::Packets { broadcast_path: GroupPath::Unicast },
+            Carrier::Packets { broadcast_path: GroupPath::Chain },
+            Carrier::Packets { broadcast_path: GroupPath::Multicast },
         ] {
             let (history, relayed) = history(settings(&Route::Ring, carrier, class, 5));
             assert_eq!(history, expected, "{carrier:?}, {class:?}");
@@ -75,9 +75,9 @@ fn time_of_a_command(world: &mut World, client: usize) -> u64 {
 
 /// Returns the nodes of the leader's ring in order, with the leader last.
 fn ring(world: &World) -> Vec<usize> {
-    let leader = world.leader().unwrap();
+    let leader = world.majority_leader().unwrap();
     let running = world.nodes[leader].running.as_ref().unwrap();
-    let nodes = running.replica().node().ring();
+    let nodes = running.replica().node().ring_nodes();
     nodes.iter().map(|node| node.0 as usize - 1).collect()
 }
 
@@ -88,7 +88,11 @@ fn no_member_of_a_ring_is_waited_for() {
     type Harm = fn(&mut World, usize);
     let harms: [(&str, Harm, Harm); 3] = [
         ("pause", |world, node| world.pause_now(node), |world, node| world.resume_now(node)),
-        ("cut", |world, node| world.isolate(node, true), |world, node| world.isolate(node, false)),
+        (
+            "cut",
+            |world, node| world.set_isolated(node, true),
+            |world, node| world.set_isolated(node, false),
+        ),
         ("kill", |world, node| world.kill_now(node), |world, node| world.start_now(node)),
     ];
     let mut seen = BTreeMap::new();
@@ -99,10 +103,10 @@ fn no_member_of_a_ring_is_waited_for() {
                 continue;
             }
             for place in 0..2 {
-                let carrier = Carrier::Packets { reach: GroupPath::Group };
+                let carrier = Carrier::Packets { broadcast_path: GroupPath::Multicast };
                 let mut world = elected(settings(&Route::Ring, carrier, class, 5));
-                let leader = world.leader().unwrap();
-                let client = world.client(leader);
+                let leader = world.majority_leader().unwrap();
+                let client = world.add_client(leader);
                 let usual = time_of_a_command(&mut world, client);
                 let before = ring(&world);
                 assert_eq!((before.len(), before.last()), (3, Some(&leader)));
@@ -114,7 +118,7 @@ fn no_member_of_a_ring_is_waited_for() {
                 let after = ring(&world);
                 assert_eq!(after.len(), 3, "{name} {class:?}: a ring again");
                 assert!(!after.contains(&slow), "{name} {class:?}: {after:?}");
-                assert_eq!(world.leader(), Some(leader));
+                assert_eq!(world.majority_leader(), Some(leader));
                 let again = time_of_a_command(&mut world, client);
                 assert!(again <= 2 * usual, "{name} {class:?}: {again} µs, {usual} µs before");
                 mend(&mut world, slow);
@@ -131,8 +135,8 @@ fn no_member_of_a_ring_is_waited_for() {
 fn a_rest_breaks_no_ring() {
     let carrier = Carrier::Streams;
     let mut world = elected(settings(&Route::Ring, carrier, Class::Durable, 5));
-    let leader = world.leader().unwrap();
-    let client = world.client(leader);
+    let leader = world.majority_leader().unwrap();
+    let client = world.add_client(leader);
     time_of_a_command(&mut world, client);
     let before = ring(&world);
     for rest_us in [3_000, 19_000, 21_000, 500_000] {
@@ -148,8 +152,8 @@ fn a_rest_breaks_no_ring() {
 fn who_was_slow_comes_back_after_a_while() {
     let carrier = Carrier::Streams;
     let mut world = elected(settings(&Route::Ring, carrier, Class::Volatile, 3));
-    let leader = world.leader().unwrap();
-    let client = world.client(leader);
+    let leader = world.majority_leader().unwrap();
+    let client = world.add_client(leader);
     time_of_a_command(&mut world, client);
     let slow = ring(&world)[0];
     let other = (0..3).find(|node| ![slow, leader].contains(node)).unwrap();

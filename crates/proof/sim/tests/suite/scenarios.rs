@@ -5,14 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use quorate_core::{effect::Role, lease::Leases, record::Class, slot::Slot};
+use quorate_core::{effect::Role, lease::LeaseRules, record::Class, slot::Slot};
 use quorate_log::disk::{Family, Source as _};
-use quorate_node::host::ClientSide as _;
+use quorate_node::host::ClientHost as _;
 use quorate_replica::front::Front as _;
 use quorate_sim::{
     check::Violation,
     dice::Dice,
-    faults::{Fault, Losses, Settings},
+    faults::{Fault, LossScope, RunSettings},
     resp::Reply,
     world::World,
 };
@@ -52,14 +52,14 @@ fn error(world: &World, node: usize) -> String {
 #[test]
 fn g1_proposer_crashes_after_partial_phase_2() -> Outcome {
     for seed in 0..10 {
-        let mut world = World::calm(seed, 3, Class::Durable)?;
+        let mut world = World::new_calm(seed, 3, Class::Durable)?;
         world.run_command(0, "SET before 1")?;
         let leader = world.wait_for_leader()?;
         let [near, far] = others(&world, leader)[..] else { unreachable!("three nodes") };
         // The proposal reaches one node, whose vote is lost.
         world.block_now(leader, far, true);
         world.block_now(near, leader, true);
-        let client = world.client(leader);
+        let client = world.add_client(leader);
         world.send_request(client, &[b"SET", b"x", b"old"]);
         world.run_for(5_000)?;
         world.kill_now(leader);
@@ -84,18 +84,18 @@ fn g1_proposer_crashes_after_partial_phase_2() -> Outcome {
 /// G2 A vote for another value in the same ballot is not counted, and raises an alarm ([count-1]).
 #[test]
 fn g2_same_ballot_with_different_values() -> Outcome {
-    let mut world = World::calm(2, 3, Class::Durable)?;
+    let mut world = World::new_calm(2, 3, Class::Durable)?;
     world.run_command(0, "SET x 1")?;
     let leader = world.wait_for_leader()?;
     let [liar, silent] = others(&world, leader)[..] else { unreachable!("three nodes") };
-    world.isolate(silent, true);
+    world.set_isolated(silent, true);
     // The node's own vote is delayed.
-    world.nodes[liar].disk_factor = 1000;
-    let client = world.client(leader);
+    world.nodes[liar].disk_slowdown = 1000;
+    let client = world.add_client(leader);
     world.send_request(client, &[b"SET", b"x", b"2"]);
     world.run_for(2_000)?;
     let node = world.nodes[leader].running.as_ref().expect("runs").replica().node();
-    let next = node.leading().expect("leads").tally.next();
+    let next = node.phase2().expect("leads").tally.next();
     let vote = quorate_core::message::Phase2b {
         ballot: node.ballot(),
         from: Slot::FIRST,
@@ -109,7 +109,7 @@ fn g2_same_ballot_with_different_values() -> Outcome {
     };
     let mut bytes = Vec::new();
     quorate_wire::encode(world.nodes[liar].member(), &frame, &mut bytes).expect("it fits");
-    world.forge(liar, leader, &bytes);
+    world.deliver_forged_frame(liar, leader, &bytes);
     world.run_for(1_000)?;
     let replica = &world.nodes[leader].running.as_ref().expect("runs").replica();
     assert_eq!(replica.counters().alarms, 1);
@@ -123,18 +123,22 @@ fn g2_same_ballot_with_different_values() -> Outcome {
 fn g10_kill_all_at_any_byte() -> Outcome {
     let mut dice = Dice::new(10);
     for seed in 0..15 {
-        let mut settings = Settings::calm(seed, 3, Class::Durable);
+        let mut settings = RunSettings::without_faults(seed, 3, Class::Durable);
         settings.disk_us = (30, 900);
-        settings.depth = 1 + usize::try_from(seed % 3).expect("small");
-        settings.clients = 5;
-        let mut world = World::elected(settings)?;
+        settings.inflight_writes_max = 1 + usize::try_from(seed % 3).expect("small");
+        settings.client_count = 5;
+        let mut world = World::with_leader(settings)?;
         for _ in 0..3 {
             world.run_for(dice.between(20_000, 60_000))?;
-            world.inflict(Fault::CrashAll);
+            world.apply_fault(Fault::CrashAll);
             world.wait_for_leader()?;
         }
-        assert!(world.books.answered > 50, "{}", world.books.answered);
-        world.act_two()?;
+        assert!(
+            world.client_records.answered_requests > 50,
+            "{}",
+            world.client_records.answered_requests
+        );
+        world.run_act_two()?;
     }
     Ok(())
 }
@@ -143,10 +147,10 @@ fn g10_kill_all_at_any_byte() -> Outcome {
 /// ([catch-1]). Then a quorum needs its vote, and it serves the data that it missed.
 #[test]
 fn g11_follower_falls_behind_all_caches() -> Outcome {
-    let mut settings = Settings::calm(11, 3, Class::Durable);
-    settings.tiny_queues = true;
+    let mut settings = RunSettings::without_faults(11, 3, Class::Durable);
+    settings.has_tiny_queues = true;
     settings.segment_bytes = 32 << 10;
-    let mut world = World::elected(settings)?;
+    let mut world = World::with_leader(settings)?;
     let leader = world.wait_for_leader()?;
     let [late, other] = others(&world, leader)[..] else { unreachable!("three nodes") };
     world.pause_now(late);
@@ -167,19 +171,24 @@ fn g11_follower_falls_behind_all_caches() -> Outcome {
 /// G13 Messages dropped by backpressure are sent again, and no queue grows without bound.
 #[test]
 fn g13_back_pressure_loses_nothing() -> Outcome {
-    let mut settings = Settings::calm(13, 3, Class::Durable);
-    settings.tiny_queues = true;
+    let mut settings = RunSettings::without_faults(13, 3, Class::Durable);
+    settings.has_tiny_queues = true;
     settings.inflight_max = 2;
-    settings.clients = 14;
-    settings.think_us = 10;
-    settings.weather.queue_bytes_max = 400;
-    settings.weather.window_bytes = 256;
-    (settings.weather.delay_min_us, settings.weather.delay_max_us) = (2_000, 4_000);
+    settings.client_count = 14;
+    settings.think_us_max = 10;
+    settings.network_conditions.queue_bytes_max = 400;
+    settings.network_conditions.window_bytes = 256;
+    (settings.network_conditions.delay_min_us, settings.network_conditions.delay_max_us) =
+        (2_000, 4_000);
     settings.disk_us = (500, 2000);
-    let mut world = World::elected(settings)?;
+    let mut world = World::with_leader(settings)?;
     // Bounds are checked after every turn.
     world.run_for(1_000_000)?;
-    assert!(world.books.answered > 100, "{}", world.books.answered);
+    assert!(
+        world.client_records.answered_requests > 100,
+        "{}",
+        world.client_records.answered_requests
+    );
     let dropped: u64 = world
         .nodes
         .iter()
@@ -187,8 +196,8 @@ fn g13_back_pressure_loses_nothing() -> Outcome {
         .map(|running| running.replica().counters().sends_dropped)
         .sum();
     assert!(dropped > 0, "the network was never full: nothing was tested");
-    assert!(world.network.queue_bytes_seen <= 8 << 10, "{}", world.network.queue_bytes_seen);
-    world.act_two()
+    assert!(world.network.queue_bytes_peak <= 8 << 10, "{}", world.network.queue_bytes_peak);
+    world.run_act_two()
 }
 
 /// G14 A dead leader is replaced within tens of heartbeats, and candidates do not duel ([live-1]).
@@ -196,7 +205,7 @@ fn g13_back_pressure_loses_nothing() -> Outcome {
 fn g14_failover_is_quick_and_without_duels() -> Outcome {
     let (mut waits, mut more) = (Vec::new(), 0);
     for seed in 0..20 {
-        let mut world = World::calm(seed, 3, Class::Durable)?;
+        let mut world = World::new_calm(seed, 3, Class::Durable)?;
         world.run_command(0, "SET x 1")?;
         let leader = world.wait_for_leader()?;
         let (before, at) = (world.counts.elections, world.now);
@@ -220,12 +229,12 @@ fn g14_failover_is_quick_and_without_duels() -> Outcome {
 #[test]
 fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
     for seed in 0..5 {
-        let mut world = World::calm(seed, 3, Class::Durable)?;
+        let mut world = World::new_calm(seed, 3, Class::Durable)?;
         world.run_command(0, "SET before 1")?;
         let leader = world.wait_for_leader()?;
         let target = others(&world, leader)[0];
         // A write takes 600 ms, which is three election timeouts.
-        world.nodes[target].disk_factor = 12_000;
+        world.nodes[target].disk_slowdown = 12_000;
         world.transfer_now(leader, target);
         let (mut last, mut longest, begun) = (world.now, 0, world.now);
         let elsewhere = others(&world, target)[0];
@@ -236,7 +245,7 @@ fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
                 last = world.now;
             }
         }
-        world.nodes[target].disk_factor = 1;
+        world.nodes[target].disk_slowdown = 1;
         assert!(longest <= 300_000, "seed {seed}: {longest} us without a write");
         assert_eq!(world.counts.elections, 2, "seed {seed}: one election more");
         assert_eq!(world.run_command(elsewhere, "SET after 1")?, ok());
@@ -249,16 +258,16 @@ fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
 #[test]
 fn g15_returning_node_does_not_depose() -> Outcome {
     for seed in 0..5 {
-        let mut world = World::calm(seed, 3, Class::Durable)?;
+        let mut world = World::new_calm(seed, 3, Class::Durable)?;
         world.run_command(0, "SET x 1")?;
         let leader = world.wait_for_leader()?;
         let lonely = others(&world, leader)[0];
-        world.isolate(lonely, true);
+        world.set_isolated(lonely, true);
         world.run_for(5_000_000)?;
         let elections = world.counts.elections;
-        world.isolate(lonely, false);
+        world.set_isolated(lonely, false);
         world.run_for(2_000_000)?;
-        assert_eq!(world.leader(), Some(leader));
+        assert_eq!(world.majority_leader(), Some(leader));
         assert_eq!(world.counts.elections, elections);
         world.run_until_settled()?;
     }
@@ -270,7 +279,7 @@ fn g15_returning_node_does_not_depose() -> Outcome {
 #[test]
 fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
     for seed in 0..5 {
-        let mut world = World::calm(seed, 3, Class::Durable)?;
+        let mut world = World::new_calm(seed, 3, Class::Durable)?;
         world.run_command(0, "SET x 1")?;
         let leader = world.wait_for_leader()?;
         let stray = others(&world, leader)[0];
@@ -286,7 +295,7 @@ fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
             world.block_now(stray, other, false);
         }
         world.start_now(stray);
-        let (client, begun) = (world.client(leader), world.now);
+        let (client, begun) = (world.add_client(leader), world.now);
         let id = world.nodes[leader].id();
         let follows = |world: &World| {
             let running = world.nodes[stray].running.as_ref();
@@ -297,7 +306,7 @@ fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
             world.send_request(client, &[b"GET", b"x"]);
             assert_eq!(world.wait_for_reply(client)?, Some(bulk("1")));
         }
-        assert_eq!(world.leader(), Some(leader));
+        assert_eq!(world.majority_leader(), Some(leader));
     }
     Ok(())
 }
@@ -307,9 +316,9 @@ fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
 #[test]
 fn g16_repeated_command_is_executed_once() -> Outcome {
     for seed in 0..10 {
-        let mut world = World::calm(seed, 3, Class::Durable)?;
+        let mut world = World::new_calm(seed, 3, Class::Durable)?;
         let leader = world.wait_for_leader()?;
-        let client = world.client(leader);
+        let client = world.add_client(leader);
         world.send_request(client, &[b"QUORATE", b"SESSION"]);
         let id = match world.wait_for_reply(client)? {
             Some(Reply::Simple(id)) => id,
@@ -342,7 +351,7 @@ fn g16_repeated_command_is_executed_once() -> Outcome {
 /// leader.
 #[test]
 fn g17_commands_reach_the_leader_that_is_named() -> Outcome {
-    let mut world = World::calm(17, 5, Class::Durable)?;
+    let mut world = World::new_calm(17, 5, Class::Durable)?;
     for round in 0..3 {
         let leader = world.wait_for_leader()?;
         for node in 0..5 {
@@ -364,19 +373,19 @@ fn g17_commands_reach_the_leader_that_is_named() -> Outcome {
 /// G18 (in part) Oversized and malformed frames are refused, and other clients are not affected.
 #[test]
 fn g18_oversized_and_malformed_input() -> Outcome {
-    let mut world = World::calm(18, 3, Class::Durable)?;
+    let mut world = World::new_calm(18, 3, Class::Durable)?;
     let leader = world.wait_for_leader()?;
-    let client = world.client(leader);
+    let client = world.add_client(leader);
     world.send_request(client, &[b"SET", b"x", &[b'x'; 5000]]);
     let reply = world.wait_for_reply(client)?;
     assert!(matches!(&reply, Some(Reply::Error(text)) if text.starts_with("TOOBIG")), "{reply:?}");
     world.send_request(client, &[b"SET", b"x", b"fits"]);
     assert_eq!(world.wait_for_reply(client)?, Some(ok()));
     let [liar, other] = others(&world, leader)[..] else { unreachable!("three nodes") };
-    let resets = world.counts.resets;
-    world.forge(liar, leader, &[0xff; 500]);
+    let resets = world.counts.connection_resets;
+    world.deliver_forged_frame(liar, leader, &[0xff; 500]);
     world.run_for(10_000)?;
-    assert_eq!(world.counts.resets, resets + 1, "the connection is of no use any more");
+    assert_eq!(world.counts.connection_resets, resets + 1, "the connection is of no use any more");
     assert_eq!(world.run_command(other, "GET x")?, bulk("fits"));
     world.run_until_settled()
 }
@@ -385,10 +394,10 @@ fn g18_oversized_and_malformed_input() -> Outcome {
 /// restart.
 #[test]
 fn g19_every_byte_survives() -> Outcome {
-    let mut world = World::calm(19, 3, Class::Durable)?;
+    let mut world = World::new_calm(19, 3, Class::Durable)?;
     let all: Vec<u8> = (0..=255).chain([0, 0, 13, 10, 0]).collect();
     let leader = world.wait_for_leader()?;
-    let client = world.client(others(&world, leader)[0]);
+    let client = world.add_client(others(&world, leader)[0]);
     world.send_request(client, &[b"SET", &[0, b'k', 0], &all]);
     assert_eq!(world.wait_for_reply(client)?, Some(ok()));
     for node in 0..3 {
@@ -397,7 +406,7 @@ fn g19_every_byte_survives() -> Outcome {
     }
     world.wait_for_leader()?;
     for node in 0..3 {
-        let client = world.client(node);
+        let client = world.add_client(node);
         world.send_request(client, &[b"GET", &[0, b'k', 0]]);
         assert_eq!(world.wait_for_reply(client)?, Some(Reply::Bulk(Some(all.clone()))));
     }
@@ -408,13 +417,13 @@ fn g19_every_byte_survives() -> Outcome {
 /// other clients.
 #[test]
 fn g20_deaf_client_is_held_back() -> Outcome {
-    let mut world = World::calm(20, 3, Class::Durable)?;
+    let mut world = World::new_calm(20, 3, Class::Durable)?;
     let leader = world.wait_for_leader()?;
     world.run_command(
         leader,
         "SET x aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     )?;
-    let deaf = world.client(leader);
+    let deaf = world.add_client(leader);
     world.clients[deaf].ignores_replies = true;
     for _ in 0..20_000 {
         world.send_request(deaf, &[b"GET", b"x"]);
@@ -425,7 +434,7 @@ fn g20_deaf_client_is_held_back() -> Outcome {
     let running = world.nodes[leader].running.as_mut().expect("runs");
     let waiting = running.host.front_mut().output(connection).len();
     assert!(waiting < 2 << 20, "{waiting} bytes of replies wait");
-    let taken = !running.requests[&connection].is_empty();
+    let taken = !running.unaccepted_requests[&connection].is_empty();
     assert!(taken, "requests are left unread");
     Ok(())
 }
@@ -434,13 +443,16 @@ fn g20_deaf_client_is_held_back() -> Outcome {
 /// are disconnected, and other clients continue.
 #[test]
 fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
-    let settings = Settings { client_memory: 1 << 20, ..Settings::calm(21, 3, Class::Durable) };
-    let mut world = World::elected(settings)?;
+    let settings = RunSettings {
+        client_memory_bytes: 1 << 20,
+        ..RunSettings::without_faults(21, 3, Class::Durable)
+    };
+    let mut world = World::with_leader(settings)?;
     let leader = world.wait_for_leader()?;
     let value = "x".repeat(1500);
     for node in 0..3 {
         assert_eq!(world.run_command(node, &format!("SET x {value}"))?, ok());
-        let deaf: Vec<usize> = (0..20).map(|_| world.client(node)).collect();
+        let deaf: Vec<usize> = (0..20).map(|_| world.add_client(node)).collect();
         for client in deaf {
             world.clients[client].ignores_replies = true;
             for n in 0..500 {
@@ -457,7 +469,7 @@ fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
             assert_eq!(world.run_command(node, "GET z")?, bulk("1"));
         }
     }
-    assert!(world.counts.shed > 30, "{} closed", world.counts.shed);
+    assert!(world.counts.clients_shed > 30, "{} closed", world.counts.clients_shed);
     assert_eq!(world.run_command(leader, "GET x")?, bulk(&value));
     Ok(())
 }
@@ -467,12 +479,12 @@ fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
 #[test]
 fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
     for seed in 0..4 {
-        let mut world = World::calm(seed, 3, Class::Durable)?;
+        let mut world = World::new_calm(seed, 3, Class::Durable)?;
         let leader = world.wait_for_leader()?;
         world.run_command(leader, "SET x 1")?;
         world.run_for(50_000)?;
         let failing = if seed % 2 == 0 { leader } else { others(&world, leader)[0] };
-        world.nodes[failing].disk_error = true;
+        world.nodes[failing].next_write_fails = true;
         let healthy = others(&world, failing)[0];
         let mut sure = None;
         for _ in 0..20 {
@@ -485,7 +497,7 @@ fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
         world.run_until("it says why", |world| error(world, failing).contains("the log failed"))?;
         world.run_for(500_000)?;
         assert_ne!(role(&world, failing), Some(Role::Leader));
-        let client = world.client(failing);
+        let client = world.add_client(failing);
         world.send_request(client, &[b"READONLY"]);
         world.send_request(client, &[b"GET", b"x"]);
         assert_eq!(world.wait_for_reply(client)?, Some(ok()));
@@ -505,10 +517,10 @@ fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
 /// again.
 #[test]
 fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
-    let mut settings = Settings::calm(23, 3, Class::Durable);
+    let mut settings = RunSettings::without_faults(23, 3, Class::Durable);
     settings.segment_bytes = 32 << 10;
     settings.client_timeout_ms = 300;
-    let mut world = World::elected(settings)?;
+    let mut world = World::with_leader(settings)?;
     let leader = world.wait_for_leader()?;
     for node in &world.nodes {
         node.disk.set_capacity(Some(0));
@@ -542,10 +554,10 @@ fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
 /// event would wake the node at that time.
 #[test]
 fn stop_waits_for_room_on_a_full_disk() -> Outcome {
-    let mut settings = Settings::calm(24, 1, Class::Durable);
+    let mut settings = RunSettings::without_faults(24, 1, Class::Durable);
     settings.segment_bytes = 32 << 10;
     settings.client_timeout_ms = 300;
-    let mut world = World::elected(settings)?;
+    let mut world = World::with_leader(settings)?;
     world.nodes[0].disk.set_capacity(Some(0));
     let mut asked = 0;
     while world.run_command(0, &format!("DEL k{asked}"))? == Reply::Integer(0) {
@@ -554,9 +566,9 @@ fn stop_waits_for_room_on_a_full_disk() -> Outcome {
     }
     world.stop_now(0);
     world.run_for(2_000_000)?;
-    assert_eq!(world.counts.stops, 0, "it has something left to write");
+    assert_eq!(world.counts.clean_stops, 0, "it has something left to write");
     world.nodes[0].disk.set_capacity(None);
-    world.run_until("the stop ends", |world| world.counts.stops == 1)?;
+    world.run_until("the stop ends", |world| world.counts.clean_stops == 1)?;
     world.run_until_settled()
 }
 
@@ -564,10 +576,10 @@ fn stop_waits_for_room_on_a_full_disk() -> Outcome {
 /// follower that returns in this period is served from old segments once these can be opened.
 #[test]
 fn g23_without_descriptors_logs_wait_and_go_on() -> Outcome {
-    let mut settings = Settings::calm(24, 3, Class::Durable);
+    let mut settings = RunSettings::without_faults(24, 3, Class::Durable);
     settings.segment_bytes = 32 << 10;
     settings.client_timeout_ms = 300;
-    let mut world = World::elected(settings)?;
+    let mut world = World::with_leader(settings)?;
     let leader = world.wait_for_leader()?;
     let away = others(&world, leader)[0];
     world.kill_now(away);
@@ -604,9 +616,9 @@ fn g23_without_descriptors_logs_wait_and_go_on() -> Outcome {
 /// acts under an identity whose votes are forgotten ([volatile-1]).
 #[test]
 fn volatile_group_killed_at_once_stops_and_says_so() -> Outcome {
-    let mut settings = Settings::calm(5, 3, Class::Volatile);
-    settings.losses = Losses::Beyond;
-    let mut world = World::elected(settings)?;
+    let mut settings = RunSettings::without_faults(5, 3, Class::Volatile);
+    settings.loss_scope = LossScope::Beyond;
+    let mut world = World::with_leader(settings)?;
     world.run_command(0, "SET x 1")?;
     for node in 0..3 {
         world.kill_now(node);
@@ -626,12 +638,12 @@ fn volatile_group_killed_at_once_stops_and_says_so() -> Outcome {
 /// once.
 #[test]
 fn volatile_group_stopped_cleanly_loses_nothing() -> Outcome {
-    let mut world = World::calm(6, 3, Class::Volatile)?;
+    let mut world = World::new_calm(6, 3, Class::Volatile)?;
     world.run_command(0, "SET x 1")?;
     for node in 0..3 {
         world.stop_now(node);
     }
-    world.run_until("all have stopped once", |world| world.counts.stops >= 3)?;
+    world.run_until("all have stopped once", |world| world.counts.clean_stops >= 3)?;
     world.run_until("all run again", |world| world.nodes.iter().all(|n| n.running.is_some()))?;
     world.wait_for_leader()?;
     assert_eq!(world.run_command(1, "GET x")?, bulk("1"));
@@ -643,11 +655,11 @@ fn volatile_group_stopped_cleanly_loses_nothing() -> Outcome {
 fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
     let mut believers = 0;
     for seed in 0..20 {
-        let mut world = World::calm(seed, 3, Class::Durable)?;
+        let mut world = World::new_calm(seed, 3, Class::Durable)?;
         world.run_command(0, "SET x old")?;
         let deposed = world.wait_for_leader()?;
         let other = others(&world, deposed)[0];
-        let client = world.client(deposed);
+        let client = world.add_client(deposed);
         world.run_for(1_000)?;
         for node in others(&world, deposed) {
             world.block_now(deposed, node, true);
@@ -675,16 +687,16 @@ fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
 #[test]
 fn listener_hears_nothing_old_and_everything_new() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {
-        let mut world = World::calm(30, 3, class)?;
+        let mut world = World::new_calm(30, 3, class)?;
         let leader = world.wait_for_leader()?;
         let [near, late] = others(&world, leader)[..] else { unreachable!("three nodes") };
-        world.isolate(late, true);
+        world.set_isolated(late, true);
         assert_eq!(world.run_command(near, "PUBLISH ch old")?, Reply::Integer(0));
-        let listener = world.client(late);
+        let listener = world.add_client(late);
         world.send_request(listener, &[b"SUBSCRIBE", b"ch"]);
         world.run_for(100_000)?;
         assert!(world.clients[listener].replies.is_empty(), "it is not known what is old");
-        world.isolate(late, false);
+        world.set_isolated(late, false);
         let answer =
             |kind: &str, last: Reply| Some(Reply::Array(Some(vec![bulk(kind), bulk("ch"), last])));
         let subscribed = answer("subscribe", Reply::Integer(1));
@@ -709,11 +721,11 @@ fn listener_hears_nothing_old_and_everything_new() -> Outcome {
 fn pipeline_of_reads_and_writes_takes_as_long_as_one_of_writes() -> Outcome {
     const PAIRS: usize = 50;
     for (seed, class) in [(1, Class::Durable), (2, Class::Volatile)] {
-        let mut world = World::calm(seed, 3, class)?;
+        let mut world = World::new_calm(seed, 3, class)?;
         for node in 0..3 {
             for mode in ["READWRITE", "READONLY"] {
                 world.run_command(node, "SET warm 1")?;
-                let client = world.client(node);
+                let client = world.add_client(node);
                 world.send_request(client, &[mode.as_bytes()]);
                 assert_eq!(world.wait_for_reply(client)?, Some(ok()));
                 let mut took = Vec::new();
@@ -763,15 +775,15 @@ fn serves(world: &mut World, value: &str) -> Outcome {
 fn a_node_dies_while_it_founds_or_joins() -> Outcome {
     for node in 0..3 {
         for steps in 0..12 {
-            let mut world = World::new(Settings::calm(steps, 3, Class::Durable));
-            world.nodes[node].dies_after = Some(steps);
+            let mut world = World::new(RunSettings::without_faults(steps, 3, Class::Durable));
+            world.nodes[node].dies_after_changes = Some(steps);
             serves(&mut world, "1")?;
-            let died = world.counts.start_kills + world.counts.kills;
+            let died = world.counts.kills_at_start + world.counts.kills;
             assert_eq!(died, 1, "node {node} after {steps} changes");
             let ids = world.nodes.iter().filter_map(|node| node.identity());
             let clusters: BTreeSet<_> = ids.map(|identity| identity.founding().cluster).collect();
             assert_eq!(clusters.len(), 1);
-            assert_eq!(world.counts.forgot, 0);
+            assert_eq!(world.counts.new_incarnations, 0);
         }
     }
     Ok(())
@@ -783,11 +795,11 @@ fn a_node_dies_while_it_founds_or_joins() -> Outcome {
 fn a_node_of_a_volatile_group_that_never_ran_forgets_nothing() -> Outcome {
     for (node, changes) in [(0, 4), (1, 6)] {
         for steps in 0..=changes {
-            let mut world = World::new(Settings::calm(steps, 3, Class::Volatile));
-            world.nodes[node].dies_after = Some(steps);
+            let mut world = World::new(RunSettings::without_faults(steps, 3, Class::Volatile));
+            world.nodes[node].dies_after_changes = Some(steps);
             serves(&mut world, "1")?;
-            assert_eq!(world.counts.start_kills, 1);
-            assert_eq!(world.counts.forgot, 0);
+            assert_eq!(world.counts.kills_at_start, 1);
+            assert_eq!(world.counts.new_incarnations, 0);
         }
     }
     Ok(())
@@ -800,15 +812,15 @@ fn the_founder_dies_while_it_lets_nodes_in() -> Outcome {
     let mut admitted = BTreeSet::new();
     for seed in 0..5 {
         for steps in 0..10 {
-            let mut world = World::new(Settings::calm(seed, 3, Class::Durable));
+            let mut world = World::new(RunSettings::without_faults(seed, 3, Class::Durable));
             world.run_until("the founder runs", |world| world.nodes[0].running.is_some())?;
-            world.nodes[0].disk.die_after(steps);
+            world.nodes[0].disk.die_after_changes(steps);
             world.run_until("it died", |world| world.counts.kills > 0)?;
             let identity = world.nodes[0].identity().expect("it was founded");
-            admitted.insert(identity.admitted().len());
+            admitted.insert(identity.admitted_nodes().len());
             serves(&mut world, "1")?;
             let identity = world.nodes[0].identity().expect("it was founded");
-            assert_eq!(identity.admitted().len(), 2);
+            assert_eq!(identity.admitted_nodes().len(), 2);
         }
     }
     assert_eq!(admitted, [0, 1, 2].into(), "at every moment");
@@ -820,16 +832,16 @@ fn the_founder_dies_while_it_lets_nodes_in() -> Outcome {
 #[test]
 fn a_node_dies_while_its_start_is_counted() -> Outcome {
     for seed in 0..5 {
-        let mut world = World::calm(seed, 3, Class::Durable)?;
+        let mut world = World::new_calm(seed, 3, Class::Durable)?;
         for steps in [0, 1, 2] {
             let node = world.wait_for_leader()?;
             let boot = world.nodes[node].identity().expect("it runs").boot();
             world.kill_now(node);
-            world.nodes[node].dies_after = Some(steps);
-            let kills = world.counts.start_kills;
+            world.nodes[node].dies_after_changes = Some(steps);
+            let kills = world.counts.kills_at_start;
             world.start_now(node);
             serves(&mut world, &steps.to_string())?;
-            assert_eq!(world.counts.start_kills, kills + 1);
+            assert_eq!(world.counts.kills_at_start, kills + 1);
             let now = world.nodes[node].identity().expect("it runs").boot();
             let counted = match steps {
                 0 => 1..=1,
@@ -838,7 +850,7 @@ fn a_node_dies_while_its_start_is_counted() -> Outcome {
             };
             assert!(counted.contains(&(now - boot)), "{boot}, then {now}");
         }
-        assert_eq!(world.counts.forgot, 0);
+        assert_eq!(world.counts.new_incarnations, 0);
     }
     Ok(())
 }
@@ -850,14 +862,14 @@ fn a_node_dies_while_it_marks_a_clean_stop() -> Outcome {
     let mut forgot = BTreeSet::new();
     for seed in 0..10 {
         for steps in 0..6 {
-            let mut settings = Settings::calm(seed, 3, Class::Volatile);
-            settings.losses = Losses::Beyond;
-            let mut world = World::elected(settings)?;
-            world.nodes[1].disk.die_after(steps);
+            let mut settings = RunSettings::without_faults(seed, 3, Class::Volatile);
+            settings.loss_scope = LossScope::Beyond;
+            let mut world = World::with_leader(settings)?;
+            world.nodes[1].disk.die_after_changes(steps);
             world.stop_now(1);
             world.run_until("it is down", |world| world.nodes[1].running.is_none())?;
             serves(&mut world, "1")?;
-            forgot.insert(world.counts.forgot);
+            forgot.insert(world.counts.new_incarnations);
         }
     }
     assert_eq!(forgot, [0, 1].into());
@@ -872,16 +884,16 @@ fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
     let mut learned = 0;
     for class in [Class::Durable, Class::Volatile] {
         for steps in 0..12 {
-            let mut world = World::calm(steps, 3, class)?;
+            let mut world = World::new_calm(steps, 3, class)?;
             serves(&mut world, "1")?;
             // The test repeats this until the fault affects the only node that may forget.
             while world.counts.kills == 0 {
-                world.inflict(Fault::IncarnationKill);
+                world.apply_fault(Fault::IncarnationKill);
             }
-            let struck = world.nodes.iter().position(|node| node.dies_after.is_some());
+            let struck = world.nodes.iter().position(|node| node.dies_after_changes.is_some());
             let node = struck.expect("one of them");
-            world.nodes[node].dies_after = Some(steps);
-            let died = |world: &World| world.counts.start_kills + world.counts.kills > 1;
+            world.nodes[node].dies_after_changes = Some(steps);
+            let died = |world: &World| world.counts.kills_at_start + world.counts.kills > 1;
             for value in 0..20 {
                 world.run_for(50_000)?;
                 if died(&world) {
@@ -917,19 +929,19 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
     const KEYS: usize = 30;
     const DATA: u64 = 30 << 10;
     for (seed, ratio) in [(1, 0), (2, 2), (3, 4)] {
-        let mut settings = Settings::calm(seed, 3, Class::Durable);
+        let mut settings = RunSettings::without_faults(seed, 3, Class::Durable);
         settings.segment_bytes = 32 << 10;
-        settings.snapshots.ratio = ratio;
-        settings.snapshots.log_bytes_min = 48 << 10;
-        settings.snapshots = settings.snapshots.in_files_of(4 << 10, 2);
+        settings.snapshot_options.ratio = ratio;
+        settings.snapshot_options.log_bytes_min = 48 << 10;
+        settings.snapshot_options = settings.snapshot_options.in_files_of(4 << 10, 2);
         // Upper bound of the segment pool: the spare segments, and up to three others, such as the
         // one in use and one that begins before the log does.
-        let pool = (settings.spare_segments() as u64 + 3) * settings.segment_bytes;
-        let mut world = World::elected(settings)?;
+        let pool = (settings.spare_segment_count() as u64 + 3) * settings.segment_bytes;
+        let mut world = World::with_leader(settings)?;
         let value = "v".repeat(1 << 10);
         let (mut largest, mut taken) = (0, 0);
         for round in 0..60 {
-            let client = world.client(round % 3);
+            let client = world.add_client(round % 3);
             for key in 0..KEYS {
                 let key = format!("key{key}");
                 world.send_request(client, &[b"SET", key.as_bytes(), value.as_bytes()]);
@@ -968,11 +980,11 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
 /// not answered from old state.
 #[test]
 fn leader_that_stood_still_between_clock_and_read_answers_nothing_old() -> Outcome {
-    let mut settings = Settings::calm(5, 3, Class::Durable);
-    settings.leases = Some(Leases::below(100, 10_000));
+    let mut settings = RunSettings::without_faults(5, 3, Class::Durable);
+    settings.leases = Some(LeaseRules::within_election_timeout(100, 10_000));
     let mut world = World::new(settings);
-    world.run_until("a leader", |world| world.leader().is_some())?;
-    let old = world.leader().expect("just seen");
+    world.run_until("a leader", |world| world.majority_leader().is_some())?;
+    let old = world.majority_leader().expect("just seen");
     assert_eq!(world.run_command(old, "SET key one")?, ok());
     world.run_for(200_000)?;
     let leased = |world: &World| {
@@ -982,17 +994,17 @@ fn leader_that_stood_still_between_clock_and_read_answers_nothing_old() -> Outco
     assert_eq!(world.run_command(old, "GET key")?, bulk("one"));
     assert_eq!(leased(&world), 1);
     world.stall_now(old);
-    world.isolate(old, true);
-    let new = |world: &World| world.leader().filter(|leader| *leader != old);
+    world.set_isolated(old, true);
+    let new = |world: &World| world.majority_leader().filter(|leader| *leader != old);
     world.run_until("another leader", |world| new(world).is_some())?;
     let leader = new(&world).expect("just seen");
     assert_eq!(world.run_command(leader, "SET key two")?, ok());
-    let reader = world.client(old);
+    let reader = world.add_client(old);
     world.send_request(reader, &[b"GET", b"key"]);
     world.run_for(20_000)?;
     world.resume_now(old);
     world.run_for(20_000)?;
-    world.isolate(old, false);
+    world.set_isolated(old, false);
     assert_eq!(world.wait_for_reply(reader)?, Some(bulk("two")));
     world.run_until_settled()
 }
@@ -1001,12 +1013,12 @@ fn leader_that_stood_still_between_clock_and_read_answers_nothing_old() -> Outco
 /// still serves reads without a bound.
 #[test]
 fn node_that_is_cut_off_refuses_reads_beyond_their_bound() -> Outcome {
-    let mut world = World::new(Settings::calm(6, 3, Class::Durable));
-    world.run_until("a leader", |world| world.leader().is_some())?;
-    let leader = world.leader().expect("just seen");
+    let mut world = World::new(RunSettings::without_faults(6, 3, Class::Durable));
+    world.run_until("a leader", |world| world.majority_leader().is_some())?;
+    let leader = world.majority_leader().expect("just seen");
     let node = others(&world, leader)[0];
     assert_eq!(world.run_command(leader, "SET key one")?, ok());
-    let reader = world.client(node);
+    let reader = world.add_client(node);
     let ask = |world: &mut World, words: &str| {
         let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
         world.send_request(reader, &words);
@@ -1014,7 +1026,7 @@ fn node_that_is_cut_off_refuses_reads_beyond_their_bound() -> Outcome {
     };
     assert_eq!(ask(&mut world, "QUORATE READ bounded 100")?, Some(ok()));
     assert_eq!(ask(&mut world, "GET key")?, Some(bulk("one")));
-    world.isolate(node, true);
+    world.set_isolated(node, true);
     world.run_for(1_000)?;
     assert_eq!(world.run_command(leader, "SET key two")?, ok());
     assert_eq!(ask(&mut world, "GET key")?, Some(bulk("one")), "within 100 ms");
@@ -1026,7 +1038,7 @@ fn node_that_is_cut_off_refuses_reads_beyond_their_bound() -> Outcome {
     );
     assert_eq!(ask(&mut world, "QUORATE READ stale")?, Some(ok()));
     assert_eq!(ask(&mut world, "GET key")?, Some(bulk("one")));
-    world.isolate(node, false);
+    world.set_isolated(node, false);
     assert_eq!(ask(&mut world, "QUORATE READ bounded 100")?, Some(ok()));
     world.run_for(1_000_000)?;
     assert_eq!(ask(&mut world, "GET key")?, Some(bulk("two")));

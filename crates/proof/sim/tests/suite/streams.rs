@@ -6,18 +6,18 @@ use quorate_core::record::Class;
 use quorate_replica::{
     counters::Counters,
     group::{
-        As,
-        asking::{Answer, Ask as GroupAsk},
+        MemberRole,
+        asking::{GroupAnswer, GroupRequest as GroupAsk},
     },
     testing::DeliveredEvent,
 };
 use quorate_sim::{
     check::Violation,
-    faults::{Fault, Settings},
+    faults::{Fault, RunSettings},
     front::StreamRequest,
     node::id,
     resp::Reply,
-    workload::streams::Load,
+    workload::streams::StreamLoad,
     world::World,
 };
 use quorate_stream::{Denied, Name, OpenMode, StreamOutcome, Writer, table::LocateError};
@@ -26,21 +26,21 @@ type Outcome = Result<(), Violation>;
 
 /// Returns settings with small logs. They are trimmed early, and are not retained for nodes that
 /// lag further behind.
-fn settings(seed: u64, spares: usize) -> Settings {
-    let mut settings = Settings::calm(seed, 3, Class::Durable);
-    settings.streams = Some(Load::scripted());
-    settings.spares = spares;
+fn settings(seed: u64, spares: usize) -> RunSettings {
+    let mut settings = RunSettings::without_faults(seed, 3, Class::Durable);
+    settings.stream_load = Some(StreamLoad::scripted_only());
+    settings.spare_node_count = spares;
     settings.window_slots = 32 << 20;
     settings.segment_bytes = 128 << 10;
-    settings.snapshots.ratio = 0;
-    settings.snapshots.log_bytes_min = 128 << 10;
-    settings.snapshots.log_bytes_max = 256 << 10;
-    settings.snapshots = settings.snapshots.in_files_of(4 << 10, 2);
+    settings.snapshot_options.ratio = 0;
+    settings.snapshot_options.log_bytes_min = 128 << 10;
+    settings.snapshot_options.log_bytes_max = 256 << 10;
+    settings.snapshot_options = settings.snapshot_options.in_files_of(4 << 10, 2);
     settings
 }
 
 fn world(seed: u64) -> Result<(World, usize), Violation> {
-    let mut world = World::elected(settings(seed, 0))?;
+    let mut world = World::with_leader(settings(seed, 0))?;
     let leader = world.wait_for_leader()?;
     Ok((world, leader))
 }
@@ -57,17 +57,19 @@ fn counters(world: &World, node: usize) -> Counters {
 /// Returns the stream's end according to a node.
 fn end(world: &World, node: usize) -> u64 {
     let running = world.nodes[node].running.as_ref();
-    let info = running.and_then(|running| running.replica().streams().info(&name()));
+    let info = running.and_then(|running| running.replica().stream_table().info(&name()));
     info.map_or(0, |info| info.end)
 }
 
 /// Opens the stream for a client through this node and returns the exact position.
 fn open(world: &mut World, client: usize, node: usize, how: OpenMode) -> Result<u64, Violation> {
-    let writer = world.streamers[client].writer();
+    let writer = world.stream_clients[client].current_writer();
     for _ in 0..100 {
-        world.connect_streamer(client, node);
-        match world.ask_streams(client, StreamRequest::Open(name(), how, writer))? {
-            Some(DeliveredEvent::Done(_, StreamOutcome::Opened { at, .. })) => return Ok(at),
+        world.connect_stream_client(client, node);
+        match world.run_stream_request(client, StreamRequest::Open(name(), how, writer))? {
+            Some(DeliveredEvent::Executed(_, StreamOutcome::Opened { start_position: at, .. })) => {
+                return Ok(at);
+            }
             Some(DeliveredEvent::Failed(..)) | None => world.run_for(50_000)?,
             other => panic!("{other:?}"),
         }
@@ -77,8 +79,8 @@ fn open(world: &mut World, client: usize, node: usize, how: OpenMode) -> Result<
 
 /// Returns why an attempt to open the stream is refused.
 fn refused(world: &mut World, client: usize, node: usize, how: OpenMode, writer: Writer) -> Denied {
-    world.connect_streamer(client, node);
-    match world.ask_streams(client, StreamRequest::Open(name(), how, writer)) {
+    world.connect_stream_client(client, node);
+    match world.run_stream_request(client, StreamRequest::Open(name(), how, writer)) {
         Ok(Some(DeliveredEvent::Refused(_, denied))) => denied,
         other => panic!("{other:?}"),
     }
@@ -86,39 +88,39 @@ fn refused(world: &mut World, client: usize, node: usize, how: OpenMode, writer:
 
 /// Returns the position acknowledged to a client; `None` if the client has no piece.
 fn durable(world: &World, client: usize) -> Option<u64> {
-    world.streamers[client].piece.map(|piece| piece.durable)
+    world.stream_clients[client].piece.map(|piece| piece.acknowledged_to)
 }
 
 /// Writes bytes of a client and waits until they are acknowledged.
 fn write(world: &mut World, client: usize, bytes: u64) -> Outcome {
     world.write_stream(client, bytes);
-    let piece = world.streamers[client].piece.expect("it is open");
+    let piece = world.stream_clients[client].piece.expect("it is open");
     world.run_until("what was given is durable", |world| {
         durable(world, client) == Some(piece.written_to)
     })
 }
 
 fn finish(world: &mut World, client: usize) -> Result<u64, Violation> {
-    let piece = world.streamers[client].piece.expect("it is open");
-    match world.ask_streams(client, StreamRequest::Close(piece.stream, true))? {
-        Some(DeliveredEvent::Done(_, StreamOutcome::Closed { at })) => Ok(at),
+    let piece = world.stream_clients[client].piece.expect("it is open");
+    match world.run_stream_request(client, StreamRequest::Close(piece.stream, true))? {
+        Some(DeliveredEvent::Executed(_, StreamOutcome::Closed { end_position: at })) => Ok(at),
         other => panic!("{other:?}"),
     }
 }
 
 /// Reads the stream on a node from position `from` to the end. The checker verifies the bytes.
 fn read(world: &mut World, node: usize, from: u64) -> Result<Result<u64, LocateError>, Violation> {
-    let reader = world.streamer(node);
+    let reader = world.add_scripted_stream_client(node);
     let mut position = from;
     loop {
-        match world.ask_streams(reader, StreamRequest::Read(name(), position, 100_000))? {
+        match world.run_stream_request(reader, StreamRequest::Read(name(), position, 100_000))? {
             Some(DeliveredEvent::Bytes(_, bytes)) => position += bytes.len() as u64,
-            Some(DeliveredEvent::Nowhere(_, LocateError::BehindEnd { end, .. }))
+            Some(DeliveredEvent::NoBytes(_, LocateError::PastEnd { end, .. }))
                 if end == position =>
             {
                 return Ok(Ok(position));
             }
-            Some(DeliveredEvent::Nowhere(_, nowhere)) => return Ok(Err(nowhere)),
+            Some(DeliveredEvent::NoBytes(_, nowhere)) => return Ok(Err(nowhere)),
             Some(DeliveredEvent::Failed(..)) => world.run_for(10_000)?,
             other => panic!("{other:?}"),
         }
@@ -154,7 +156,7 @@ fn log_start(world: &World, node: usize) -> u64 {
 fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
     for seed in 0..6 {
         let (mut world, leader) = world(seed)?;
-        let client = world.streamer(leader);
+        let client = world.add_scripted_stream_client(leader);
         let mut acknowledged = 0;
         for round in 0..6 {
             let how = if round == 0 { OpenMode::Create } else { OpenMode::Continue };
@@ -164,7 +166,7 @@ fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
             world.write_stream(client, 150_000);
             world.run_for(seed * 400 + 200)?;
             acknowledged = durable(&world, client).expect("no other client writes");
-            world.inflict(Fault::CrashAll);
+            world.apply_fault(Fault::CrashAll);
             world.wait_for_leader()?;
         }
         let at = open(&mut world, client, leader, OpenMode::Continue)?;
@@ -182,7 +184,7 @@ fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
     for seed in 0..8 {
         let (mut world, leader) = world(40 + seed)?;
         let owner = (leader + seed as usize) % 3;
-        let client = world.streamer(owner);
+        let client = world.add_scripted_stream_client(owner);
         open(&mut world, client, owner, OpenMode::Create)?;
         write(&mut world, client, 10_000)?;
         let before: Vec<Counters> = (0..3).map(|node| counters(&world, node)).collect();
@@ -200,7 +202,7 @@ fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
             assert!(placed > 4 * recorded, "node {node}: {placed}, {recorded}");
         }
         let acknowledged = durable(&world, client).expect("no other client writes");
-        world.inflict(Fault::CrashAll);
+        world.apply_fault(Fault::CrashAll);
         world.wait_for_leader()?;
         let at = open(&mut world, client, leader, OpenMode::Continue)?;
         assert!(at >= acknowledged, "seed {seed}: {at} of {acknowledged}");
@@ -217,7 +219,7 @@ fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
 fn content_behind_a_close_is_settled_for_an_auxiliary() {
     for seed in [147_839, 134_257] {
         let report = quorate_sim::run(seed, 6_000);
-        assert!(report.holds(), "\n{report}\n");
+        assert!(report.has_no_violation(), "\n{report}\n");
     }
 }
 
@@ -226,7 +228,7 @@ fn content_behind_a_close_is_settled_for_an_auxiliary() {
 #[test]
 fn bytes_outlive_the_log_and_a_restart() -> Outcome {
     let (mut world, leader) = world(9)?;
-    let client = world.streamer(leader);
+    let client = world.add_scripted_stream_client(leader);
     open(&mut world, client, leader, OpenMode::Create)?;
     for _ in 0..40 {
         write(&mut world, client, 50_000)?;
@@ -239,7 +241,7 @@ fn bytes_outlive_the_log_and_a_restart() -> Outcome {
     let written = durable(&world, client).expect("no other client writes");
     let starts: Vec<u64> = (0..3).map(|node| log_start(&world, node)).collect();
     assert!(written < 3_000_000, "{starts:?} of {written}");
-    world.inflict(Fault::CrashAll);
+    world.apply_fault(Fault::CrashAll);
     world.wait_for_leader()?;
     check_all(&mut world, written)?;
     let at = open(&mut world, client, (leader + 1) % 3, OpenMode::Continue)?;
@@ -256,22 +258,22 @@ fn bytes_outlive_the_log_and_a_restart() -> Outcome {
 fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
     let (mut world, leader) = world(11)?;
     let (late, other) = ((leader + 1) % 3, (leader + 2) % 3);
-    let client = world.streamer(leader);
+    let client = world.add_scripted_stream_client(leader);
     open(&mut world, client, leader, OpenMode::Create)?;
     write(&mut world, client, 10_000)?;
-    world.isolate(late, true);
+    world.set_isolated(late, true);
     while log_start(&world, leader) < 300_000 || log_start(&world, other) < 300_000 {
         write(&mut world, client, 100_000)?;
     }
     let written = durable(&world, client).expect("no other client writes");
-    world.isolate(late, false);
+    world.set_isolated(late, false);
     world.run_until("it has the table", |world| end(world, late) >= written)?;
     assert_eq!(counters(&world, late).snapshots_installed, 1);
     let running = world.nodes[late].running.as_ref().expect("it runs");
     assert_ne!(running.replica().stream_bytes_missing(), Some(0), "it has none of the bytes yet");
     // The node reports bytes that it lacks as missing, unless it has fetched them by now.
-    let reader = world.streamer(late);
-    let asked = world.ask_streams(reader, StreamRequest::Read(name(), 50_000, 1000))?;
+    let reader = world.add_scripted_stream_client(late);
+    let asked = world.run_stream_request(reader, StreamRequest::Read(name(), 50_000, 1000))?;
     assert!(
         matches!(asked, Some(DeliveredEvent::Failed(..) | DeliveredEvent::Bytes(..))),
         "{asked:?}"
@@ -291,20 +293,20 @@ fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
 fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
     let (mut world, leader) = world(24)?;
     let late = (leader + 1) % 3;
-    let client = world.streamer(leader);
+    let client = world.add_scripted_stream_client(leader);
     open(&mut world, client, leader, OpenMode::Create)?;
     write(&mut world, client, 100_000)?;
-    world.isolate(late, true);
+    world.set_isolated(late, true);
     write(&mut world, client, 100_000)?;
-    let trimmed = world.ask_streams(client, StreamRequest::Trim(name(), 150_001))?;
+    let trimmed = world.run_stream_request(client, StreamRequest::Trim(name(), 150_001))?;
     assert!(matches!(
         trimmed,
-        Some(DeliveredEvent::Done(_, StreamOutcome::Trimmed { start: 150_001 }))
+        Some(DeliveredEvent::Executed(_, StreamOutcome::Trimmed { start: 150_001 }))
     ));
     while log_start(&world, leader) < 300_000 {
         write(&mut world, client, 100_000)?;
     }
-    world.isolate(late, false);
+    world.set_isolated(late, false);
     let written = finish(&mut world, client)?;
     world.run_until("it has every byte", |world| {
         let running = world.nodes[late].running.as_ref().expect("it runs");
@@ -324,12 +326,12 @@ fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
 #[test]
 fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
     for seed in 0..3 {
-        let mut world = World::elected(settings(seed, 2))?;
+        let mut world = World::with_leader(settings(seed, 2))?;
         let leader = world.wait_for_leader()?;
         let owner = (leader + 1) % 3;
-        let client = world.streamer(owner);
+        let client = world.add_scripted_stream_client(owner);
         open(&mut world, client, owner, OpenMode::Create)?;
-        let piece = world.streamers[client].piece.expect("just opened").stream;
+        let piece = world.stream_clients[client].piece.expect("just opened").stream;
         write(&mut world, client, 10_000)?;
         let olds = (0..3).filter(|node| *node != owner);
         for (new, old) in (3..5).zip(olds) {
@@ -338,9 +340,9 @@ fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
                 nonce: new as u64 + 1,
                 node: None,
                 peer: format!("n{}:1", new + 1),
-                role: As::Learner,
+                role: MemberRole::Learner,
             };
-            assert_eq!(world.ask_group(through, join)?, Ok(Answer::Node(id(new))));
+            assert_eq!(world.ask_group(through, join)?, Ok(GroupAnswer::Node(id(new))));
             let plan = GroupAsk::Replace { old: id(old), new: id(new) };
             let mut begun = false;
             for _ in 0..200 {
@@ -357,7 +359,7 @@ fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
             world.transfer_now(now, if now == owner { new } else { owner });
             world.write_stream(client, 60_000);
         }
-        let given = world.streamers[client].piece.expect("it goes on");
+        let given = world.stream_clients[client].piece.expect("it goes on");
         assert_eq!(given.stream, piece, "seed {seed}: it is the same piece");
         assert_eq!(finish(&mut world, client)?, given.written_to, "seed {seed}");
         for node in [owner, 3, 4] {
@@ -379,10 +381,10 @@ fn piece_goes_on_at_the_next_leader() -> Outcome {
     for seed in 0..8 {
         let (mut world, leader) = world(100 + seed)?;
         let owner = (leader + 1) % 3;
-        let client = world.streamer(owner);
+        let client = world.add_scripted_stream_client(owner);
         open(&mut world, client, owner, OpenMode::Create)?;
         write(&mut world, client, 10_000)?;
-        let piece = world.streamers[client].piece.expect("open").stream;
+        let piece = world.stream_clients[client].piece.expect("open").stream;
         for part in 0..20 {
             world.write_stream(client, 10_000 + part);
             world.run_for(100 + seed * 20)?;
@@ -390,7 +392,7 @@ fn piece_goes_on_at_the_next_leader() -> Outcome {
         world.kill_now(leader);
         world.write_stream(client, 100_000);
         world.wait_for_leader()?;
-        let given = world.streamers[client].piece.expect("it goes on");
+        let given = world.stream_clients[client].piece.expect("it goes on");
         assert_eq!(given.stream, piece);
         assert_eq!(finish(&mut world, client)?, given.written_to, "seed {seed}");
         world.start_now(leader);
@@ -406,7 +408,7 @@ fn piece_goes_on_at_the_next_leader() -> Outcome {
 fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
     let (mut world, leader) = world(13)?;
     let owner = (leader + 1) % 3;
-    let client = world.streamer(owner);
+    let client = world.add_scripted_stream_client(owner);
     open(&mut world, client, owner, OpenMode::Create)?;
     write(&mut world, client, 10_000)?;
     for _ in 0..5 {
@@ -415,7 +417,7 @@ fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
         world.run_for(30_000)?;
         world.break_now(owner, leader);
         world.block_now(owner, leader, false);
-        let given = world.streamers[client].piece.expect("open").written_to;
+        let given = world.stream_clients[client].piece.expect("open").written_to;
         world.run_until("what was given is durable", |world| {
             durable(world, client) == Some(given)
         })?;
@@ -433,14 +435,14 @@ fn first_of_two_owners_is_fenced() -> Outcome {
     for seed in 0..5 {
         let (mut world, leader) = world(200 + seed)?;
         let (old, new) = ((leader + 1) % 3, leader);
-        let first = world.streamer(old);
+        let first = world.add_scripted_stream_client(old);
         open(&mut world, first, old, OpenMode::Create)?;
         write(&mut world, first, 30_000)?;
         world.write_stream(first, 50_000);
         world.run_for(seed * 300)?;
-        world.isolate(old, true);
-        let second = world.streamer(new);
-        let someone = world.streamers[second].writer();
+        world.set_isolated(old, true);
+        let second = world.add_scripted_stream_client(new);
+        let someone = world.stream_clients[second].current_writer();
         let mut denied = refused(&mut world, second, new, OpenMode::Append, someone);
         assert_eq!(denied, Denied::InUse);
         let fence = open(&mut world, second, new, OpenMode::Takeover)?;
@@ -450,9 +452,9 @@ fn first_of_two_owners_is_fenced() -> Outcome {
         world.run_for(1_000_000)?;
         let told = durable(&world, first);
         assert!(told <= Some(fence), "seed {seed}: {told:?} beyond {fence}");
-        world.isolate(old, false);
+        world.set_isolated(old, false);
         world.run_until("it is told", |world| durable(world, first).is_none())?;
-        let writer = world.streamers[first].writer();
+        let writer = world.stream_clients[first].current_writer();
         denied = refused(&mut world, first, new, OpenMode::Continue, writer);
         assert_eq!(denied, Denied::Fenced);
         assert_eq!(finish(&mut world, second)?, fence + 40_000);
@@ -467,14 +469,14 @@ fn first_of_two_owners_is_fenced() -> Outcome {
 fn lost_answer_to_an_opening_is_asked_for_again() -> Outcome {
     let (mut world, leader) = world(300)?;
     let owner = (leader + 1) % 3;
-    let client = world.streamer(owner);
-    let writer = world.streamers[client].writer();
+    let client = world.add_scripted_stream_client(owner);
+    let writer = world.stream_clients[client].current_writer();
     let mut pieces = Vec::new();
     for _ in 0..3 {
         world.send_stream_request(client, StreamRequest::Open(name(), OpenMode::Create, writer));
         world.run_for(400)?;
         let at = open(&mut world, client, owner, OpenMode::Create)?;
-        let piece = world.streamers[client].piece.expect("open");
+        let piece = world.stream_clients[client].piece.expect("open");
         assert!(!pieces.contains(&piece.stream), "{piece:?} of {pieces:?}");
         pieces.push(piece.stream);
         assert_eq!(at, 1000 * (pieces.len() as u64 - 1));
@@ -490,7 +492,7 @@ fn lost_answer_to_an_opening_is_asked_for_again() -> Outcome {
 fn stream_of_a_lost_owner_is_free_again() -> Outcome {
     let (mut world, leader) = world(400)?;
     let owner = (leader + 1) % 3;
-    let client = world.streamer(owner);
+    let client = world.add_scripted_stream_client(owner);
     open(&mut world, client, owner, OpenMode::Create)?;
     write(&mut world, client, 30_000)?;
     world.write_stream(client, 100_000);
@@ -499,10 +501,10 @@ fn stream_of_a_lost_owner_is_free_again() -> Outcome {
     world.kill_now(owner);
     world.run_until("its piece is closed", |world| {
         let running = world.nodes[leader].running.as_ref().expect("it runs");
-        let info = running.replica().streams().info(&name());
-        info.is_some_and(|info| info.writing.is_none())
+        let info = running.replica().stream_table().info(&name());
+        info.is_some_and(|info| info.open_stream.is_none())
     })?;
-    let second = world.streamer(leader);
+    let second = world.add_scripted_stream_client(leader);
     let at = open(&mut world, second, leader, OpenMode::Append)?;
     assert!((acknowledged..=130_000).contains(&at));
     write(&mut world, second, 10_000)?;
@@ -515,7 +517,7 @@ fn stream_of_a_lost_owner_is_free_again() -> Outcome {
 #[test]
 fn bytes_that_rotted_come_from_another_node() -> Outcome {
     let (mut world, leader) = world(500)?;
-    let client = world.streamer(leader);
+    let client = world.add_scripted_stream_client(leader);
     open(&mut world, client, leader, OpenMode::Create)?;
     write(&mut world, client, 200_000)?;
     finish(&mut world, client)?;
@@ -532,10 +534,10 @@ fn bytes_that_rotted_come_from_another_node() -> Outcome {
 #[test]
 fn g9_node_alone_has_its_bytes_whenever_it_is_killed() -> Outcome {
     let mut settings = settings(90, 0);
-    settings.nodes = 1;
+    settings.founding_member_count = 1;
     settings.disk_us = (50, 3000);
-    let mut world = World::elected(settings)?;
-    let client = world.streamer(0);
+    let mut world = World::with_leader(settings)?;
+    let client = world.add_scripted_stream_client(0);
     let mut end = open(&mut world, client, 0, OpenMode::Create)?;
     for moment in 0..60 {
         write(&mut world, client, 40_000)?;
@@ -550,7 +552,7 @@ fn g9_node_alone_has_its_bytes_whenever_it_is_killed() -> Outcome {
         assert!(end >= acknowledged, "{moment}: {end} of {acknowledged}");
         check_all(&mut world, end)?;
     }
-    let snapshots = world.counts.snapshots;
+    let snapshots = world.counts.snapshots_taken;
     assert!(snapshots > 10, "{snapshots} snapshots");
     assert!(log_start(&world, 0) > 1_000_000);
     Ok(())
@@ -559,11 +561,11 @@ fn g9_node_alone_has_its_bytes_whenever_it_is_killed() -> Outcome {
 /// [here-1] Restarts a node alone and checks that it can find and read every byte that counted as
 /// present.
 fn find_again(world: &mut World, node: usize) -> Outcome {
-    world.restart_alone(node)?;
+    world.check_restart_alone(node)?;
     let to = end(world, node);
     assert_eq!(read(world, node, 0)?, Ok(to), "node {node}");
     assert!(to > 0);
-    world.isolate(node, false);
+    world.set_isolated(node, false);
     Ok(())
 }
 
@@ -572,7 +574,7 @@ fn rot_streams(world: &World, node: usize) {
     blocks.retain(|at| at.file.family == quorate_log::disk::Family::Stream);
     assert!(blocks.len() > 20, "{} blocks", blocks.len());
     for at in &blocks {
-        world.nodes[node].disk.rot(*at, 77);
+        world.nodes[node].disk.flip_bit(*at, 77);
     }
 }
 
@@ -583,23 +585,23 @@ fn start_finds_what_counts_as_here_however_it_came() -> Outcome {
     for (seed, by_snapshot) in [(60, false), (61, true)] {
         let mut settings = settings(seed, 0);
         if !by_snapshot {
-            settings.snapshots.log_bytes_min = 64 << 20;
-            settings.snapshots.log_bytes_max = 64 << 20;
+            settings.snapshot_options.log_bytes_min = 64 << 20;
+            settings.snapshot_options.log_bytes_max = 64 << 20;
         }
-        let mut world = World::elected(settings)?;
+        let mut world = World::with_leader(settings)?;
         let leader = world.wait_for_leader()?;
         let (late, other) = ((leader + 1) % 3, (leader + 2) % 3);
-        let client = world.streamer(leader);
+        let client = world.add_scripted_stream_client(leader);
         open(&mut world, client, leader, OpenMode::Create)?;
         write(&mut world, client, 100_000)?;
         find_again(&mut world, late)?;
-        world.isolate(late, true);
+        world.set_isolated(late, true);
         let trimmed = |world: &World| [leader, other].map(|node| log_start(world, node) > 300_000);
         while end(&world, leader) < 500_000 || by_snapshot && trimmed(&world) != [true; 2] {
             write(&mut world, client, 100_000)?;
         }
         let written = durable(&world, client).expect("no other client writes");
-        world.isolate(late, false);
+        world.set_isolated(late, false);
         world.run_until("it has the table", |world| end(world, late) >= written)?;
         let installed = counters(&world, late).snapshots_installed;
         assert_eq!(installed > 0, by_snapshot, "{installed}");
@@ -618,9 +620,9 @@ fn start_finds_what_counts_as_here_however_it_came() -> Outcome {
 #[test]
 fn founder_is_lost_after_the_others_have_its_bytes() -> Outcome {
     let mut settings = settings(62, 2);
-    settings.nodes = 1;
-    let mut world = World::elected(settings)?;
-    let client = world.streamer(0);
+    settings.founding_member_count = 1;
+    let mut world = World::with_leader(settings)?;
+    let client = world.add_scripted_stream_client(0);
     open(&mut world, client, 0, OpenMode::Create)?;
     for _ in 0..9 {
         write(&mut world, client, 100_000)?;
@@ -632,9 +634,9 @@ fn founder_is_lost_after_the_others_have_its_bytes() -> Outcome {
             nonce: new as u64 + 1,
             node: None,
             peer: format!("n{}:1", new + 1),
-            role: As::Voter,
+            role: MemberRole::Voter,
         };
-        assert_eq!(world.ask_group(0, join)?, Ok(Answer::Node(id(new))));
+        assert_eq!(world.ask_group(0, join)?, Ok(GroupAnswer::Node(id(new))));
         while world.ask_group(0, GroupAsk::Promote(id(new)))?.is_err() {
             world.run_for(10_000)?;
         }
@@ -661,7 +663,7 @@ fn founder_is_lost_after_the_others_have_its_bytes() -> Outcome {
 #[test]
 fn lacking_bytes_hold_up_neither_elections_nor_keys() -> Outcome {
     let (mut world, leader) = world(63)?;
-    let client = world.streamer(leader);
+    let client = world.add_scripted_stream_client(leader);
     open(&mut world, client, leader, OpenMode::Create)?;
     write(&mut world, client, 200_000)?;
     finish(&mut world, client)?;
@@ -672,8 +674,8 @@ fn lacking_bytes_hold_up_neither_elections_nor_keys() -> Outcome {
     rot_streams(&world, second);
     rot_streams(&world, third);
     for node in [second, third] {
-        let reader = world.streamer(node);
-        let asked = world.ask_streams(reader, StreamRequest::Read(name(), 0, 100_000))?;
+        let reader = world.add_scripted_stream_client(node);
+        let asked = world.run_stream_request(reader, StreamRequest::Read(name(), 0, 100_000))?;
         assert!(matches!(asked, Some(DeliveredEvent::Failed(..))), "{asked:?}");
     }
     world.kill_now(second);

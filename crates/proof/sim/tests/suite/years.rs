@@ -12,14 +12,14 @@ use quorate_core::{
 use quorate_replica::{
     counters::Counters,
     group::{
-        As,
-        asking::{Answer, Ask},
+        MemberRole,
+        asking::{GroupAnswer, GroupRequest},
     },
 };
 use quorate_sim::{
     check::Violation,
     dice::Dice,
-    faults::{Fault, Settings},
+    faults::{Fault, RunSettings},
     node::id,
     resp::Reply,
     world::World,
@@ -37,14 +37,14 @@ fn bulk(text: &str) -> Reply {
 
 /// Returns settings with three founding members and `spares` nodes that may join. Logs are trimmed
 /// early, and are not retained for nodes that lag further behind.
-fn settings(seed: u64, spares: usize) -> Settings {
-    let mut settings = Settings::calm(seed, 3, Class::Durable);
-    settings.spares = spares;
+fn settings(seed: u64, spares: usize) -> RunSettings {
+    let mut settings = RunSettings::without_faults(seed, 3, Class::Durable);
+    settings.spare_node_count = spares;
     settings.segment_bytes = 32 << 10;
-    settings.snapshots.ratio = 0;
-    settings.snapshots.log_bytes_min = 32 << 10;
-    settings.snapshots.log_bytes_max = 64 << 10;
-    settings.snapshots = settings.snapshots.in_files_of(4 << 10, 2);
+    settings.snapshot_options.ratio = 0;
+    settings.snapshot_options.log_bytes_min = 32 << 10;
+    settings.snapshot_options.log_bytes_max = 64 << 10;
+    settings.snapshot_options = settings.snapshot_options.in_files_of(4 << 10, 2);
     settings
 }
 
@@ -77,16 +77,20 @@ fn weights(world: &World) -> Vec<(usize, u32)> {
     weights
 }
 
-fn join(world: &mut World, through: usize, spare: usize, role: As) -> Outcome {
-    let ask =
-        Ask::Join { nonce: spare as u64 + 1, node: None, peer: format!("n{}:1", spare + 1), role };
+fn join(world: &mut World, through: usize, spare: usize, role: MemberRole) -> Outcome {
+    let ask = GroupRequest::Join {
+        nonce: spare as u64 + 1,
+        node: None,
+        peer: format!("n{}:1", spare + 1),
+        role,
+    };
     let answer = world.ask_group(through, ask)?;
-    assert_eq!(answer, Ok(Answer::Node(id(spare))));
+    assert_eq!(answer, Ok(GroupAnswer::Node(id(spare))));
     world.run_until("it has joined, and runs", |world| world.nodes[spare].running.is_some())
 }
 
 /// Sends a request to the leader, and repeats it while it is refused for a temporary reason.
-fn begin(world: &mut World, ask: &Ask) -> Result<Answer, Violation> {
+fn begin(world: &mut World, ask: &GroupRequest) -> Result<GroupAnswer, Violation> {
     for _ in 0..100 {
         let leader = world.wait_for_leader()?;
         match world.ask_group(leader, ask.clone())? {
@@ -103,12 +107,12 @@ fn begin(world: &mut World, ask: &Ask) -> Result<Answer, Violation> {
 }
 
 /// Sends a request to the leader and runs until its plan is complete.
-fn carry_out(world: &mut World, ask: &Ask) -> Outcome {
+fn carry_out(world: &mut World, ask: &GroupRequest) -> Outcome {
     begin(world, ask)?;
     world.run_until("the plan is carried through", World::has_no_plan)
 }
 
-fn code(world: &mut World, ask: Ask) -> Result<&'static str, Violation> {
+fn code(world: &mut World, ask: GroupRequest) -> Result<&'static str, Violation> {
     let leader = world.wait_for_leader()?;
     let answer = world.ask_group(leader, ask)?;
     Ok(answer.map_or_else(|refused| refused.code, |_| "done"))
@@ -121,7 +125,7 @@ fn fill_until_trimmed(world: &mut World, node: usize, beyond: u64) -> Outcome {
         if log_start(world, node) > beyond {
             return Ok(());
         }
-        let client = world.client(node);
+        let client = world.add_client(node);
         for key in 0..20 {
             let key = format!("fill{key}");
             world.send_request(client, &[b"SET", key.as_bytes(), value.as_bytes()]);
@@ -159,10 +163,10 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
         assert_eq!(founded.is_ok(), meets, "{weights:?}, {phase1} and {phase2}");
     }
 
-    let mut world = World::elected(settings(8, 0))?;
-    let before = era(&world, world.leader().expect("elected"));
+    let mut world = World::with_leader(settings(8, 0))?;
+    let before = era(&world, world.majority_leader().expect("elected"));
     for (phase1, phase2) in [(2, 1), (1, 1), (1, 2), (0, 3), (4, 1)] {
-        let refused = code(&mut world, Ask::Quorum(rule(phase1, phase2)))?;
+        let refused = code(&mut world, GroupRequest::Quorum(rule(phase1, phase2)))?;
         assert_eq!(refused, "impossible", "{phase1} and {phase2}");
     }
     let leader = world.wait_for_leader()?;
@@ -171,7 +175,7 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
 
     // Intersecting quorums are accepted. Then a leader decides alone, and an election needs every
     // node.
-    carry_out(&mut world, &Ask::Quorum(rule(3, 1)))?;
+    carry_out(&mut world, &GroupRequest::Quorum(rule(3, 1)))?;
     // The leader has the required promise from every node in the era.
     world.run_for(500_000)?;
     let leader = world.wait_for_leader()?;
@@ -186,13 +190,13 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
         world.start_now(*node);
     }
     world.run_for(3_000_000)?;
-    assert_eq!(world.leader(), None, "two of three promises");
+    assert_eq!(world.majority_leader(), None, "two of three promises");
     world.start_now(leader);
     let leader = world.wait_for_leader()?;
     assert_eq!(world.run_command(leader, "GET x")?, bulk("2"));
     // Majorities do not intersect with those quorums, so the change back requires an intermediate
     // rule.
-    carry_out(&mut world, &Ask::Quorum(QuorumRule::Majority))?;
+    carry_out(&mut world, &GroupRequest::Quorum(QuorumRule::Majority))?;
     world.run_until_settled()
 }
 
@@ -201,25 +205,25 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
 /// ([era-4]).
 #[test]
 fn g9_weights_stay_within_their_bounds() -> Outcome {
-    let mut world = World::elected(settings(9, 0))?;
+    let mut world = World::with_leader(settings(9, 0))?;
     for (ask, refused) in [
-        (Ask::Weight(id(1), u32::MAX), "impossible"),
-        (Ask::Weight(id(1), 1 << 31), "impossible"),
-        (Ask::Promote(id(7)), "unknown_node"),
-        (Ask::Remove(id(7)), "unknown_node"),
+        (GroupRequest::Weight(id(1), u32::MAX), "impossible"),
+        (GroupRequest::Weight(id(1), 1 << 31), "impossible"),
+        (GroupRequest::Promote(id(7)), "unknown_node"),
+        (GroupRequest::Remove(id(7)), "unknown_node"),
     ] {
         assert_eq!(code(&mut world, ask.clone())?, refused, "{ask:?}");
     }
     let leader = world.wait_for_leader()?;
     assert_eq!(era(&world, leader), 0, "nothing changed");
 
-    let client = world.client(leader);
+    let client = world.add_client(leader);
     let mut eras = 0;
     for round in 0..4u32 {
         for (node, weight) in [(0, 3), (1, 2), (2, 3), (0, 1), (2, 1), (1, 1)] {
             let key = format!("k{node}");
             world.send_request(client, &[b"SET", key.as_bytes(), round.to_string().as_bytes()]);
-            carry_out(&mut world, &Ask::Weight(id(node), weight))?;
+            carry_out(&mut world, &GroupRequest::Weight(id(node), weight))?;
             assert!(weights(&world).contains(&(node, weight)), "{:?}", weights(&world));
         }
         for _ in 0..6 {
@@ -236,11 +240,11 @@ fn g9_weights_stay_within_their_bounds() -> Outcome {
     for gone in [2, 1] {
         let leader = world.wait_for_leader()?;
         let node = if leader == gone { 0 } else { gone };
-        carry_out(&mut world, &Ask::Remove(id(node)))?;
+        carry_out(&mut world, &GroupRequest::Remove(id(node)))?;
     }
     let leader = world.wait_for_leader()?;
     assert_eq!(weights(&world), [(leader, 1)]);
-    for ask in [Ask::Remove(id(leader)), Ask::Demote(id(leader))] {
+    for ask in [GroupRequest::Remove(id(leader)), GroupRequest::Demote(id(leader))] {
         assert_eq!(code(&mut world, ask)?, "last_voter");
     }
     assert_eq!(world.run_command(leader, "GET k1")?, bulk("3"));
@@ -253,11 +257,11 @@ fn g9_weights_stay_within_their_bounds() -> Outcome {
 fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
     let (mut amid, mut dice) = (0, Dice::new(10));
     for seed in 0..6 {
-        let mut world = World::elected(settings(seed, 1))?;
+        let mut world = World::with_leader(settings(seed, 1))?;
         let leader = world.wait_for_leader()?;
-        join(&mut world, leader, 3, As::Learner)?;
+        join(&mut world, leader, 3, MemberRole::Learner)?;
         fill_until_trimmed(&mut world, leader, 20)?;
-        let ask = Ask::Replace { old: id((leader + 1) % 3), new: id(3) };
+        let ask = GroupRequest::Replace { old: id((leader + 1) % 3), new: id(3) };
         let mut goal = vec![(leader, 1), ((leader + 2) % 3, 1), (3, 1)];
         goal.sort_unstable();
         let mut number = 0;
@@ -271,7 +275,7 @@ fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
             world.run_for(dice.between(100, 30_000))?;
             amid += u32::from(!world.has_no_plan());
             let eras: Vec<u32> = (0..4).filter_map(|node| known_era(&world, node)).collect();
-            world.inflict(Fault::CrashAll);
+            world.apply_fault(Fault::CrashAll);
             let now = world.wait_for_leader()?;
             assert_eq!(world.run_command(now, "GET x")?, bulk(&number.to_string()));
             // Checked after the read, because a newly elected leader may not have decided yet the
@@ -300,12 +304,12 @@ fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
         for step in 0..84 {
             let mut settings = settings(step, 0);
             settings.disk_us = (disk_us, disk_us);
-            let mut world = World::elected(settings)?;
+            let mut world = World::with_leader(settings)?;
             world.run_until_settled()?;
             let leader = world.wait_for_leader()?;
             let others = [(leader + 1) % 3, (leader + 2) % 3];
-            let clients: Vec<usize> = (0..8).map(|_| world.client(leader)).collect();
-            begin(&mut world, &Ask::Weight(id(others[0]), 2))?;
+            let clients: Vec<usize> = (0..8).map(|_| world.add_client(leader)).collect();
+            begin(&mut world, &GroupRequest::Weight(id(others[0]), 2))?;
             for turn in 0..step {
                 // Some command is always in flight after the change.
                 let client = clients[turn as usize % clients.len()];
@@ -318,7 +322,7 @@ fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
             knew_alone += u32::from(known.iter().all(|known| *known < era(&world, leader)));
 
             world.kill_now(leader);
-            let led = |world: &World| world.leader().is_some_and(|other| other != leader);
+            let led = |world: &World| world.majority_leader().is_some_and(|other| other != leader);
             if world.run_until("another leads", led).is_err() {
                 stood_still.push((disk_us, step));
                 continue;
@@ -338,16 +342,16 @@ fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
 #[test]
 fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     let mut settings = settings(24, 1);
-    settings.snapshots.log_bytes_max = 512 << 10;
-    settings.snapshots.transfer_bytes_per_second = Some(32 << 10);
+    settings.snapshot_options.log_bytes_max = 512 << 10;
+    settings.snapshot_options.transfer_bytes_per_second = Some(32 << 10);
     settings.window_slots = 64;
-    let mut world = World::elected(settings)?;
+    let mut world = World::with_leader(settings)?;
     let leader = world.wait_for_leader()?;
     let (late, other) = ((leader + 1) % 3, (leader + 2) % 3);
-    join(&mut world, leader, 3, As::Learner)?;
+    join(&mut world, leader, 3, MemberRole::Learner)?;
     world.run_until_settled()?;
     for node in [late, 3] {
-        world.isolate(node, true);
+        world.set_isolated(node, true);
     }
     world.run_for(1_000)?;
     // While the two lag only slightly, no node trims the slots that they need, even if there are
@@ -370,13 +374,13 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     assert_eq!(world.run_command(leader, "SET last 1")?, ok());
     for node in [late, 3] {
         assert_eq!(counters(&world, node).snapshots_installed, 0);
-        world.isolate(node, false);
+        world.set_isolated(node, false);
     }
     // [join-1] A node that is still catching up gets no weight.
     let mut refused = "not_connected";
     while refused == "not_connected" {
         world.run_for(5_000)?;
-        refused = code(&mut world, Ask::Promote(id(3)))?;
+        refused = code(&mut world, GroupRequest::Promote(id(3)))?;
     }
     assert_eq!(refused, "not_caught_up");
     world.run_until_settled()?;
@@ -390,7 +394,7 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
         assert_eq!(world.run_command(node, "GET last")?, bulk("1"));
     }
     world.start_now(other);
-    carry_out(&mut world, &Ask::Promote(id(3)))?;
+    carry_out(&mut world, &GroupRequest::Promote(id(3)))?;
     assert_eq!(weights(&world).len(), 4);
     world.run_until_settled()
 }
@@ -400,18 +404,18 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
 #[test]
 fn leadership_waits_for_a_node_that_gets_a_snapshot() -> Outcome {
     let mut settings = settings(68, 0);
-    settings.snapshots.log_bytes_max = 512 << 10;
-    settings.snapshots.transfer_bytes_per_second = Some(8 << 10);
+    settings.snapshot_options.log_bytes_max = 512 << 10;
+    settings.snapshot_options.transfer_bytes_per_second = Some(8 << 10);
     settings.window_slots = 64;
-    let mut world = World::elected(settings)?;
+    let mut world = World::with_leader(settings)?;
     let leader = world.wait_for_leader()?;
     let (late, other) = ((leader + 1) % 3, (leader + 2) % 3);
-    world.isolate(late, true);
+    world.set_isolated(late, true);
     world.run_for(1_000)?;
     let behind = decided_to(&world, late);
     fill_until_trimmed(&mut world, leader, behind)?;
     fill_until_trimmed(&mut world, other, behind)?;
-    world.isolate(late, false);
+    world.set_isolated(late, false);
     world.run_for(100_000)?;
     world.transfer_now(leader, late);
     let (begun, mut longest, mut writes) = (world.now, 0, 0);
@@ -420,7 +424,7 @@ fn leadership_waits_for_a_node_that_gets_a_snapshot() -> Outcome {
         world.run_for(20_000)?;
         let asked = world.now;
         assert_eq!(world.run_command(other, "SET during 1")?, ok());
-        assert_eq!(world.leader(), Some(leader));
+        assert_eq!(world.majority_leader(), Some(leader));
         (longest, writes) = (longest.max(world.now.since_us(asked)), writes + 1);
     }
     assert!(longest <= 300_000 && writes > 10, "{longest} us without a write, {writes} writes");
@@ -432,15 +436,15 @@ fn leadership_waits_for_a_node_that_gets_a_snapshot() -> Outcome {
 #[test]
 fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
     for seed in 0..3 {
-        let mut world = World::elected(settings(seed, 3))?;
+        let mut world = World::with_leader(settings(seed, 3))?;
         let mut written = 0;
         for old in 0..3 {
             let new = old + 3;
             let leader = world.wait_for_leader()?;
-            join(&mut world, leader, new, As::Learner)?;
+            join(&mut world, leader, new, MemberRole::Learner)?;
             world.run_until("it is level", World::is_caught_up)?;
             // The clients use nodes that remain. Each client has writes in flight at all times.
-            let clients: Vec<usize> = (old + 1..=new).map(|node| world.client(node)).collect();
+            let clients: Vec<usize> = (old + 1..=new).map(|node| world.add_client(node)).collect();
             let begun = written;
             let mut say = |world: &mut World, client: usize| {
                 written += 1;
@@ -453,7 +457,7 @@ fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
                 }
             }
             let eras = era(&world, leader);
-            let plan = Ask::Replace { old: id(old), new: id(new) };
+            let plan = GroupRequest::Replace { old: id(old), new: id(new) };
             begin(&mut world, &plan)?;
             let (mut rest, mut handed) = (20, false);
             while rest > 0 {
@@ -467,7 +471,7 @@ fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
                     );
                     say(&mut world, *client);
                 }
-                let amid = world.leader().filter(|_| !handed && !world.has_no_plan());
+                let amid = world.majority_leader().filter(|_| !handed && !world.has_no_plan());
                 if let Some(leader) = amid.filter(|leader| era(&world, *leader) > eras + 2) {
                     let to = (old + 1..new).find(|node| *node != leader).expect("two stay");
                     world.transfer_now(leader, to);
@@ -501,15 +505,15 @@ fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
 fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
     for seed in 0..5 {
         let mut settings = settings(seed, 2);
-        settings.nodes = 5;
-        let mut world = World::elected(settings)?;
+        settings.founding_member_count = 5;
+        let mut world = World::with_leader(settings)?;
         let leader = world.wait_for_leader()?;
         let (removed, late) = ((leader + 1) % 5, (leader + 2) % 5);
-        world.isolate(removed, true);
-        world.isolate(late, true);
+        world.set_isolated(removed, true);
+        world.set_isolated(late, true);
         world.run_for(3_000_000)?;
-        join(&mut world, leader, 5, As::Learner)?;
-        let ask = Ask::Replace { old: id(removed), new: id(5) };
+        join(&mut world, leader, 5, MemberRole::Learner)?;
+        let ask = GroupRequest::Replace { old: id(removed), new: id(5) };
         carry_out(&mut world, &ask)?;
         let behind = decided_to(&world, late);
         fill_until_trimmed(&mut world, leader, behind)?;
@@ -518,10 +522,10 @@ fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
         assert!(eras > 2 && era(&world, late) == 0 && era(&world, removed) == 0);
 
         let elections = world.counts.elections;
-        world.isolate(removed, false);
-        world.isolate(late, false);
+        world.set_isolated(removed, false);
+        world.set_isolated(late, false);
         world.run_for(3_000_000)?;
-        assert_eq!(world.leader(), Some(leader), "seed {seed}");
+        assert_eq!(world.majority_leader(), Some(leader), "seed {seed}");
         assert_eq!(world.counts.elections, elections, "seed {seed}");
         assert_eq!(era(&world, late), eras);
         assert!(weights(&world).iter().all(|(node, _)| *node != removed));
@@ -533,13 +537,13 @@ fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
         for node in down.take(3) {
             world.kill_now(node);
         }
-        let client = world.client(leader);
+        let client = world.add_client(leader);
         world.send_request(client, &[b"SET", b"x", b"1"]);
         world.run_for(2_000_000)?;
         assert!(
             !matches!(world.clients[client].replies.front(), Some(Some(reply)) if *reply == ok())
         );
-        assert_eq!(world.leader(), None);
+        assert_eq!(world.majority_leader(), None);
         for node in (0..6).filter(|node| *node != removed) {
             if world.nodes[node].running.is_none() {
                 world.start_now(node);
@@ -557,11 +561,11 @@ fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
 #[test]
 fn g16_repeated_command_is_known_from_a_snapshot() -> Outcome {
     for seed in 0..5 {
-        let mut world = World::elected(settings(seed, 0))?;
+        let mut world = World::with_leader(settings(seed, 0))?;
         let leader = world.wait_for_leader()?;
         let late = (leader + 1) % 3;
-        world.isolate(late, true);
-        let client = world.client(leader);
+        world.set_isolated(late, true);
+        let client = world.add_client(leader);
         world.send_request(client, &[b"QUORATE", b"SESSION"]);
         let session = match world.wait_for_reply(client)? {
             Some(Reply::Simple(session)) => session,
@@ -574,14 +578,14 @@ fn g16_repeated_command_is_known_from_a_snapshot() -> Outcome {
         for node in (0..3).filter(|node| *node != late) {
             fill_until_trimmed(&mut world, node, executed)?;
         }
-        world.isolate(late, false);
+        world.set_isolated(late, false);
         world.run_until_settled()?;
         assert_eq!(counters(&world, late).snapshots_installed, 1);
         assert!(log_start(&world, late) > executed, "its log does not tell");
 
         // The node now leads. The client connects to it and repeats the command.
         world.transfer_now(leader, late);
-        world.run_until("it leads", |world| world.leader() == Some(late))?;
+        world.run_until("it leads", |world| world.majority_leader() == Some(late))?;
         world.kill_now(leader);
         world.connect_client(client, late);
         world.clients[client].replies.clear();

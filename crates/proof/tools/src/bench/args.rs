@@ -4,17 +4,17 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use quorate_bench::{
-    device::Device,
-    emulated::Emulated,
+    device::DeviceKind,
+    emulated::EmulatedNetwork,
     fault::Fault,
     lan::Lan,
-    run::{Time, bare_stream, probe, series::Load, stream},
-    stream::speech::Speech,
-    wan::Profile,
+    run::{RunTime, bare_stream, probe, series::LoadOptions, stream},
+    stream::speech::StreamProtocol,
+    wan::LinkProfile,
 };
 use quorate_core::record::Class;
 use quorate_node::log_service::classes::AnswerClass;
-use quorate_replica::status::Way;
+use quorate_replica::status::PlaneKind;
 
 use quorate_cli::output::Problem;
 use quorate_cli::values::{Number, Unit, duration, must_be};
@@ -37,7 +37,7 @@ const LEARNERS_MAX: u64 = 32;
 /// Maximum rate in commands per second.
 const RATE_MAX: u64 = 10_000_000;
 
-/// `quorate bench kv`
+/// `quorate bench new_kv`
 #[derive(Args, Clone, Debug)]
 pub(crate) struct KvArgs {
     #[command(flatten)]
@@ -125,24 +125,24 @@ pub(crate) struct StreamArgs {
 }
 
 impl StreamArgs {
-    pub(crate) fn plain(&self) -> stream::StreamOptions {
+    pub(crate) fn to_options(&self) -> stream::StreamOptions {
         stream::StreamOptions {
-            nodes: stream::Nodes {
-                count: self.nodes,
-                auxiliary: self.auxiliary,
-                durability: self.durability.class(),
+            nodes: stream::NodeOptions {
+                node_count: self.nodes,
+                last_is_auxiliary: self.auxiliary,
+                durability: self.durability.to_class(),
                 disk_flush: self.disk_flush_ms,
             },
-            load: stream::Load {
-                speech: if self.raw { Speech::Raw } else { Speech::Framed },
-                streams: self.streams,
+            load: stream::StreamLoad {
+                protocol: if self.raw { StreamProtocol::Raw } else { StreamProtocol::Framed },
+                stream_count: self.streams,
                 write_bytes: usize::try_from(self.write_size).expect("bounded by its flag"),
-                rate: self.rate,
-                outstanding: self.outstanding,
-                gather: self.gather,
+                bytes_per_second: self.rate,
+                outstanding_writes: self.outstanding,
+                gathers_writes: self.gather,
             },
-            pin: self.pin,
-            time: self.time.plain(),
+            pins_writer: self.pin,
+            time: self.time.to_run_time(),
         }
     }
 }
@@ -217,7 +217,7 @@ pub(crate) struct LoadArgs {
         conflicts_with = "connect",
         value_parser = device
     )]
-    pub(crate) device: Option<Device>,
+    pub(crate) device: Option<DeviceKind>,
     /// How votes reach the leader: star, ring or auto [default: star]
     #[arg(
         long,
@@ -234,7 +234,7 @@ pub(crate) struct LoadArgs {
     /// commands are on the disks of a quorum; volatile, in a durable cluster and with bench log,
     /// when they are in the memory of a quorum; group, as the cluster decides
     #[arg(long, env = "QUORATE_CLASS", value_enum, default_value = "group")]
-    pub(crate) class: AskedClass,
+    pub(crate) class: RequestedClass,
     /// Make each flush take at least this many milliseconds, in the probe and the nodes
     #[arg(long, env = "QUORATE_DISK_FLUSH_MS", value_name = "F", default_value = "0",
           value_parser = flush, conflicts_with = "connect")]
@@ -243,7 +243,7 @@ pub(crate) struct LoadArgs {
 
 /// Acknowledgement class that clients request ([class-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AskedClass {
+pub(crate) enum RequestedClass {
     /// As the cluster decides.
     Group,
     /// On the disks of a quorum.
@@ -252,8 +252,8 @@ pub(crate) enum AskedClass {
     Volatile,
 }
 
-impl AskedClass {
-    const fn asked(self) -> AnswerClass {
+impl RequestedClass {
+    const fn to_answer_class(self) -> AnswerClass {
         match self {
             Self::Group => AnswerClass::Group,
             Self::Durable => AnswerClass::Durable,
@@ -263,52 +263,52 @@ impl AskedClass {
 }
 
 impl LoadArgs {
-    pub(crate) fn plain(&self) -> Result<Load, Problem> {
+    pub(crate) fn to_load(&self) -> Result<LoadOptions, Problem> {
         let plane = self.plane.map(|PlaneAndDevice(way, _)| way);
-        if plane == Some(Way::Ethernet) && self.lan.is_none() {
+        if plane == Some(PlaneKind::Ethernet) && self.lan.is_none() {
             let what = "--plane ethernet needs --lan: nodes on loopback have no Ethernet";
-            return Err(Problem::usage(what).hint("add --lan 10gbit, as root"));
+            return Err(Problem::usage_error(what).with_hint("add --lan 10gbit, as root"));
         }
-        let wan = self.wan.map(|wan| Emulated::Wan(wan.profile()));
-        Ok(Load {
-            connect: self.connect.clone(),
-            tls: quorate_cli::certificate(),
+        let wan = self.wan.map(|wan| EmulatedNetwork::Wan(wan.link_profile()));
+        Ok(LoadOptions {
+            client_addresses: self.connect.clone(),
+            tls_trust: quorate_cli::certificate(),
             login: quorate_cli::login(),
-            rate: self.rate,
+            rate_per_second: self.rate,
             outstanding: self.outstanding,
-            connections: self.connections,
+            connection_count: self.connections,
             value_bytes: usize::try_from(self.value_size).expect("bounded by its flag"),
-            nodes: self.nodes,
-            learners: self.learners,
-            network: wan.or(self.lan.map(Emulated::Lan)),
+            node_count: self.nodes,
+            learner_count: self.learners,
+            network: wan.or(self.lan.map(EmulatedNetwork::Lan)),
             loss_percent: self.plane_loss,
-            plane: plane.map(Way::name),
+            plane: plane.map(PlaneKind::name),
             device: self.device.or(self.plane.and_then(|PlaneAndDevice(_, device)| device)),
-            votes: self.votes,
-            durability: self.durability.map(Durability::class),
-            class: self.class.asked(),
+            vote_route: self.votes,
+            durability: self.durability.map(Durability::to_class),
+            client_class: self.class.to_answer_class(),
             disk_flush: self.disk_flush_ms,
             fault: self.lan_fault,
-            hops: false,
-            frames: None,
+            records_hops: false,
+            frame_interface: None,
         })
     }
 }
 
 /// A plane, and the device that nodes vote with by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PlaneAndDevice(Way, Option<Device>);
+pub(crate) struct PlaneAndDevice(PlaneKind, Option<DeviceKind>);
 
 fn plane(text: &str) -> Result<PlaneAndDevice, String> {
     if text == "kernel" {
-        return Ok(PlaneAndDevice(Way::Tcp, Some(Device::Kernel)));
+        return Ok(PlaneAndDevice(PlaneKind::Tcp, Some(DeviceKind::Kernel)));
     }
-    let way = Way::from_name(text).map(|way| PlaneAndDevice(way, None));
+    let way = PlaneKind::from_name(text).map(|way| PlaneAndDevice(way, None));
     way.ok_or_else(|| must_be("tcp, udp, chain, multicast, ethernet, kernel or auto", text))
 }
 
-fn device(text: &str) -> Result<Device, String> {
-    Device::named(text).ok_or_else(|| must_be("udp, packet, tc, kernel or p4", text))
+fn device(text: &str) -> Result<DeviceKind, String> {
+    DeviceKind::from_name(text).ok_or_else(|| must_be("udp, packet, tc, kernel or p4", text))
 }
 
 fn votes(text: &str) -> Result<&'static str, String> {
@@ -317,11 +317,12 @@ fn votes(text: &str) -> Result<&'static str, String> {
 }
 
 fn lan(text: &str) -> Result<Lan, String> {
-    Lan::named(text).ok_or_else(|| must_be("a speed such as 100mbit or 1gbit, up to 100gbit", text))
+    Lan::parse_speed(text)
+        .ok_or_else(|| must_be("a speed such as 100mbit or 1gbit, up to 100gbit", text))
 }
 
 fn fault(text: &str) -> Result<Fault, String> {
-    Fault::named(text)
+    Fault::parse(text)
         .ok_or_else(|| must_be("a fault such as stop:2s, narrow:10% or slow-disk:100ms", text))
 }
 
@@ -347,8 +348,8 @@ pub(crate) struct TimeArgs {
 }
 
 impl TimeArgs {
-    pub(crate) const fn plain(&self) -> Time {
-        Time { duration: self.duration, warmup: self.warmup, repeat: self.repeat }
+    pub(crate) const fn to_run_time(&self) -> RunTime {
+        RunTime { duration: self.duration, warmup: self.warmup, repetition_count: self.repeat }
     }
 }
 
@@ -404,23 +405,23 @@ pub(crate) struct ProbeArgs {
 const PROBE_WARMUP: Duration = Duration::from_millis(300);
 
 impl ProbeArgs {
-    pub(crate) fn of_streams(&self) -> bare_stream::Probe {
-        bare_stream::Probe {
+    pub(crate) fn to_stream_probe(&self) -> bare_stream::StreamProbe {
+        bare_stream::StreamProbe {
             pin: self.pin,
             disk_flush: self.disk_flush_ms,
-            time: Time {
+            time: RunTime {
                 duration: self.duration,
                 warmup: PROBE_WARMUP.min(self.duration),
-                repeat: self.repeat,
+                repetition_count: self.repeat,
             },
         }
     }
 
-    pub(crate) const fn plain(&self) -> probe::ProbeOptions {
+    pub(crate) const fn to_probe_options(&self) -> probe::ProbeOptions {
         probe::ProbeOptions {
             disk_flush: self.disk_flush_ms,
             duration: self.duration,
-            repeat: self.repeat,
+            repetition_count: self.repeat,
         }
     }
 }
@@ -452,7 +453,7 @@ pub(crate) enum Durability {
 }
 
 impl Durability {
-    const fn class(self) -> Class {
+    const fn to_class(self) -> Class {
         match self {
             Self::Durable => Class::Durable,
             Self::Volatile => Class::Volatile,
@@ -472,10 +473,10 @@ pub enum Wan {
 impl Wan {
     /// Returns the links of the network.
     #[must_use]
-    pub const fn profile(self) -> Profile {
+    pub const fn link_profile(self) -> LinkProfile {
         match self {
-            Self::Jpaxos => Profile::JPAXOS,
-            Self::Half => Profile::HALF,
+            Self::Jpaxos => LinkProfile::JPAXOS,
+            Self::Half => LinkProfile::HALF_DELAY,
         }
     }
 }
@@ -504,5 +505,5 @@ pub fn time(text: &str) -> Result<Duration, String> {
 
 /// Parses the minimum duration of a flush, in milliseconds.
 pub fn flush(text: &str) -> Result<Duration, String> {
-    quorate_cli::parse_flush(text).ok_or_else(|| must_be(quorate_cli::FLUSH, text))
+    quorate_cli::parse_flush(text).ok_or_else(|| must_be(quorate_cli::FLUSH_VALUES, text))
 }

@@ -9,32 +9,32 @@ use super::args::CompareArgs;
 use quorate_cli::output::{Exit, Problem, is_switched_off, is_switched_on};
 
 /// Flags that take a file name.
-const WITH_FILES: [&str; 2] = ["--json", "--out"];
+const FILE_NAME_FLAGS: [&str; 2] = ["--json", "--out"];
 
 /// Runs `cargo xtask compare` in the source tree. Returns an error if there is none.
 pub(super) fn run(args: &CompareArgs) -> Result<Exit, Problem> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-    let flags = handed_over(args);
+    let flags = forwarded_flags(args);
     let command = format!("cargo xtask compare {}", flags.join(" "));
     let command = command.trim_end();
-    let Some(root) = source_tree(&root) else {
+    let Some(root) = find_source_tree(&root) else {
         let what =
             "comparing with other systems needs the source tree, and this program is not inside it";
         return Err(Problem::new(Exit::Failed, "not_ready", what)
-            .hint(format!("in a checkout of Quorate: {command}")));
+            .with_hint(format!("in a checkout of Quorate: {command}")));
     };
     let status = Command::new("cargo")
         .args(["xtask", "compare"])
         .args(&flags)
         .current_dir(root)
         .status()
-        .map_err(|error| Problem::io(format_args!("run {command}"), &error))?;
+        .map_err(|error| Problem::io_error(format_args!("run {command}"), &error))?;
     Ok(if status.success() { Exit::Done } else { Exit::Failed })
 }
 
 /// Returns the flags for `cargo xtask compare`. All paths are made absolute, because the process
 /// runs in the source tree.
-fn handed_over(args: &CompareArgs) -> Vec<String> {
+fn forwarded_flags(args: &CompareArgs) -> Vec<String> {
     let mut all = args.flags.clone();
     match args.json.as_deref() {
         None => {}
@@ -44,7 +44,7 @@ fn handed_over(args: &CompareArgs) -> Vec<String> {
         Some(file) => drop(all.splice(..0, ["--json".to_owned(), file.to_owned()])),
     }
     for at in 1..all.len() {
-        if WITH_FILES.contains(&&*all[at - 1])
+        if FILE_NAME_FLAGS.contains(&&*all[at - 1])
             && !all[at].starts_with("--")
             && let Ok(file) = path::absolute(&all[at])
         {
@@ -55,7 +55,7 @@ fn handed_over(args: &CompareArgs) -> Vec<String> {
 }
 
 /// Returns `root` if it contains the source tree of the comparison.
-fn source_tree(root: &Path) -> Option<PathBuf> {
+fn find_source_tree(root: &Path) -> Option<PathBuf> {
     let is_there = root.join("bench-compare/README.md").is_file();
     is_there.then(|| root.canonicalize().ok()).flatten()
 }
@@ -89,17 +89,17 @@ mod tests {
             let Commands::Bench(BenchCommand::Compare(args)) = command else {
                 panic!("{command:?}")
             };
-            assert_eq!(handed_over(&args), wanted, "{given:?}");
+            assert_eq!(forwarded_flags(&args), wanted, "{given:?}");
         }
     }
 
     #[test]
     fn a_folder_without_the_other_systems_is_no_source_tree() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(source_tree(folder.path()), None);
+        assert_eq!(find_source_tree(folder.path()), None);
         std::fs::create_dir(folder.path().join("bench-compare")).unwrap();
-        assert_eq!(source_tree(folder.path()), None);
+        assert_eq!(find_source_tree(folder.path()), None);
         std::fs::write(folder.path().join("bench-compare/README.md"), "").unwrap();
-        assert!(source_tree(folder.path()).is_some());
+        assert!(find_source_tree(folder.path()).is_some());
     }
 }

@@ -6,21 +6,21 @@ use std::{io, net::SocketAddr, path::Path, process, thread, time::Duration};
 use clap::Subcommand;
 use quorate_bench::{
     lan::{
-        Way,
-        receiver::{self, Listening},
+        DatagramTransport,
+        receiver::{self, ReceiverOptions},
         sender::{self, SenderOptions},
     },
     probe::{
         commit,
         disk::LogFile,
-        round_trip::{self, Wait},
+        round_trip::{self, WaitMethod},
         stream,
         wire::ProbeTransport,
     },
     wan,
 };
 
-use quorate_cli::output::{Exit, Problem, print};
+use quorate_cli::output::{Exit, Problem, print_line};
 use quorate_cli::values::{Number, Unit};
 
 /// One process of a probe.
@@ -45,8 +45,8 @@ pub(crate) enum PartCommand {
         #[arg(long)]
         per_second: Option<u64>,
         /// Number of datagrams per system call
-        #[arg(long, default_value_t = sender::AT_ONCE,
-              value_parser = Number::between(1, sender::AT_ONCE as u64, Unit::Count).argument::<u32>())]
+        #[arg(long, default_value_t = sender::DATAGRAMS_PER_CALL_MAX,
+              value_parser = Number::between(1, sender::DATAGRAMS_PER_CALL_MAX as u64, Unit::Count).argument::<u32>())]
         burst: u32,
         /// Receivers that each get a copy, instead of the multicast group
         #[arg(long)]
@@ -83,67 +83,69 @@ pub(crate) enum PartCommand {
 pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
     let ran = match command {
         PartCommand::Echo { wait, over } => {
-            let wait = Wait::named(wait).ok_or_else(|| Problem::usage("block or spin"))?;
-            round_trip::echo(wait, over_named(over)?)
+            let wait =
+                WaitMethod::from_name(wait).ok_or_else(|| Problem::usage_error("block or spin"))?;
+            round_trip::run_echo(wait, parse_transport(over)?)
         }
         PartCommand::WanServer { address } => {
-            die_with_parent()?;
-            wan::serve(*address)
+            exit_with_parent()?;
+            wan::run_far_end(*address)
         }
         PartCommand::WanClient { address } => {
-            wan::measure(*address).map(|measured| print(&measured.to_string()))
+            wan::run_near_end(*address).map(|measured| print_line(&measured.to_string()))
         }
         PartCommand::LanSender { interface, ms, sender, per_second, burst, to } => {
-            die_with_parent()?;
-            sender::send(&SenderOptions {
+            exit_with_parent()?;
+            sender::run_sender(&SenderOptions {
                 interface: interface.clone(),
-                sender: *sender,
-                to: to.clone(),
-                per_second: *per_second,
-                burst: *burst,
-                time: Duration::from_millis(*ms),
+                sender_index: *sender,
+                receivers: to.clone(),
+                datagrams_per_second: *per_second,
+                burst_datagrams: *burst,
+                duration: Duration::from_millis(*ms),
             })
         }
         PartCommand::LanReceiver { interface, ms, senders, warmup_ms, unicast } => {
-            die_with_parent()?;
-            let way = if *unicast { Way::Unicast } else { Way::Multicast };
-            receiver::receive(&Listening {
+            exit_with_parent()?;
+            let way =
+                if *unicast { DatagramTransport::Unicast } else { DatagramTransport::Multicast };
+            receiver::run_receiver(&ReceiverOptions {
                 interface: interface.clone(),
-                way,
-                senders: *senders,
+                transport: way,
+                sender_count: *senders,
                 warmup: Duration::from_millis(*warmup_ms),
-                time: Duration::from_millis(*ms),
+                duration: Duration::from_millis(*ms),
             })
         }
         PartCommand::Follower { file, flush_us, over } => {
-            let over = over_named(over)?;
-            open(file, *flush_us).and_then(|file| commit::follower(file, over))
+            let over = parse_transport(over)?;
+            open(file, *flush_us).and_then(|file| commit::run_follower(file, over))
         }
         PartCommand::StreamNode { folder, flush_us, follower } => {
             let folder = (folder != "-").then(|| Path::new(folder));
             stream::node::run(folder, Duration::from_micros(*flush_us), *follower)
         }
         PartCommand::Leader { file, flush_us, value_bytes, over, followers } => {
-            let followers = (over_named(over)?, &followers[..]);
+            let followers = (parse_transport(over)?, &followers[..]);
             open(file, *flush_us)
-                .and_then(|file| commit::leader((*value_bytes).max(1), followers, file))
+                .and_then(|file| commit::run_leader((*value_bytes).max(1), followers, file))
         }
     };
     match ran {
         Ok(()) => Ok(Exit::Done),
         // The probe has ended.
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Exit::Done),
-        Err(error) => Err(Problem::io("a part of the probe", &error)),
+        Err(error) => Err(Problem::io_error("a part of the probe", &error)),
     }
 }
 
-fn over_named(name: &str) -> Result<ProbeTransport, Problem> {
-    ProbeTransport::named(name).ok_or_else(|| Problem::usage("tcp or udp"))
+fn parse_transport(name: &str) -> Result<ProbeTransport, Problem> {
+    ProbeTransport::from_name(name).ok_or_else(|| Problem::usage_error("tcp or udp"))
 }
 
 /// Makes this process end with its parent. The parent never writes to the pipe, so the end of the
 /// input means that the parent has ended.
-pub fn die_with_parent() -> Result<(), Problem> {
+pub fn exit_with_parent() -> Result<(), Problem> {
     let wait = || {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         process::exit(0);
@@ -152,7 +154,7 @@ pub fn die_with_parent() -> Result<(), Problem> {
         .name("parent".to_owned())
         .spawn(wait)
         .map(|_| ())
-        .map_err(|error| Problem::io("watch the parent", &error))
+        .map_err(|error| Problem::io_error("watch the parent", &error))
 }
 
 /// Opens the log file. Returns `None` if the name is `-`.

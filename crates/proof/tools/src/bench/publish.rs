@@ -7,20 +7,23 @@ use std::{
 };
 
 use quorate_bench::{
-    environment::Environment, figure::round, life::CommandTimeline, report::Document, row::Row,
+    environment::Environment, figure::round_to_four_digits, life::CommandTimeline,
+    report::BenchReport, row::Row,
 };
 
 use super::args::FileArgs;
-use quorate_cli::output::{Exit, Problem, is_switched_off, is_switched_on, print, progress, table};
+use quorate_cli::output::{
+    Exit, Problem, format_table, is_switched_off, is_switched_on, print_line, progress,
+};
 
 /// Creates an empty results document for this run of `program`.
-pub(super) fn document(program: &str) -> Document {
+pub(super) fn empty_document(program: &str) -> BenchReport {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let arguments: Vec<String> = env::args().skip(1).collect();
-    Document {
+    BenchReport {
         command: format!("{program} {}", arguments.join(" ")),
         unix_time: since.map_or(0, |since| since.as_secs()),
-        environment: Environment::now(),
+        environment: Environment::of_this_machine(),
         ceilings: Vec::new(),
         rows: Vec::new(),
         published: Vec::new(),
@@ -32,29 +35,29 @@ pub(super) fn document(program: &str) -> Document {
 
 /// Returns the file given by `--json`; `None` if the document goes to standard output, or if it is
 /// not requested.
-fn json_file(files: &FileArgs) -> Option<&Path> {
+fn json_path(files: &FileArgs) -> Option<&Path> {
     let given = files.json.as_deref()?;
     (!is_switched_on(given) && !is_switched_off(given)).then(|| Path::new(given))
 }
 
 /// Returns whether `--json` requests the document on standard output.
-fn json_to_stdout(files: &FileArgs) -> bool {
+fn is_json_to_stdout(files: &FileArgs) -> bool {
     files.json.as_deref().is_some_and(is_switched_on)
 }
 
 /// Checks that every output file can be written, before minutes are spent on measuring. Existing
 /// files are not changed and new files are removed again, because the run may end without a result.
-pub(super) fn check(files: &FileArgs) -> Result<(), Problem> {
-    let wanted = [json_file(files), files.csv.as_deref(), files.html.as_deref()];
-    wanted.into_iter().flatten().try_for_each(check_file)
+pub(super) fn check_outputs_writable(files: &FileArgs) -> Result<(), Problem> {
+    let wanted = [json_path(files), files.csv.as_deref(), files.html.as_deref()];
+    wanted.into_iter().flatten().try_for_each(check_file_writable)
 }
 
 /// Checks that a file can be written, without changing it.
-pub(super) fn check_file(path: &Path) -> Result<(), Problem> {
-    try_writing(path).map_err(|error| Problem::io(path.display(), &error))
+pub(super) fn check_file_writable(path: &Path) -> Result<(), Problem> {
+    try_open(path).map_err(|error| Problem::io_error(path.display(), &error))
 }
 
-fn try_writing(path: &Path) -> io::Result<()> {
+fn try_open(path: &Path) -> io::Result<()> {
     let is_new = !path.try_exists()?;
     let file = fs::File::options().create(true).append(true).open(path)?;
     // Another process may have created and written the file in the meantime.
@@ -66,7 +69,7 @@ fn try_writing(path: &Path) -> io::Result<()> {
 }
 
 /// Publishes the rows that were measured before a failure.
-pub(super) fn rescue(mut document: Document, files: &FileArgs, problem: &Problem) {
+pub(super) fn publish_partial(mut document: BenchReport, files: &FileArgs, problem: &Problem) {
     if document.rows.is_empty() {
         return;
     }
@@ -77,92 +80,92 @@ pub(super) fn rescue(mut document: Document, files: &FileArgs, problem: &Problem
 }
 
 /// Writes the files and prints the table. The exit code shows whether every row is valid.
-pub(super) fn publish(document: &Document, files: &FileArgs) -> Result<Exit, Problem> {
+pub(super) fn publish_results(document: &BenchReport, files: &FileArgs) -> Result<Exit, Problem> {
     write_files(document, files)?;
-    if json_to_stdout(files) {
-        print(document.json().trim_end());
+    if is_json_to_stdout(files) {
+        print_line(document.to_json().trim_end());
     } else {
-        print(human(document).trim_end());
+        print_line(format_document(document).trim_end());
     }
     Ok(if document.rows.iter().all(|row| row.valid) { Exit::Done } else { Exit::Failed })
 }
 
 /// Reports that a measurement was skipped. Skipping is not a failure.
-pub(super) fn skip(program: &str, why: &str, files: &FileArgs) -> Result<Exit, Problem> {
-    let mut document = document(program);
+pub(super) fn report_skipped(program: &str, why: &str, files: &FileArgs) -> Result<Exit, Problem> {
+    let mut document = empty_document(program);
     document.notes.push(format!("skipped: {why}"));
-    publish(&document, files)
+    publish_results(&document, files)
 }
 
-fn write_files(document: &Document, files: &FileArgs) -> Result<(), Problem> {
-    let write = |path: Option<&Path>, render: fn(&Document) -> String| match path {
+fn write_files(document: &BenchReport, files: &FileArgs) -> Result<(), Problem> {
+    let write = |path: Option<&Path>, render: fn(&BenchReport) -> String| match path {
         None => Ok(()),
         Some(path) => write_file(path, &render(document)),
     };
-    write(json_file(files), Document::json)?;
-    write(files.csv.as_deref(), Document::csv)?;
-    write(files.html.as_deref(), Document::html)
+    write(json_path(files), BenchReport::to_json)?;
+    write(files.csv.as_deref(), BenchReport::to_csv)?;
+    write(files.html.as_deref(), BenchReport::to_html)
 }
 
 /// Writes a file and reports its path.
 pub(super) fn write_file(path: &Path, text: &str) -> Result<(), Problem> {
     fs::write(path, text)
         .map(|()| progress(&format!("wrote {}", path.display())))
-        .map_err(|error| Problem::io(path.display(), &error))
+        .map_err(|error| Problem::io_error(path.display(), &error))
 }
 
-fn human(document: &Document) -> String {
+fn format_document(document: &BenchReport) -> String {
     let environment = &document.environment;
     let mut text = format!(
         "commit {}, {}, {} CPUs\n",
         environment.commit, environment.kernel, environment.cpus
     );
     if !document.ceilings.is_empty() {
-        let mut lines = vec![cells(["what", "figure", "", "p50 µs", "p99 µs"])];
+        let mut lines = vec![owned_cells(["what", "figure", "", "p50 µs", "p99 µs"])];
         for ceiling in &document.ceilings {
             lines.push(vec![
                 ceiling.name.clone(),
                 ceiling.value.to_string(),
                 ceiling.unit.clone(),
-                optional(ceiling.p50_us),
-                optional(ceiling.p99_us),
+                format_optional(ceiling.p50_us),
+                format_optional(ceiling.p99_us),
             ]);
         }
-        text.push_str(&format!("\n{}", table(&lines)));
+        text.push_str(&format!("\n{}", format_table(&lines)));
     }
     let (segments, others): (Vec<&Row>, Vec<&Row>) =
         document.rows.iter().partition(|row| row.segment.is_some());
     let (streams, others): (Vec<&Row>, Vec<&Row>) =
         others.into_iter().partition(|row| row.stream.is_some());
     if !others.is_empty() {
-        text.push_str(&format!("\n{}", rows(&others)));
+        text.push_str(&format!("\n{}", format_rows(&others)));
     }
     if !streams.is_empty() {
-        text.push_str(&format!("\n{}", of_streams(&streams)));
+        text.push_str(&format!("\n{}", format_streams(&streams)));
     }
     if !segments.is_empty() {
-        text.push_str(&format!("\n{}", of_segments(&segments)));
+        text.push_str(&format!("\n{}", format_segments(&segments)));
     }
     for life in &document.lives {
-        text.push_str(&format!("\n{}", of_life(life)));
+        text.push_str(&format!("\n{}", format_timeline(life)));
     }
     if !document.published.is_empty() {
         let head = ["source", "what", "published", "ours"];
-        let mut lines = vec![cells(head)];
+        let mut lines = vec![owned_cells(head)];
         for one in &document.published {
             let about = if one.approximate { "≈ " } else { "" };
             lines.push(vec![
                 one.source.clone(),
                 one.what.clone(),
                 format!("{about}{} {}", one.published, one.unit),
-                optional(one.ours),
+                format_optional(one.ours),
             ]);
         }
-        text.push_str(&format!("\n{}", table(&lines)));
+        text.push_str(&format!("\n{}", format_table(&lines)));
     }
     if !document.predictions.is_empty() {
         let head = ["what", "model/s", "measured/s", "error", "w_cpu", "w_net"];
-        let mut lines = vec![cells(head)];
+        let mut lines = vec![owned_cells(head)];
         for one in &document.predictions {
             lines.push(vec![
                 one.what.clone(),
@@ -173,11 +176,11 @@ fn human(document: &Document) -> String {
                 one.window_net.to_string(),
             ]);
         }
-        text.push_str(&format!("\n{}", table(&lines)));
+        text.push_str(&format!("\n{}", format_table(&lines)));
     }
     for row in document.rows.iter().filter(|row| !row.valid) {
         let why = row.why_not.join("; ");
-        text.push_str(&format!("\nno result: {} at {}: {why}", row.scenario, row.load()));
+        text.push_str(&format!("\nno result: {} at {}: {why}", row.scenario, row.describe_load()));
     }
     for note in &document.notes {
         text.push_str(&format!("\nnote: {note}"));
@@ -185,7 +188,7 @@ fn human(document: &Document) -> String {
     text
 }
 
-fn rows(rows: &[&Row]) -> String {
+fn format_rows(rows: &[&Row]) -> String {
     let head = [
         "",
         "scenario",
@@ -205,33 +208,33 @@ fn rows(rows: &[&Row]) -> String {
         "ceiling/s",
         "of it",
     ];
-    let mut lines = vec![cells(head)];
+    let mut lines = vec![owned_cells(head)];
     for row in rows {
-        let [mark, title] = begin(row);
+        let [mark, title] = leading_cells(row);
         lines.push(vec![
             mark,
             title,
             row.durability.clone(),
             row.store.clone(),
             row.value_bytes.to_string(),
-            row.load(),
+            row.describe_load(),
             row.achieved_per_s.to_string(),
             row.p50_us.to_string(),
             row.p95_us.to_string(),
             row.p99_us.to_string(),
             row.p999_us.to_string(),
-            optional(row.cpu_us_per_op),
-            optional(row.writes_per_op),
-            optional(row.flushes_per_op),
-            percent(row.foreign_cpu),
-            optional(row.ceiling),
-            percent(row.ratio_to_ceiling),
+            format_optional(row.cpu_us_per_op),
+            format_optional(row.writes_per_op),
+            format_optional(row.flushes_per_op),
+            format_percent(row.foreign_cpu),
+            format_optional(row.ceiling),
+            format_percent(row.ratio_to_ceiling),
         ]);
     }
-    table(&lines)
+    format_table(&lines)
 }
 
-fn of_streams(rows: &[&Row]) -> String {
+fn format_streams(rows: &[&Row]) -> String {
     let head = [
         "",
         "scenario",
@@ -250,13 +253,13 @@ fn of_streams(rows: &[&Row]) -> String {
         "foreign",
         "of ceiling",
     ];
-    let mut lines = vec![cells(head)];
+    let mut lines = vec![owned_cells(head)];
     for row in rows {
         let Some(figures) = &row.stream else { continue };
-        let [mark, title] = begin(row);
+        let [mark, title] = leading_cells(row);
         // Latencies that are counted from the intended time grow without bound if the rate is not
         // sustained.
-        let meant = |us: f64| optional(row.has_latency().then_some(us));
+        let meant = |us: f64| format_optional(row.has_latency().then_some(us));
         lines.push(vec![
             mark,
             title,
@@ -266,25 +269,25 @@ fn of_streams(rows: &[&Row]) -> String {
                 row.durability.clone()
             },
             row.value_bytes.to_string(),
-            row.load(),
-            round(figures.bytes_per_s / 1e6).to_string(),
-            optional(figures.delivered),
+            row.describe_load(),
+            round_to_four_digits(figures.bytes_per_s / 1e6).to_string(),
+            format_optional(figures.delivered),
             row.achieved_per_s.to_string(),
             figures.acknowledged_bytes.to_string(),
             meant(row.p50_us),
             meant(row.p99_us),
             figures.from_call_p50_us.to_string(),
             figures.from_call_p99_us.to_string(),
-            figures.shown_cpu(),
-            percent(row.foreign_cpu),
-            percent(row.ratio_to_ceiling),
+            figures.describe_cpu(),
+            format_percent(row.foreign_cpu),
+            format_percent(row.ratio_to_ceiling),
         ]);
     }
-    table(&lines)
+    format_table(&lines)
 }
 
 /// Formats the results for senders and receivers on a network segment, with one line per row.
-fn of_segments(rows: &[&Row]) -> String {
+fn format_segments(rows: &[&Row]) -> String {
     let head = [
         "",
         "scenario",
@@ -305,12 +308,12 @@ fn of_segments(rows: &[&Row]) -> String {
         "foreign",
         "limit",
     ];
-    let mut lines = vec![cells(head)];
+    let mut lines = vec![owned_cells(head)];
     for row in rows {
         let Some(figures) = &row.segment else {
             continue;
         };
-        let given = |number: Option<u32>| optional(number.map(f64::from));
+        let given = |number: Option<u32>| format_optional(number.map(f64::from));
         lines.push(vec![
             if row.valid { "" } else { "✗" }.to_owned(),
             row.scenario.clone(),
@@ -323,25 +326,25 @@ fn of_segments(rows: &[&Row]) -> String {
             figures.sent_mbit.to_string(),
             figures.slowest_mbit.to_string(),
             figures.mean_mbit.to_string(),
-            lost(figures.loss),
-            lost(figures.loss_worst),
+            format_loss(figures.loss),
+            format_loss(figures.loss_worst),
             figures.sender_cpus.to_string(),
             figures.sender_s_per_gb.to_string(),
-            percent(figures.cpus_busy),
-            percent(row.foreign_cpu),
+            format_percent(figures.cpus_busy),
+            format_percent(row.foreign_cpu),
             figures.limit.clone(),
         ]);
     }
-    table(&lines)
+    format_table(&lines)
 }
 
 /// Formats the share of lost datagrams. Small shares are shown precisely, because they matter here.
-fn lost(share: f64) -> String {
+fn format_loss(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
 }
 
 /// Formats the life of a command as a table with one row per trace point, in the order of time.
-fn of_life(life: &CommandTimeline) -> String {
+fn format_timeline(life: &CommandTimeline) -> String {
     let mut rows: Vec<(f64, Vec<String>)> = Vec::new();
     for lane in &life.lanes {
         for hop in &lane.hops {
@@ -357,7 +360,7 @@ fn of_life(life: &CommandTimeline) -> String {
     }
     rows.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     let head = ["p50 µs", "p99 µs", "one command", "who", "what"];
-    let mut lines = vec![cells(head)];
+    let mut lines = vec![owned_cells(head)];
     lines.extend(rows.into_iter().map(|(_, cells)| cells));
     let plane = life.plane.as_deref().map(|plane| format!(", {plane}"));
     format!(
@@ -366,27 +369,27 @@ fn of_life(life: &CommandTimeline) -> String {
         plane.unwrap_or_default(),
         life.value_bytes,
         life.commands,
-        table(&lines)
+        format_table(&lines)
     )
 }
 
 /// Returns the first two cells of a row: a mark if the row is invalid, and its title.
-pub(super) fn begin(row: &Row) -> [String; 2] {
+pub(super) fn leading_cells(row: &Row) -> [String; 2] {
     let mark = if row.valid { "" } else { "✗" };
     let ours = row.system == "quorate";
     let title = if ours { &row.scenario } else { &row.system };
     [mark.to_owned(), title.clone()]
 }
 
-pub(super) fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
+pub(super) fn owned_cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.map(str::to_owned).into()
 }
 
-pub(super) fn optional(figure: Option<f64>) -> String {
+pub(super) fn format_optional(figure: Option<f64>) -> String {
     figure.map_or_else(|| "-".to_owned(), |figure| figure.to_string())
 }
 
-pub(super) fn percent(share: Option<f64>) -> String {
+pub(super) fn format_percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0))
 }
 
@@ -406,11 +409,11 @@ mod tests {
         let path = |name: &str| folder.path().join(name);
         fs::write(path("old"), "results").unwrap();
         symlink(path("nothing"), path("link")).unwrap();
-        check(&files(&path("new"), path("old"), path("link"))).unwrap();
+        check_outputs_writable(&files(&path("new"), path("old"), path("link"))).unwrap();
         assert!(!path("new").exists() && !path("nothing").exists());
         assert!(path("link").is_symlink());
         assert_eq!(fs::read(path("old")).unwrap(), b"results");
-        let problem = check(&files(&path("new"), path("no/folder"), path("link")));
+        let problem = check_outputs_writable(&files(&path("new"), path("no/folder"), path("link")));
         assert_eq!(problem.unwrap_err().code, "io");
         assert!(!path("new").exists());
     }
@@ -422,8 +425,8 @@ mod tests {
         fs::write(path("old"), "results").unwrap();
         symlink(path("target"), path("link")).unwrap();
         let files = files(&path("new"), path("old"), path("link"));
-        check(&files).unwrap();
-        write_files(&document("quorate"), &files).unwrap();
+        check_outputs_writable(&files).unwrap();
+        write_files(&empty_document("quorate"), &files).unwrap();
         assert!(fs::read_to_string(path("new")).unwrap().starts_with('{'));
         assert!(fs::read_to_string(path("old")).unwrap().contains("scenario"));
         assert!(fs::read_to_string(path("target")).unwrap().contains("html"));

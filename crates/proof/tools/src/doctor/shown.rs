@@ -1,23 +1,23 @@
 //! Formats a report of `quorate doctor` for people.
 
-use quorate_admin::units::{thousands, time};
+use quorate_admin::units::{format_seconds, format_thousands};
 use quorate_bench::doctor::{
     bundle::Manifest,
     examination::Report,
     figures::Figures,
-    finding::{Finding, State},
-    flushes::Flushes,
-    measure::Compared,
-    reach::Reach,
-    trips::Trip,
-    verdict::Verdict,
+    finding::{Finding, FindingState},
+    flushes::FlushTimes,
+    measure::PredictionCheck,
+    reach::ReachReport,
+    trips::MemberPath,
+    verdict::PlaneVerdict,
 };
 
-use quorate_cli::output::table;
+use quorate_cli::output::format_table;
 
 /// Formats the whole report: always the findings, planes and figures, and the other sections if
 /// present.
-pub(super) fn human(report: &Report) -> String {
+pub(super) fn format_report(report: &Report) -> String {
     let machine = &report.machine;
     let mut text = format!(
         "{}, {} CPUs ({}): {}\n\n",
@@ -26,28 +26,28 @@ pub(super) fn human(report: &Report) -> String {
         machine.cpu_model,
         if report.healthy { "a node can run here" } else { "something needs fixing" }
     );
-    text.push_str(&findings(&report.findings));
+    text.push_str(&format_findings(&report.findings));
     if let Some(reach) = &report.reach {
-        text.push_str(&format!("\n{}", matrix(reach)));
+        text.push_str(&format!("\n{}", format_reach_matrix(reach)));
     }
     if let Some(trips) = &report.trips {
-        text.push_str(&format!("\n{}", ways(trips)));
+        text.push_str(&format!("\n{}", format_round_trips(trips)));
     }
-    text.push_str(&format!("\n{}", planes(&report.planes)));
-    text.push_str(&format!("\n{}", figures(&report.figures)));
+    text.push_str(&format!("\n{}", format_planes(&report.planes)));
+    text.push_str(&format!("\n{}", format_figures(&report.figures)));
     if let Some(flushes) = &report.flushes {
-        text.push_str(&format!("\n{}", histogram(flushes)));
+        text.push_str(&format!("\n{}", format_flush_histogram(flushes)));
     }
     if let Some(all) = &report.measured {
-        text.push_str(&format!("\n{}", measured(all)));
+        text.push_str(&format!("\n{}", format_prediction_checks(all)));
     }
     if let Some(manifest) = &report.bundle {
-        text.push_str(&format!("\n{}", bundle(manifest)));
+        text.push_str(&format!("\n{}", format_bundle(manifest)));
     }
     text
 }
 
-fn bundle(manifest: &Manifest) -> String {
+fn format_bundle(manifest: &Manifest) -> String {
     let lines: usize = manifest.files.iter().filter_map(|file| file.redacted_lines).sum();
     let mut text = format!(
         "the bundle has {} files, readable only by its owner; parts of {lines} lines were redacted. Read it before you send it.\n",
@@ -60,19 +60,19 @@ fn bundle(manifest: &Manifest) -> String {
 }
 
 /// Formats one line per finding. Below a finding that is not ok, adds its details and a remedy.
-fn findings(all: &[Finding]) -> String {
+fn format_findings(all: &[Finding]) -> String {
     let row = |finding: &Finding| {
         let (name, state) = (finding.name.clone(), finding.state.name().to_owned());
         vec![name, state, finding.what.clone()]
     };
     let mut rows = vec![["finding", "state", ""].map(str::to_owned).to_vec()];
     rows.extend(all.iter().map(row));
-    let lines = table(&rows);
+    let lines = format_table(&rows);
     let mut lines = lines.lines();
     let mut text = format!("{}\n", lines.next().unwrap_or_default());
     for (line, finding) in lines.zip(all) {
         text.push_str(&format!("{line}\n"));
-        if finding.state == State::Ok {
+        if finding.state == FindingState::Ok {
             continue;
         }
         if !finding.detail.is_empty() {
@@ -86,7 +86,7 @@ fn findings(all: &[Finding]) -> String {
 }
 
 /// Formats the multicast test as a matrix with a row per sender and a column per listener.
-fn matrix(reach: &Reach) -> String {
+fn format_reach_matrix(reach: &ReachReport) -> String {
     let mut head = vec!["from \\ to".to_owned(), "sent".to_owned()];
     head.extend(reach.members.iter().map(|placed| match &placed.interface {
         Some(interface) => format!("{} ({interface})", placed.node),
@@ -103,7 +103,7 @@ fn matrix(reach: &Reach) -> String {
     let mut text = format!(
         "multicast datagrams to {} received by each member:\n{}",
         reach.group,
-        table(&rows)
+        format_table(&rows)
     );
     for problem in &reach.problems {
         text.push_str(&format!("{problem}\n"));
@@ -112,7 +112,7 @@ fn matrix(reach: &Reach) -> String {
 }
 
 /// Formats the round trips as a table with a row per pair of nodes.
-fn ways(trips: &[Trip]) -> String {
+fn format_round_trips(trips: &[MemberPath]) -> String {
     let mut rows = vec![["from", "to", "by", "there and back", ""].map(str::to_owned).to_vec()];
     rows.extend(trips.iter().map(|trip| {
         let way = match (&*trip.way, &trip.frames) {
@@ -129,10 +129,10 @@ fn ways(trips: &[Trip]) -> String {
             trip.why.clone(),
         ]
     }));
-    format!("connections between members:\n{}", table(&rows))
+    format!("connections between members:\n{}", format_table(&rows))
 }
 
-fn planes(all: &[Verdict]) -> String {
+fn format_planes(all: &[PlaneVerdict]) -> String {
     let head = ["plane", "here", "used by nodes", "commands/s", "latency", "class", "because"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     let mut notes = String::new();
@@ -144,8 +144,8 @@ fn planes(all: &[Verdict]) -> String {
             if verdict.spoken { "yes" } else { "not yet" }.to_owned(),
             predicted
                 .throughput_per_s
-                .map_or_else(|| "?".to_owned(), |rate| thousands(rate).trim().to_owned()),
-            predicted.latency_us.map_or_else(|| "?".to_owned(), |us| time(us / 1e6)),
+                .map_or_else(|| "?".to_owned(), |rate| format_thousands(rate).trim().to_owned()),
+            predicted.latency_us.map_or_else(|| "?".to_owned(), |us| format_seconds(us / 1e6)),
             predicted.class.unwrap_or_default().to_owned(),
             verdict.because.join(", "),
         ]);
@@ -161,23 +161,25 @@ fn planes(all: &[Verdict]) -> String {
     let nodes = nodes.map_or_else(String::new, |nodes| format!(" of {nodes} nodes"));
     format!(
         "planes; the model's bare commit{nodes}, 64 bytes, 64 at a time and one alone:\n{}\n{notes}",
-        table(&rows)
+        format_table(&rows)
     )
 }
 
-fn figures(all: &Figures) -> String {
+fn format_figures(all: &Figures) -> String {
     let rows: Vec<Vec<String>> = all
         .iter()
         .map(|figure| {
-            let value = figure.value_us.map_or_else(|| "not known".to_owned(), |us| time(us / 1e6));
+            let value = figure
+                .value_us
+                .map_or_else(|| "not known".to_owned(), |us| format_seconds(us / 1e6));
             vec![figure.name.replace('_', " "), value, figure.source.clone()]
         })
         .collect();
-    format!("the prediction is based on:\n{}", table(&rows))
+    format!("the prediction is based on:\n{}", format_table(&rows))
 }
 
 /// Formats a histogram of flush times, scaled to the most frequent range.
-fn histogram(flushes: &Flushes) -> String {
+fn format_flush_histogram(flushes: &FlushTimes) -> String {
     const WIDTH: u64 = 40;
     let most = flushes.histogram.iter().map(|bar| bar.count).max();
     let most = most.unwrap_or_default().max(1);
@@ -188,28 +190,28 @@ fn histogram(flushes: &Flushes) -> String {
             let width = (bar.count * WIDTH).div_ceil(most);
             let drawn = "#".repeat(usize::try_from(width).unwrap_or_default());
             #[expect(clippy::cast_precision_loss, reason = "for people")]
-            let to = time(bar.to_us as f64 / 1e6);
+            let to = format_seconds(bar.to_us as f64 / 1e6);
             vec![format!("to {to}"), bar.count.to_string(), drawn]
         })
         .collect();
-    let [p50, p90, p99, max] =
-        [flushes.p50_us, flushes.p90_us, flushes.p99_us, flushes.max_us].map(|us| time(us / 1e6));
+    let [p50, p90, p99, max] = [flushes.p50_us, flushes.p90_us, flushes.p99_us, flushes.max_us]
+        .map(|us| format_seconds(us / 1e6));
     format!(
         "{} flushes: half within {p50}, 90 % {p90}, 99 % {p99}, all {max}\n{}",
         flushes.count,
-        table(&rows)
+        format_table(&rows)
     )
 }
 
-fn measured(all: &[Compared]) -> String {
+fn format_prediction_checks(all: &[PredictionCheck]) -> String {
     let head = ["plane", "", "predicted", "measured", "error"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     let mut notes = String::new();
     for one in all {
         let shown = |value: Option<f64>| match (value, one.unit) {
             (None, _) => "?".to_owned(),
-            (Some(value), "us") => time(value / 1e6),
-            (Some(value), _) => format!("{}/s", thousands(value)),
+            (Some(value), "us") => format_seconds(value / 1e6),
+            (Some(value), _) => format!("{}/s", format_thousands(value)),
         };
         rows.push(vec![
             one.plane.name().to_owned(),
@@ -224,7 +226,7 @@ fn measured(all: &[Compared]) -> String {
     }
     format!(
         "predicted for three nodes on this machine, or by a leader of its own setting, and measured:\n{}{notes}",
-        table(&rows)
+        format_table(&rows)
     )
 }
 
@@ -233,8 +235,8 @@ mod tests {
     use quorate_bench::doctor::{
         flushes::Bar,
         plane::Plane,
-        predict::Predicted,
-        reach::{Placed, Row},
+        predict::PlanePrediction,
+        reach::{ListeningMember, SenderRow},
     };
 
     use super::*;
@@ -242,11 +244,11 @@ mod tests {
     #[test]
     fn hints_follow_findings_that_are_not_ok() {
         let all = [
-            Finding::ok("kernel", "Linux 6.1").detail("6.1.0"),
-            Finding::warning("rmem_max", "small", "do this").detail("why"),
+            Finding::ok("kernel", "Linux 6.1").with_detail("6.1.0"),
+            Finding::warning("rmem_max", "small", "do this").with_detail("why"),
         ];
         assert_eq!(
-            findings(&all),
+            format_findings(&all),
             "finding   state\nkernel    ok       Linux 6.1\nrmem_max  warning  small\n    why\n    hint: do this\n"
         );
     }
@@ -254,16 +256,16 @@ mod tests {
     #[test]
     fn flush_histogram_has_a_bar_per_bucket() {
         let bar = |to_us, count| Bar { to_us, count };
-        let flushes = Flushes {
+        let flushes = FlushTimes {
             count: 81,
             p50_us: 500.0,
             p90_us: 900.0,
             p99_us: 1500.0,
             max_us: 1900.0,
             histogram: vec![bar(512, 80), bar(1024, 0), bar(2048, 1)],
-            ..Flushes::default()
+            ..FlushTimes::default()
         };
-        let text = histogram(&flushes);
+        let text = format_flush_histogram(&flushes);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("81 flushes: half within "), "{text}");
         assert!(lines[1].ends_with(&format!("80  {}", "#".repeat(40))), "{text}");
@@ -273,21 +275,21 @@ mod tests {
 
     #[test]
     fn reachability_is_a_matrix_with_gaps() {
-        let reach = Reach {
+        let reach = ReachReport {
             group: "239.1.2.3:4".to_owned(),
             count: 9,
             members: vec![
-                Placed { node: 1, interface: Some("eth0".to_owned()) },
-                Placed { node: 2, interface: None },
+                ListeningMember { node: 1, interface: Some("eth0".to_owned()) },
+                ListeningMember { node: 2, interface: None },
             ],
             matrix: vec![
-                Row { sender: 1, sent: Some(9), heard: vec![Some(9), None] },
-                Row { sender: 2, sent: None, heard: vec![Some(0), None] },
+                SenderRow { sender: 1, sent: Some(9), heard: vec![Some(9), None] },
+                SenderRow { sender: 2, sent: None, heard: vec![Some(0), None] },
             ],
             problems: vec!["node 2: gone".to_owned()],
         };
         assert_eq!(
-            matrix(&reach),
+            format_reach_matrix(&reach),
             "multicast datagrams to 239.1.2.3:4 received by each member:\n\
              from \\ to  sent  1 (eth0)  2\n1          9     9         ?\n2          ?     0         ?\nnode 2: gone\n"
         );
@@ -295,8 +297,9 @@ mod tests {
 
     #[test]
     fn missing_predictions_are_question_marks_with_a_reason() {
-        let verdict = Verdict::new(Plane::Chain, &[], |_| Predicted::unknown("not known"));
-        let text = planes(&[verdict]);
+        let verdict =
+            PlaneVerdict::new(Plane::Chain, &[], |_| PlanePrediction::unknown("not known"));
+        let text = format_planes(&[verdict]);
         assert!(text.contains("chain  works  yes            ?           ?"), "{text}");
         assert!(text.contains("chain: not predicted: not known"), "{text}");
     }

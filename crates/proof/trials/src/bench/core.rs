@@ -6,10 +6,12 @@ use serde::Serialize;
 
 use quorate_bench::figure::median;
 
-use super::{Report, Wish, build, cpus, float, load, number, numbers};
+use super::{
+    BenchOptions, Report, build, cpu_count, find_number, load_average, parse_numbers, to_float,
+};
 use crate::{
-    instructions::Counter,
-    shell::{Failed, read},
+    instructions::InstructionCounter,
+    shell::{Failed, read_output},
 };
 
 /// The benchmark's cases, each with the budget of a step in nanoseconds.
@@ -21,7 +23,7 @@ pub(crate) const CASES: [(&str, f64); 6] = [
     ("leader.durable.batches", 60.0),
     ("leader.durable.streams", 60.0),
 ];
-const RUNS: usize = 5;
+const RUN_COUNT: usize = 5;
 
 /// Measurements of a case.
 #[derive(Serialize)]
@@ -32,15 +34,16 @@ struct Row {
     budget_nanoseconds: f64,
 }
 
-pub(super) fn run(wish: Wish) -> Result<(), Failed> {
+pub(super) fn run(wish: BenchOptions) -> Result<(), Failed> {
     let program = build("quorate-core", "step")?;
-    let runs = if wish.quick { 1 } else { RUNS };
-    let texts =
-        (0..runs).map(|_| read(&mut Command::new(&program))).collect::<Result<Vec<_>, _>>()?;
-    let counter = Counter::find();
+    let runs = if wish.quick { 1 } else { RUN_COUNT };
+    let texts = (0..runs)
+        .map(|_| read_output(&mut Command::new(&program)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let counter = InstructionCounter::find_best();
     let mut rows = Vec::new();
     for (case, budget) in CASES {
-        let times: Vec<f64> = texts.iter().filter_map(|text| nanos(text, case)).collect();
+        let times: Vec<f64> = texts.iter().filter_map(|text| parse_nanos(text, case)).collect();
         let instructions = match counter {
             Ok(counter) => instructions_per_step(counter, &program, case)?,
             Err(_) => f64::NAN,
@@ -60,7 +63,7 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
             runs,
             value_bytes: None,
             cpus: None,
-            load: load(),
+            load: load_average(),
             rows,
         };
         report.print();
@@ -72,7 +75,11 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     println!(
         "one step of the core, steady state; instructions by {counted}; times: median of {runs}"
     );
-    println!("runs, {} CPUs, load {} (instructions do not depend on it)\n", cpus(), load());
+    println!(
+        "runs, {} CPUs, load {} (instructions do not depend on it)\n",
+        cpu_count(),
+        load_average()
+    );
     println!("{:26} {:>12} {:>8} {:>8}", "", "instructions", "ns", "budget");
     for row in rows {
         println!(
@@ -84,7 +91,7 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
 }
 
 /// Parses a `case <ns>` line.
-fn nanos(text: &str, case: &str) -> Option<f64> {
+fn parse_nanos(text: &str, case: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(case));
     line?.trim().parse().ok()
 }
@@ -92,12 +99,12 @@ fn nanos(text: &str, case: &str) -> Option<f64> {
 /// Returns the instructions per step: those of a whole round minus those of a round without the
 /// steps, so that setup and message construction cancel out.
 pub(crate) fn instructions_per_step(
-    counter: Counter,
+    counter: InstructionCounter,
     program: &Path,
     case: &str,
 ) -> Result<f64, Failed> {
-    let steps = number(&numbers(program, &["--case", case])?, "steps")?;
-    let whole = counter.count(program, &["--case", case])?;
-    let idle = counter.count(program, &["--case", case, "--idle"])?;
-    Ok(float(whole.saturating_sub(idle)) / float(steps))
+    let steps = find_number(&parse_numbers(program, &["--case", case])?, "steps")?;
+    let whole = counter.count_instructions(program, &["--case", case])?;
+    let idle = counter.count_instructions(program, &["--case", case, "--idle"])?;
+    Ok(to_float(whole.saturating_sub(idle)) / to_float(steps))
 }

@@ -12,17 +12,17 @@ use std::{
 };
 
 use quorate_bench::figure::median;
-use quorate_testbed::resp::answers;
+use quorate_testbed::resp::answers_ping;
 use serde::Serialize;
 
-use super::{Report, Wish, cpus, load};
+use super::{BenchOptions, Report, cpu_count, load_average};
 use crate::{
     nodes::{self, wait_for},
-    shell::{self, Failed, has, skip},
+    shell::{self, Failed, is_installed, report_skip},
 };
 
-const RUNS: usize = 5;
-const QUICK_RUNS: usize = 5;
+const RUN_COUNT: usize = 5;
+const QUICK_RUN_COUNT: usize = 5;
 /// Target duration of a run, in seconds.
 const RUN_SECONDS: f64 = 0.35;
 const QUICK_RUN_SECONDS: f64 = 0.2;
@@ -32,12 +32,12 @@ const QUICK_LOADS: [(u32, u32); 3] = [(1, 1), (50, 1), (256, 16)];
 const COMMANDS: [&str; 2] = ["SET", "GET"];
 const VALUE_BYTES: u32 = 64;
 /// Number of distinct keys.
-const KEYS: u32 = 100_000;
+const KEY_COUNT: u32 = 100_000;
 /// Minimum number of requests in a trial run.
-const TRIAL: u32 = 512;
+const TRIAL_REQUESTS_MIN: u32 = 512;
 const REQUESTS_MAX: u32 = 2_000_000;
 /// Class and store of each cluster, with the sync options of the Redis compared with it.
-const STAGES: [(&str, &str, &[&str]); 4] = [
+const CLUSTER_KINDS: [(&str, &str, &[&str]); 4] = [
     ("durable", "memory", &["--appendonly", "yes", "--appendfsync", "always"]),
     ("durable", "lsm", &["--appendonly", "yes", "--appendfsync", "always"]),
     ("volatile", "memory", &["--appendonly", "no"]),
@@ -46,7 +46,7 @@ const STAGES: [(&str, &str, &[&str]); 4] = [
 
 /// Result of one run of redis-benchmark.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Run {
+struct BenchmarkRun {
     per_second: f64,
     p50_ms: f64,
     p99_ms: f64,
@@ -56,28 +56,28 @@ struct Row {
     command: &'static str,
     connections: u32,
     pipeline: u32,
-    ours: Vec<Run>,
+    quorate_runs: Vec<BenchmarkRun>,
     /// Runs of Redis; empty if Redis is not installed.
-    redis_runs: Vec<Run>,
+    redis_runs: Vec<BenchmarkRun>,
 }
 
 impl Row {
     /// Returns our throughput divided by Redis', run by run.
     fn ratios(&self) -> Vec<f64> {
-        let pairs = self.ours.iter().zip(&self.redis_runs);
+        let pairs = self.quorate_runs.iter().zip(&self.redis_runs);
         pairs.map(|(our, their)| our.per_second / their.per_second).collect()
     }
 }
 
-fn figures_of(runs: &[Run], field: fn(&Run) -> f64) -> f64 {
+fn figure_of_runs(runs: &[BenchmarkRun], field: fn(&BenchmarkRun) -> f64) -> f64 {
     median(runs.iter().map(field))
 }
 
-pub(super) fn run(wish: Wish) -> Result<(), Failed> {
-    if !has("redis-benchmark") {
-        return skip("bench kv", "redis-benchmark is not installed; ./setup installs it");
+pub(super) fn run(wish: BenchOptions) -> Result<(), Failed> {
+    if !is_installed("redis-benchmark") {
+        return report_skip("bench kv", "redis-benchmark is not installed; ./setup installs it");
     }
-    if !has("redis-server") {
+    if !is_installed("redis-server") {
         let why = "redis-server is not installed";
         if wish.json {
             eprintln!("SKIPPED Redis for comparison: {why}");
@@ -89,34 +89,34 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     let began = Instant::now();
     if !wish.json {
         println!(
-            "redis-benchmark, values of {VALUE_BYTES} bytes, {KEYS} keys; three nodes on loopback, clients at the"
+            "redis-benchmark, values of {VALUE_BYTES} bytes, {KEY_COUNT} keys; three nodes on loopback, clients at the"
         );
         println!(
             "leader, in turns with one unreplicated Redis; medians of {} runs; {} CPUs\n",
-            runs(wish),
-            cpus()
+            run_count(wish),
+            cpu_count()
         );
     }
     let mut reports = Vec::new();
-    for (class, store, sync) in STAGES {
+    for (class, store, sync) in CLUSTER_KINDS {
         if wish.quick && store == "lsm" {
             continue;
         }
-        let rows = stage(wish, class, store, sync)?;
+        let rows = measure_cluster_kind(wish, class, store, sync)?;
         if wish.json {
-            reports.extend(rows.iter().map(|row| figures(class, store, row)));
+            reports.extend(rows.iter().map(|row| to_figures(class, store, row)));
         } else {
-            table(class, store, sync, &rows);
+            print_table(class, store, sync, &rows);
         }
     }
     if wish.json {
         let report = Report {
             bench: "kv",
             instructions_by: None,
-            runs: runs(wish),
+            runs: run_count(wish),
             value_bytes: Some(VALUE_BYTES),
-            cpus: Some(cpus()),
-            load: load(),
+            cpus: Some(cpu_count()),
+            load: load_average(),
             rows: reports,
         };
         report.print();
@@ -126,17 +126,24 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     Ok(())
 }
 
-const fn runs(wish: Wish) -> usize {
-    if wish.quick { QUICK_RUNS } else { RUNS }
+const fn run_count(wish: BenchOptions) -> usize {
+    if wish.quick { QUICK_RUN_COUNT } else { RUN_COUNT }
 }
 
-fn stage(wish: Wish, class: &str, store: &str, sync: &[&str]) -> Result<Vec<Row>, Failed> {
-    let nodes = nodes::serving(3, &["--store", store, "--durability", class])?;
+fn measure_cluster_kind(
+    wish: BenchOptions,
+    class: &str,
+    store: &str,
+    sync: &[&str],
+) -> Result<Vec<Row>, Failed> {
+    let nodes = nodes::start_serving(3, &["--store", store, "--durability", class])?;
     let leader = nodes.leader()?;
     let place = nodes.ids().iter().position(|id| *id == leader).unwrap_or(0);
     let ours = nodes.client_ports()[place];
     // Keep Redis' files on the same file system as the nodes.
-    let redis = has("redis-server").then(|| Redis::start(nodes.folder(), sync)).transpose()?;
+    let redis = is_installed("redis-server")
+        .then(|| Redis::start(nodes.data_folder(), sync))
+        .transpose()?;
     let theirs = redis.as_ref().map(|redis| redis.port);
     let loads: &[(u32, u32)] = if wish.quick { &QUICK_LOADS } else { &LOADS };
     let mut rows = Vec::new();
@@ -145,23 +152,23 @@ fn stage(wish: Wish, class: &str, store: &str, sync: &[&str]) -> Result<Vec<Row>
             eprintln!(
                 "{class}, {store}: {command}, {connections} connections, pipeline {pipeline}"
             );
-            rows.push(row(wish, ours, theirs, command, connections, pipeline)?);
+            rows.push(measure_row(wish, ours, theirs, command, connections, pipeline)?);
         }
     }
     Ok(rows)
 }
 
-fn row(
-    wish: Wish,
+fn measure_row(
+    wish: BenchOptions,
     ours: u16,
     theirs: Option<u16>,
     command: &'static str,
     connections: u32,
     pipeline: u32,
 ) -> Result<Row, Failed> {
-    let go = |port, requests| benchmark(port, command, connections, pipeline, requests);
+    let go = |port, requests| run_redis_benchmark(port, command, connections, pipeline, requests);
     let seconds = if wish.quick { QUICK_RUN_SECONDS } else { RUN_SECONDS };
-    let trial = TRIAL.max(connections * pipeline * 4);
+    let trial = TRIAL_REQUESTS_MIN.max(connections * pipeline * 4);
     let enough = |port| {
         let rate = go(port, trial)?.per_second;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded")]
@@ -170,9 +177,10 @@ fn row(
     };
     let our_requests = enough(ours)?;
     let their_requests = theirs.map(enough).transpose()?;
-    let mut row = Row { command, connections, pipeline, ours: Vec::new(), redis_runs: Vec::new() };
-    for _ in 0..runs(wish) {
-        row.ours.push(go(ours, our_requests)?);
+    let mut row =
+        Row { command, connections, pipeline, quorate_runs: Vec::new(), redis_runs: Vec::new() };
+    for _ in 0..run_count(wish) {
+        row.quorate_runs.push(go(ours, our_requests)?);
         if let (Some(port), Some(requests)) = (theirs, their_requests) {
             row.redis_runs.push(go(port, requests)?);
         }
@@ -181,13 +189,13 @@ fn row(
 }
 
 /// Runs redis-benchmark once. Fails on an error reply.
-fn benchmark(
+fn run_redis_benchmark(
     port: u16,
     command: &str,
     connections: u32,
     pipeline: u32,
     requests: u32,
-) -> Result<Run, Failed> {
+) -> Result<BenchmarkRun, Failed> {
     let mut program = Command::new("redis-benchmark");
     program.args(["-h", "127.0.0.1", "--csv", "-e", "-t", &command.to_lowercase()]);
     for (flag, number) in [
@@ -196,14 +204,14 @@ fn benchmark(
         ("-P", pipeline),
         ("-n", requests),
         ("-d", VALUE_BYTES),
-        ("-r", KEYS),
+        ("-r", KEY_COUNT),
     ] {
         program.arg(flag).arg(number.to_string());
     }
     let output = program.output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let said = String::from_utf8_lossy(&output.stderr);
-    let run = parse(&text, command);
+    let run = parse_run(&text, command);
     match run {
         Some(run) if output.status.success() && !said.contains("rror from server") => Ok(run),
         _ => Err(Failed(format!("{program:?}: {}\n{text}{said}", output.status))),
@@ -211,7 +219,7 @@ fn benchmark(
 }
 
 /// Parses a line `"test","rps","avg_latency_ms","min_…","p50_…","p95_…","p99_…","max_…"`.
-fn parse(text: &str, command: &str) -> Option<Run> {
+fn parse_run(text: &str, command: &str) -> Option<BenchmarkRun> {
     let quoted = format!("\"{command}\",");
     let line = text.lines().find_map(|line| line.strip_prefix(&quoted))?;
     let fields: Vec<f64> =
@@ -219,10 +227,10 @@ fn parse(text: &str, command: &str) -> Option<Run> {
     let [per_second, _average, _min, p50_ms, _p95, p99_ms, _max] = fields[..] else {
         return None;
     };
-    Some(Run { per_second, p50_ms, p99_ms })
+    Some(BenchmarkRun { per_second, p50_ms, p99_ms })
 }
 
-fn table(class: &str, store: &str, sync: &[&str], rows: &[Row]) {
+fn print_table(class: &str, store: &str, sync: &[&str], rows: &[Row]) {
     let sync = sync.join(" ").replace("--", "");
     println!("{class}, store {store}                          compared with redis-server {sync}");
     println!(
@@ -246,8 +254,8 @@ fn table(class: &str, store: &str, sync: &[&str], rows: &[Row]) {
             ("-".to_owned(), "-".to_owned(), "-".to_owned(), String::new())
         } else {
             (
-                format!("{:.0}", figures_of(&row.redis_runs, |run| run.per_second)),
-                format!("{:.3}", figures_of(&row.redis_runs, |run| run.p99_ms)),
+                format!("{:.0}", figure_of_runs(&row.redis_runs, |run| run.per_second)),
+                format!("{:.3}", figure_of_runs(&row.redis_runs, |run| run.p99_ms)),
                 format!("{:.2}", median(ratios)),
                 format!("{low:.2} - {high:.2}"),
             )
@@ -257,12 +265,12 @@ fn table(class: &str, store: &str, sync: &[&str], rows: &[Row]) {
             row.command,
             row.connections,
             row.pipeline,
-            figures_of(&row.ours, |run| run.per_second),
-            figures_of(&row.ours, |run| run.p50_ms),
-            figures_of(&row.ours, |run| run.p99_ms),
+            figure_of_runs(&row.quorate_runs, |run| run.per_second),
+            figure_of_runs(&row.quorate_runs, |run| run.p50_ms),
+            figure_of_runs(&row.quorate_runs, |run| run.p99_ms),
         );
     }
-    println!("  load of the machine {}\n", load());
+    println!("  load of the machine {}\n", load_average());
 }
 
 /// JSON form of a row.
@@ -282,19 +290,19 @@ struct Figures {
     ratio: f64,
 }
 
-fn figures(class: &'static str, store: &'static str, row: &Row) -> Figures {
+fn to_figures(class: &'static str, store: &'static str, row: &Row) -> Figures {
     Figures {
         durability: class,
         store,
         command: row.command,
         connections: row.connections,
         pipeline: row.pipeline,
-        quorate_per_s: figures_of(&row.ours, |run| run.per_second),
-        quorate_p50_ms: figures_of(&row.ours, |run| run.p50_ms),
-        quorate_p99_ms: figures_of(&row.ours, |run| run.p99_ms),
-        redis_per_s: figures_of(&row.redis_runs, |run| run.per_second),
-        redis_p50_ms: figures_of(&row.redis_runs, |run| run.p50_ms),
-        redis_p99_ms: figures_of(&row.redis_runs, |run| run.p99_ms),
+        quorate_per_s: figure_of_runs(&row.quorate_runs, |run| run.per_second),
+        quorate_p50_ms: figure_of_runs(&row.quorate_runs, |run| run.p50_ms),
+        quorate_p99_ms: figure_of_runs(&row.quorate_runs, |run| run.p99_ms),
+        redis_per_s: figure_of_runs(&row.redis_runs, |run| run.per_second),
+        redis_p50_ms: figure_of_runs(&row.redis_runs, |run| run.p50_ms),
+        redis_p99_ms: figure_of_runs(&row.redis_runs, |run| run.p99_ms),
         ratio: median(row.ratios()),
     }
 }
@@ -319,7 +327,7 @@ impl Redis {
             .spawn()?;
         let redis = Self { child, port };
         let address = format!("127.0.0.1:{port}");
-        wait_for("redis-server", || answers(&address).then_some(()))?;
+        wait_for("redis-server", || answers_ping(&address).then_some(()))?;
         Ok(redis)
     }
 }
@@ -340,8 +348,8 @@ mod tests {
         let text = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
             \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
             \"SET\",\"100000.00\",\"0.2\",\"0.1\",\"0.3\",\"0.4\",\"0.5\",\"0.6\"\n";
-        let run = Run { per_second: 100_000.0, p50_ms: 0.3, p99_ms: 0.5 };
-        assert_eq!(parse(text, "SET"), Some(run));
-        assert_eq!(parse(text, "GET"), None);
+        let run = BenchmarkRun { per_second: 100_000.0, p50_ms: 0.3, p99_ms: 0.5 };
+        assert_eq!(parse_run(text, "SET"), Some(run));
+        assert_eq!(parse_run(text, "GET"), None);
     }
 }

@@ -6,16 +6,18 @@ use serde::Serialize;
 
 use quorate_bench::figure::median;
 
-use super::{Report, Wish, build, cpus, float, load, number, numbers};
-use crate::{instructions::Calls, shell::Failed};
+use super::{
+    BenchOptions, Report, build, cpu_count, find_number, load_average, parse_numbers, to_float,
+};
+use crate::{instructions::SyscallCounter, shell::Failed};
 
-const RUNS: usize = 5;
+const RUN_COUNT: usize = 5;
 /// Number of records in a run. A quick run writes a tenth as many.
-const RECORDS: u64 = 5000;
+const RECORD_COUNT: u64 = 5000;
 
 /// Counters of a benchmark run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Commits {
+pub(crate) struct LogCounters {
     /// Number of records released after their flush.
     pub(crate) records: u64,
     /// Number of commits, each of which writes and flushes a group of records.
@@ -29,15 +31,15 @@ pub(crate) struct Commits {
     nanos: u64,
 }
 
-pub(crate) fn commits(program: &Path, words: &[&str]) -> Result<Commits, Failed> {
-    let told = numbers(program, words)?;
-    Ok(Commits {
-        records: number(&told, "records")?,
-        commits: number(&told, "commits")?,
-        writes: number(&told, "writes")?,
-        flushes: number(&told, "flushes")?,
-        bytes: number(&told, "bytes")?,
-        nanos: number(&told, "nanos")?,
+pub(crate) fn run_commits(program: &Path, words: &[&str]) -> Result<LogCounters, Failed> {
+    let told = parse_numbers(program, words)?;
+    Ok(LogCounters {
+        records: find_number(&told, "records")?,
+        commits: find_number(&told, "commits")?,
+        writes: find_number(&told, "writes")?,
+        flushes: find_number(&told, "flushes")?,
+        bytes: find_number(&told, "bytes")?,
+        nanos: find_number(&told, "nanos")?,
     })
 }
 
@@ -45,7 +47,7 @@ struct Row {
     driver: &'static str,
     window: u64,
     depth: u64,
-    last: Commits,
+    last_run: LogCounters,
     per_second: f64,
     calls: f64,
 }
@@ -64,10 +66,10 @@ struct Figures {
     records_per_s: f64,
 }
 
-pub(super) fn run(wish: Wish) -> Result<(), Failed> {
+pub(super) fn run(wish: BenchOptions) -> Result<(), Failed> {
     let program = build("quorate-log", "commit")?;
-    let records = if wish.quick { RECORDS / 10 } else { RECORDS };
-    let counter = Calls::find();
+    let records = if wish.quick { RECORD_COUNT / 10 } else { RECORD_COUNT };
+    let counter = SyscallCounter::find_cheapest();
     let mut rows = Vec::new();
     let mut skipped = Vec::new();
     for driver in ["uring", "file"] {
@@ -82,15 +84,16 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
             }
         }
     }
-    tell(wish, &rows, &skipped, records);
+    print_rows(wish, &rows, &skipped, records);
     // An extra write or flush is a bug, not a matter of speed.
-    let exact =
-        |row: &Row| row.last.writes == row.last.commits && row.last.flushes == row.last.commits;
+    let exact = |row: &Row| {
+        row.last_run.writes == row.last_run.commits && row.last_run.flushes == row.last_run.commits
+    };
     match rows.iter().find(|row| !exact(row)) {
         None => Ok(()),
         Some(row) => Err(Failed(format!(
             "{}, window {}: {} commits took {} writes and {} flushes",
-            row.driver, row.window, row.last.commits, row.last.writes, row.last.flushes
+            row.driver, row.window, row.last_run.commits, row.last_run.writes, row.last_run.flushes
         ))),
     }
 }
@@ -101,7 +104,7 @@ fn measure(
     window: u64,
     depth: u64,
     records: u64,
-    counter: Option<Calls>,
+    counter: Option<SyscallCounter>,
 ) -> Result<Row, Failed> {
     let (window_word, depth_word) = (window.to_string(), depth.to_string());
     let words = |records: &str| {
@@ -111,53 +114,60 @@ fn measure(
     };
     let run = |records: u64| {
         let words = words(&records.to_string());
-        commits(program, &words.iter().map(String::as_str).collect::<Vec<_>>())
+        run_commits(program, &words.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    let runs = (0..RUNS).map(|_| run(records)).collect::<Result<Vec<_>, _>>()?;
-    let rate = |run: &Commits| float(run.records) * 1e9 / float(run.nanos);
+    let runs = (0..RUN_COUNT).map(|_| run(records)).collect::<Result<Vec<_>, _>>()?;
+    let rate = |run: &LogCounters| to_float(run.records) * 1e9 / to_float(run.nanos);
     let rates = runs.iter().map(rate);
     let calls = match counter {
         Some(counter) => syscalls_per_record(counter, program, &words("1000"), &words("3000"))?,
         None => f64::NAN,
     };
-    Ok(Row { driver, window, depth, last: runs[RUNS - 1], per_second: median(rates), calls })
+    Ok(Row {
+        driver,
+        window,
+        depth,
+        last_run: runs[RUN_COUNT - 1],
+        per_second: median(rates),
+        calls,
+    })
 }
 
 /// Returns the system calls per record: those of the longer run minus those of the shorter one,
 /// which has 2000 fewer records, so that startup cancels out.
 fn syscalls_per_record(
-    counter: Calls,
+    counter: SyscallCounter,
     program: &Path,
     short: &[String],
     long: &[String],
 ) -> Result<f64, Failed> {
     let count = |words: &[String]| {
-        counter.count(program, &words.iter().map(String::as_str).collect::<Vec<_>>())
+        counter.count_calls(program, &words.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    Ok((float(count(long)?) - float(count(short)?)) / 2000.0)
+    Ok((to_float(count(long)?) - to_float(count(short)?)) / 2000.0)
 }
 
-fn tell(wish: Wish, rows: &[Row], skipped: &[String], records: u64) {
-    let per_commit = |count: u64, row: &Row| float(count) / float(row.last.commits);
+fn print_rows(wish: BenchOptions, rows: &[Row], skipped: &[String], records: u64) {
+    let per_commit = |count: u64, row: &Row| to_float(count) / to_float(row.last_run.commits);
     if wish.json {
         let figures = |row: &Row| Figures {
             driver: row.driver,
             window: row.window,
             depth: row.depth,
-            records_per_commit: per_commit(row.last.records, row),
-            writes_per_commit: per_commit(row.last.writes, row),
-            flushes_per_commit: per_commit(row.last.flushes, row),
-            bytes_per_commit: per_commit(row.last.bytes, row),
+            records_per_commit: per_commit(row.last_run.records, row),
+            writes_per_commit: per_commit(row.last_run.writes, row),
+            flushes_per_commit: per_commit(row.last_run.flushes, row),
+            bytes_per_commit: per_commit(row.last_run.bytes, row),
             syscalls_per_record: row.calls,
             records_per_s: row.per_second,
         };
         let report = Report {
             bench: "log",
             instructions_by: None,
-            runs: RUNS,
+            runs: RUN_COUNT,
             value_bytes: Some(64),
             cpus: None,
-            load: load(),
+            load: load_average(),
             rows: rows.iter().map(figures).collect(),
         };
         report.print();
@@ -167,9 +177,13 @@ fn tell(wish: Wish, rows: &[Row], skipped: &[String], records: u64) {
         println!("SKIPPED uring: {why}");
     }
     println!(
-        "the log on a real folder, records of 64 bytes, {records} in a run, median of {RUNS} runs,"
+        "the log on a real folder, records of 64 bytes, {records} in a run, median of {RUN_COUNT} runs,"
     );
-    println!("{} CPUs, load {}; the host may acknowledge a flush from its cache\n", cpus(), load());
+    println!(
+        "{} CPUs, load {}; the host may acknowledge a flush from its cache\n",
+        cpu_count(),
+        load_average()
+    );
     println!(
         "{:7} {:>6} {:>5} {:>9} {:>9} {:>8} {:>8} {:>8} {:>10}",
         "driver",
@@ -192,10 +206,10 @@ fn tell(wish: Wish, rows: &[Row], skipped: &[String], records: u64) {
             row.driver,
             row.window,
             row.depth,
-            per_commit(row.last.records, row),
-            per_commit(row.last.writes, row),
-            per_commit(row.last.flushes, row),
-            per_commit(row.last.bytes, row),
+            per_commit(row.last_run.records, row),
+            per_commit(row.last_run.writes, row),
+            per_commit(row.last_run.flushes, row),
+            per_commit(row.last_run.bytes, row),
             row.calls,
             row.per_second
         );

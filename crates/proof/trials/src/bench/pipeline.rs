@@ -12,19 +12,19 @@ use std::{
 
 use quorate_bench::figure::median;
 
-use super::load;
+use super::load_average;
 use crate::{
     nodes,
     shell::{self, Failed},
 };
 
-const ROUNDS: usize = 7;
+const ROUND_COUNT: usize = 7;
 /// Number of requests in each run.
-const COMMANDS: usize = 40_000;
+const COMMAND_COUNT: usize = 40_000;
 /// Numbers of outstanding requests to measure. With 16, a client sends 16, waits for all replies,
 /// and repeats. With 256, it keeps the pipeline full.
-const OUTSTANDING: [usize; 2] = [16, 256];
-const PATIENCE: Duration = Duration::from_secs(30);
+const OUTSTANDING_COUNTS: [usize; 2] = [16, 256];
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 const LOADS: [Load; 3] = [Load::Set, Load::Get, Load::Alternating];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Load {
         }
     }
 
-    fn writes(self, number: usize) -> bool {
+    fn is_write(self, number: usize) -> bool {
         match self {
             Self::Set => true,
             Self::Get => false,
@@ -56,13 +56,13 @@ pub(super) fn run() -> Result<(), Failed> {
     shell::build_programs()?;
     println!(
         "One connection, values of 64 bytes, three nodes, loopback, store memory, load {}; medians of \
-         {ROUNDS} rounds in turns",
-        load()
+         {ROUND_COUNT} rounds in turns",
+        load_average()
     );
     for durability in ["durable", "volatile"] {
-        let nodes = nodes::serving(3, &["--store", "memory", "--durability", durability])?;
+        let nodes = nodes::start_serving(3, &["--store", "memory", "--durability", durability])?;
         for (node, port) in nodes.client_ports().iter().take(2).enumerate() {
-            for outstanding in OUTSTANDING {
+            for outstanding in OUTSTANDING_COUNTS {
                 println!("\n{durability}, node {}, {outstanding} outstanding:", node + 1);
                 measure(*port, outstanding)?;
             }
@@ -73,9 +73,9 @@ pub(super) fn run() -> Result<(), Failed> {
 
 fn measure(port: u16, outstanding: usize) -> Result<(), Failed> {
     let mut rates = LOADS.map(|_| Vec::new());
-    for _ in 0..ROUNDS {
+    for _ in 0..ROUND_COUNT {
         for (rates, load) in rates.iter_mut().zip(LOADS) {
-            rates.push(rate(port, load, outstanding)?);
+            rates.push(measure_rate(port, load, outstanding)?);
         }
     }
     let [sets, ..] = &rates;
@@ -92,22 +92,22 @@ fn measure(port: u16, outstanding: usize) -> Result<(), Failed> {
 }
 
 /// Returns the commands per second of one load.
-fn rate(port: u16, load: Load, outstanding: usize) -> Result<f64, Failed> {
-    let mut line = Line::connect(port)?;
+fn measure_rate(port: u16, load: Load, outstanding: usize) -> Result<f64, Failed> {
+    let mut line = PipelineConnection::connect(port)?;
     // Give the key a value first, so that every load finds one.
-    line.send(&request(true, 0))?;
-    line.expect(&reply(true, 0))?;
+    line.send(&encode_request(true, 0))?;
+    line.expect(&expected_reply(true, 0))?;
     let began = Instant::now();
     let (mut sent, mut answered, mut written) = (0, 0, 0);
     let mut expected = VecDeque::new();
     let mut out = Vec::new();
-    while answered < COMMANDS {
+    while answered < COMMAND_COUNT {
         out.clear();
-        while sent < COMMANDS && sent - answered < outstanding {
-            let writes = load.writes(sent);
+        while sent < COMMAND_COUNT && sent - answered < outstanding {
+            let writes = load.is_write(sent);
             written = if writes { sent } else { written };
-            out.extend_from_slice(&request(writes, written));
-            expected.push_back(reply(writes, written));
+            out.extend_from_slice(&encode_request(writes, written));
+            expected.push_back(expected_reply(writes, written));
             sent += 1;
         }
         line.send(&out)?;
@@ -115,7 +115,7 @@ fn rate(port: u16, load: Load, outstanding: usize) -> Result<f64, Failed> {
         let least = if outstanding < 64 { expected.len() } else { 1 };
         let mut count = 0;
         while let Some(reply) = expected.front()
-            && (count < least || line.has_read(reply.len()))
+            && (count < least || line.has_received(reply.len()))
         {
             line.expect(reply)?;
             expected.pop_front();
@@ -124,11 +124,11 @@ fn rate(port: u16, load: Load, outstanding: usize) -> Result<f64, Failed> {
         answered += count;
     }
     #[expect(clippy::cast_precision_loss, reason = "a report")]
-    let rate = COMMANDS as f64 / began.elapsed().as_secs_f64();
+    let rate = COMMAND_COUNT as f64 / began.elapsed().as_secs_f64();
     Ok(rate)
 }
 
-fn request(writes: bool, value: usize) -> Vec<u8> {
+fn encode_request(writes: bool, value: usize) -> Vec<u8> {
     if writes {
         format!("*3\r\n$3\r\nSET\r\n$8\r\nbench:pl\r\n$64\r\n{value:064}\r\n").into_bytes()
     } else {
@@ -136,23 +136,23 @@ fn request(writes: bool, value: usize) -> Vec<u8> {
     }
 }
 
-fn reply(writes: bool, value: usize) -> Vec<u8> {
+fn expected_reply(writes: bool, value: usize) -> Vec<u8> {
     if writes { b"+OK\r\n".to_vec() } else { format!("$64\r\n{value:064}\r\n").into_bytes() }
 }
 
 /// A connection whose expected replies are known in advance.
-struct Line {
+struct PipelineConnection {
     stream: TcpStream,
     input: Vec<u8>,
-    used: usize,
+    consumed_bytes: usize,
 }
 
-impl Line {
+impl PipelineConnection {
     fn connect(port: u16) -> Result<Self, Failed> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(Self { stream, input: Vec::new(), used: 0 })
+        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+        Ok(Self { stream, input: Vec::new(), consumed_bytes: 0 })
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), Failed> {
@@ -160,26 +160,26 @@ impl Line {
     }
 
     /// Returns whether at least `bytes` bytes have been received.
-    fn has_read(&self, bytes: usize) -> bool {
-        self.input.len() - self.used >= bytes
+    fn has_received(&self, bytes: usize) -> bool {
+        self.input.len() - self.consumed_bytes >= bytes
     }
 
     fn expect(&mut self, reply: &[u8]) -> Result<(), Failed> {
-        while !self.has_read(reply.len()) {
-            self.input.drain(..self.used);
-            self.used = 0;
+        while !self.has_received(reply.len()) {
+            self.input.drain(..self.consumed_bytes);
+            self.consumed_bytes = 0;
             let mut buffer = [0; 64 << 10];
             match self.stream.read(&mut buffer)? {
                 0 => return Err(Failed("the node closed the connection".to_owned())),
                 count => self.input.extend_from_slice(&buffer[..count]),
             }
         }
-        let found = &self.input[self.used..self.used + reply.len()];
+        let found = &self.input[self.consumed_bytes..self.consumed_bytes + reply.len()];
         if found != reply {
             let (found, reply) = (String::from_utf8_lossy(found), String::from_utf8_lossy(reply));
             return Err(Failed(format!("{found:?} instead of {reply:?}")));
         }
-        self.used += reply.len();
+        self.consumed_bytes += reply.len();
         Ok(())
     }
 }

@@ -4,49 +4,51 @@
 
 use std::{fs, time::Duration};
 
-use quorate_bench::{figure::median, load::Offer, samples::BUCKET};
-use quorate_testbed::nodes::Nodes;
+use quorate_bench::{figure::median, load::OfferedLoad, samples::BAR_WIDTH};
+use quorate_testbed::nodes::NodeCluster;
 
 use super::{
-    Wish, float, load,
-    writes::{VALUE, Writes},
+    BenchOptions, load_average, to_float,
+    writes::{RandomWrites, VALUE_BYTES},
 };
 use crate::{
     nodes,
     shell::{self, Failed},
 };
 
-const NODES: u32 = 3;
-const KEYS: u64 = 2_000_000;
+const NODE_COUNT: u32 = 3;
+const KEY_COUNT: u64 = 2_000_000;
 const CONNECTIONS: u32 = 16;
 const OUTSTANDING: u32 = 16;
 
 /// Duration of the load, and the windows in which it is evaluated.
-struct Size {
-    time: Duration,
-    slice: Duration,
+struct BenchSize {
+    load_duration: Duration,
+    window_duration: Duration,
 }
 
-const LARGE: Size = Size { time: Duration::from_secs(600), slice: Duration::from_secs(10) };
-const SMALL: Size = Size { time: Duration::from_secs(60), slice: Duration::from_secs(5) };
+const LARGE_SIZE: BenchSize =
+    BenchSize { load_duration: Duration::from_secs(600), window_duration: Duration::from_secs(10) };
+const SMALL_SIZE: BenchSize =
+    BenchSize { load_duration: Duration::from_secs(60), window_duration: Duration::from_secs(5) };
 
-pub(super) fn run(wish: Wish) -> Result<(), Failed> {
+pub(super) fn run(wish: BenchOptions) -> Result<(), Failed> {
     shell::build_programs()?;
-    let size = if wish.quick { SMALL } else { LARGE };
+    let size = if wish.quick { SMALL_SIZE } else { LARGE_SIZE };
     println!(
-        "{NODES} nodes, all defaults, durable; SET of {VALUE} bytes over {KEYS} keys, {CONNECTIONS} connections with \
+        "{NODE_COUNT} nodes, all defaults, durable; SET of {VALUE_BYTES} bytes over {KEY_COUNT} keys, {CONNECTIONS} connections with \
          {OUTSTANDING} each, {} s; load of the machine before: {}",
-        size.time.as_secs(),
-        load()
+        size.load_duration.as_secs(),
+        load_average()
     );
-    let memory = measure("memory", &size)?;
+    let memory = measure_store("memory", &size)?;
     memory.print();
-    let disk = measure("lsm", &size)?;
+    let disk = measure_store("lsm", &size)?;
     disk.print();
     println!(
         "lsm by memory: rate {:.2} (wanted 0.5), slowest slice by median {:.2} (0.7), p99 {:.1} (5), changes of leader {} (0)",
-        disk.rate() / memory.rate(),
-        disk.slowest() / disk.rate(),
+        disk.mean_rate() / memory.mean_rate(),
+        disk.slowest_rate() / disk.mean_rate(),
         disk.p99_ms / memory.p99_ms,
         disk.elections
     );
@@ -54,25 +56,25 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
 }
 
 /// Result for one store.
-struct Run {
+struct StoreRun {
     store: &'static str,
     /// Commands per second in each window.
-    rates: Vec<f64>,
+    window_rates: Vec<f64>,
     p99_ms: f64,
     /// Leader changes since the load began.
     elections: u64,
     /// Bytes written by a node per byte of values, log included.
-    written: f64,
-    load: String,
+    write_amplification: f64,
+    load_average: String,
 }
 
-impl Run {
-    fn rate(&self) -> f64 {
-        median(self.rates.iter().copied())
+impl StoreRun {
+    fn mean_rate(&self) -> f64 {
+        median(self.window_rates.iter().copied())
     }
 
-    fn slowest(&self) -> f64 {
-        self.rates.iter().copied().fold(f64::INFINITY, f64::min)
+    fn slowest_rate(&self) -> f64 {
+        self.window_rates.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
     fn print(&self) {
@@ -80,43 +82,46 @@ impl Run {
             "  {:<6} median {:.0}/s, slowest {:.0}/s, p99 {:.1} ms, changes of leader {}, {:.2} bytes written by a node per \
              byte, load {}",
             self.store,
-            self.rate(),
-            self.slowest(),
+            self.mean_rate(),
+            self.slowest_rate(),
             self.p99_ms,
             self.elections,
-            self.written,
-            self.load
+            self.write_amplification,
+            self.load_average
         );
     }
 }
 
-fn measure(store: &'static str, size: &Size) -> Result<Run, Failed> {
-    let nodes = nodes::serving(NODES, &["--store", store])?;
+fn measure_store(store: &'static str, size: &BenchSize) -> Result<StoreRun, Failed> {
+    let nodes = nodes::start_serving(NODE_COUNT, &["--store", store])?;
     let leader = nodes.agreed_leader()?;
     let place = nodes.ids().iter().position(|id| *id == leader);
     let address = nodes.client_addresses().swap_remove(place.unwrap_or(0));
-    let (before, written) = (nodes.round()?, written(&nodes)?);
-    let offer = Offer::Closed { outstanding: CONNECTIONS * OUTSTANDING };
-    let samples = Writes::start(&address, KEYS, offer, CONNECTIONS, size.time)?.finish()?;
-    let bars = usize::try_from(size.slice.as_nanos() / u128::from(BUCKET)).unwrap_or(1);
-    let rate =
-        |bars: &[u32]| bars.iter().copied().map(f64::from).sum::<f64>() / size.slice.as_secs_f64();
-    let slices = samples.over_time.chunks_exact(bars);
-    let bytes = float(self::written(&nodes)? - written) / f64::from(NODES);
-    Ok(Run {
+    let (before, written) = (nodes.ballot_round()?, bytes_written(&nodes)?);
+    let offer = OfferedLoad::Closed { outstanding: CONNECTIONS * OUTSTANDING };
+    let samples = RandomWrites::start(&address, KEY_COUNT, offer, CONNECTIONS, size.load_duration)?
+        .finish()?;
+    let bars =
+        usize::try_from(size.window_duration.as_nanos() / u128::from(BAR_WIDTH)).unwrap_or(1);
+    let rate = |bars: &[u32]| {
+        bars.iter().copied().map(f64::from).sum::<f64>() / size.window_duration.as_secs_f64()
+    };
+    let slices = samples.replies_over_time.chunks_exact(bars);
+    let bytes = to_float(bytes_written(&nodes)? - written) / f64::from(NODE_COUNT);
+    Ok(StoreRun {
         store,
-        rates: slices.map(rate).collect(),
+        window_rates: slices.map(rate).collect(),
         p99_ms: samples.latencies.quantile_us(0.99) / 1e3,
-        elections: nodes.round()? - before,
-        written: bytes / (float(samples.completed) * VALUE as f64),
-        load: load(),
+        elections: nodes.ballot_round()? - before,
+        write_amplification: bytes / (to_float(samples.completed) * VALUE_BYTES as f64),
+        load_average: load_average(),
     })
 }
 
 /// Returns the bytes that all nodes together have written to disk.
-fn written(nodes: &Nodes) -> Result<u64, Failed> {
+fn bytes_written(nodes: &NodeCluster) -> Result<u64, Failed> {
     let mut sum = 0;
-    for id in nodes.processes() {
+    for id in nodes.process_ids() {
         let text = fs::read_to_string(format!("/proc/{id}/io"))?;
         let line = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
         sum += line.and_then(|bytes| bytes.parse::<u64>().ok()).unwrap_or(0);

@@ -11,23 +11,23 @@ use std::{
 use quorate_bench::{
     door::ClientAddress,
     generator::RunningLoad,
-    load::{Offer, Plan},
-    protocol::resp::Resp,
+    load::{LoadPlan, OfferedLoad},
+    protocol::resp::RespEncoder,
     samples::Samples,
 };
 
-use super::float;
+use super::to_float;
 use crate::shell::Failed;
 
 /// Size of a value, in bytes.
-pub(super) const VALUE: usize = 1024;
-const PATIENCE: Duration = Duration::from_secs(60);
-const REPLY: &[u8] = b"+OK\r\n";
+pub(super) const VALUE_BYTES: usize = 1024;
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+const OK_REPLY: &[u8] = b"+OK\r\n";
 const OUTSTANDING: u64 = 256;
 
-/// Writes these keys in order, with values of [`VALUE`] bytes. Returns the rate per second.
-pub(super) fn fill(address: &str, keys: Range<u64>) -> Result<f64, Failed> {
-    write_each(address, keys, VALUE, OUTSTANDING)
+/// Writes these keys in order, with values of [`VALUE_BYTES`] bytes. Returns the rate per second.
+pub(super) fn fill_keys(address: &str, keys: Range<u64>) -> Result<f64, Failed> {
+    write_each(address, keys, VALUE_BYTES, OUTSTANDING)
 }
 
 /// Writes the given keys in order, with a fixed value size and number of outstanding commands.
@@ -40,13 +40,13 @@ pub(super) fn write_each(
 ) -> Result<f64, Failed> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
     let value = "x".repeat(value_bytes);
     let mut buffer = vec![0; 64 << 10];
     let count = keys.end - keys.start;
     let began = Instant::now();
     let (mut open, mut bytes, mut out) = (0, 0, String::new());
-    while bytes < count * REPLY.len() as u64 {
+    while bytes < count * OK_REPLY.len() as u64 {
         out.clear();
         for key in keys.by_ref().take((outstanding - open) as usize) {
             // Use the same keys and values as `Resp`.
@@ -58,38 +58,44 @@ pub(super) fn write_each(
         }
         stream.write_all(out.as_bytes())?;
         let read = stream.read(&mut buffer)?;
-        let begun = bytes as usize % REPLY.len();
-        if read == 0 || !buffer[..read].iter().eq(REPLY.iter().cycle().skip(begun).take(read)) {
+        let begun = bytes as usize % OK_REPLY.len();
+        if read == 0 || !buffer[..read].iter().eq(OK_REPLY.iter().cycle().skip(begun).take(read)) {
             let said = String::from_utf8_lossy(&buffer[..read.min(200)]);
             return Err(Failed(format!("a write was not done: {said:?}")));
         }
         bytes += read as u64;
-        open -= ((begun + read) / REPLY.len()) as u64;
+        open -= ((begun + read) / OK_REPLY.len()) as u64;
     }
-    Ok(float(count) / began.elapsed().as_secs_f64())
+    Ok(to_float(count) / began.elapsed().as_secs_f64())
 }
 
 /// A running load of writes to random keys.
-pub(super) struct Writes(RunningLoad, Instant);
+pub(super) struct RandomWrites(RunningLoad, Instant);
 
-impl Writes {
+impl RandomWrites {
     /// Starts a load that ends after the given time, or when it is stopped.
     pub(super) fn start(
         address: &str,
         keys: u64,
-        offer: Offer,
+        offer: OfferedLoad,
         connections: u32,
         time: Duration,
     ) -> Result<Self, Failed> {
         let address: SocketAddr =
             address.parse().map_err(|error| Failed(format!("{address}: {error}")))?;
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let (measure, patience) = (nanos(time), nanos(PATIENCE));
-        let plan = Plan { offer, connections, warmup: 0, measure, reply_timeout: patience };
+        let (measure, patience) = (nanos(time), nanos(REPLY_TIMEOUT));
+        let plan = LoadPlan {
+            offer,
+            connections,
+            warmup_ns: 0,
+            measure_ns: measure,
+            reply_timeout_ns: patience,
+        };
         let running = RunningLoad::start(
             plan,
             vec![ClientAddress::from(address)],
-            Resp::new(VALUE, keys, 0),
+            RespEncoder::new(VALUE_BYTES, keys, 0),
         )?;
         Ok(Self(running, Instant::now()))
     }
@@ -107,6 +113,6 @@ impl Writes {
     pub(super) fn stop(self) -> Result<f64, Failed> {
         let seconds = self.1.elapsed().as_secs_f64();
         self.0.stop();
-        Ok(float(self.finish()?.completed) / seconds)
+        Ok(to_float(self.finish()?.completed) / seconds)
     }
 }

@@ -8,19 +8,19 @@ use std::{
 
 use quorate_testbed::{
     interrupt,
-    trial::history::{Falsification, Operation, save},
+    trial::history::{Falsification, Operation, save_operations},
 };
 
 use crate::{
-    go::{Go, NO_GO},
-    shell::{self, Failed, read, root, skip},
+    go::{GoToolchain, NO_GO_MESSAGE},
+    shell::{self, Failed, read_output, report_skip, workspace_root},
 };
 
 /// Exit code for a history that could not be decided in time.
-const UNDECIDED: i32 = 3;
-const VIOLATION: i32 = 4;
+const UNDECIDED_EXIT: i32 = 3;
+const VIOLATION_EXIT: i32 = 4;
 /// Time limit for the history of one key.
-const LIMIT: &str = "60s";
+const KEY_TIME_LIMIT: &str = "60s";
 
 /// The built checker.
 pub(crate) struct Checker {
@@ -41,20 +41,20 @@ impl Checker {
         let program = checker_path();
         // An old program must not be used if the build fails.
         let _ = fs::remove_file(&program);
-        let Some(go) = Go::find() else {
-            return skip("Porcupine", NO_GO);
+        let Some(go) = GoToolchain::find() else {
+            return report_skip("Porcupine", NO_GO_MESSAGE);
         };
-        let here = || go.go_command_in(&source());
-        if let Err(Failed(why)) = read(here().args(["mod", "download"])) {
-            return skip("Porcupine", &format!("its source cannot be fetched: {why}"));
+        let here = || go.go_command_in(&checker_source());
+        if let Err(Failed(why)) = read_output(here().args(["mod", "download"])) {
+            return report_skip("Porcupine", &format!("its source cannot be fetched: {why}"));
         }
-        read(here().args(["test", "./..."]))?;
-        read(here().args(["build", "-o"]).arg(&program).arg("."))?;
+        read_output(here().args(["test", "./..."]))?;
+        read_output(here().args(["build", "-o"]).arg(&program).arg("."))?;
         Ok(())
     }
 
     /// Returns the built checker; `None` if its build was skipped.
-    pub(crate) fn find() -> Option<Self> {
+    pub(crate) fn find_built() -> Option<Self> {
         let program = checker_path();
         program.is_file().then_some(Self { program })
     }
@@ -66,17 +66,17 @@ impl Checker {
         folder: &Path,
     ) -> Result<(Verdict, String), Failed> {
         let file = folder.join("history.jsonl");
-        save(history, &file)?;
+        save_operations(history, &file)?;
         let drawing = folder.join("history.html");
         let output = Command::new(&self.program)
-            .args(["-limit", LIMIT, "-html"])
+            .args(["-limit", KEY_TIME_LIMIT, "-html"])
             .args([&drawing, &file])
             .output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let verdict = match output.status.code() {
             Some(0) => Verdict::Linearizable,
-            Some(UNDECIDED) => Verdict::Undecided,
-            Some(VIOLATION) => Verdict::Violation,
+            Some(UNDECIDED_EXIT) => Verdict::Undecided,
+            Some(VIOLATION_EXIT) => Verdict::Violation,
             _ => {
                 let error = String::from_utf8_lossy(&output.stderr);
                 return Err(Failed(format!("linearizability: {}\n{text}{error}", output.status)));
@@ -87,12 +87,12 @@ impl Checker {
 
     /// Checks that the checker rejects the history after each kind of falsification. Otherwise its
     /// verdicts would prove nothing.
-    pub(crate) fn refuses_lies(&self, history: &[Operation]) -> Result<(), Failed> {
+    pub(crate) fn check_rejects_falsified(&self, history: &[Operation]) -> Result<(), Failed> {
         let folder = tempfile::tempdir()?;
-        interrupt::register(Vec::new(), folder.path());
+        interrupt::register_cleanup(Vec::new(), folder.path());
         for lie in Falsification::ALL {
             let twisted = lie
-                .told_in(history)
+                .inject_into(history)
                 .ok_or_else(|| Failed(format!("this history is too short for {lie:?}")))?;
             let (verdict, text) = self.check_history(&twisted, folder.path())?;
             if verdict != Verdict::Violation {
@@ -104,17 +104,17 @@ impl Checker {
     }
 }
 
-fn source() -> PathBuf {
-    root().join("tools/linearizability")
+fn checker_source() -> PathBuf {
+    workspace_root().join("tools/linearizability")
 }
 
 fn checker_path() -> PathBuf {
-    shell::target().join("tools/linearizability")
+    shell::build_folder().join("tools/linearizability")
 }
 
 /// Creates a folder for the evidence of a failed run.
 pub(crate) fn create_evidence_folder(name: &str) -> Result<PathBuf, Failed> {
-    let folder = shell::target().join(format!("cluster/{name}-{}", std::process::id()));
+    let folder = shell::build_folder().join(format!("cluster/{name}-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     Ok(env::current_dir().map_or(folder.clone(), |here| here.join(folder)))
 }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_testbed::{nodes::Nodes, resp::Link, trial::client::is_ok};
+use quorate_testbed::{nodes::NodeCluster, resp::RespConnection, trial::client::is_ok};
 
 use crate::{
     nodes::{self, wait_for},
@@ -20,14 +20,14 @@ use crate::{
 const MEDIAN_MS_MAX: u128 = 500;
 const WORST_MS_MAX: u128 = 1500;
 /// Number of measurements. Their median is evaluated.
-const TIMES: usize = 7;
+const MEASUREMENT_COUNT: usize = 7;
 /// Writers per node, so that the leader fails under load.
-const WRITERS: usize = 2;
-const BEFORE: usize = 200;
+const WRITERS_PER_NODE: usize = 2;
+const WRITES_BEFORE_FAULT: usize = 200;
 
 /// Failure of the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blow {
+enum LeaderFault {
     /// Kills the process. Peers see closed connections at once.
     Kill,
     /// Pauses the process. Peers see only silence, as after a power failure.
@@ -37,9 +37,9 @@ enum Blow {
 /// Fails the leader repeatedly, with default timeouts. Only interruptions by a kill have an upper
 /// limit.
 pub(crate) fn run() -> Result<(), Failed> {
-    let mut nodes = nodes::serving(3, &[])?;
-    let (median, worst) = measure_series(&mut nodes, Blow::Kill)?;
-    measure_series(&mut nodes, Blow::Pause)?;
+    let mut nodes = nodes::start_serving(3, &[])?;
+    let (median, worst) = measure_series(&mut nodes, LeaderFault::Kill)?;
+    measure_series(&mut nodes, LeaderFault::Pause)?;
     if median > MEDIAN_MS_MAX || worst > WORST_MS_MAX {
         return Err(Failed(format!(
             "failover: median {median} ms, worst {worst} ms; promised: {MEDIAN_MS_MAX} ms, {WORST_MS_MAX} ms"
@@ -49,14 +49,14 @@ pub(crate) fn run() -> Result<(), Failed> {
 }
 
 /// Returns the median and the maximum, in milliseconds.
-fn measure_series(nodes: &mut Nodes, blow: Blow) -> Result<(u128, u128), Failed> {
+fn measure_series(nodes: &mut NodeCluster, blow: LeaderFault) -> Result<(u128, u128), Failed> {
     let mut times = Vec::new();
-    for _ in 0..TIMES {
-        times.push(measure(nodes, blow)?.as_millis());
+    for _ in 0..MEASUREMENT_COUNT {
+        times.push(measure_failover(nodes, blow)?.as_millis());
     }
     let list: Vec<String> = times.iter().map(u128::to_string).collect();
     times.sort_unstable();
-    let (median, worst) = (times[TIMES / 2], times[TIMES - 1]);
+    let (median, worst) = (times[MEASUREMENT_COUNT / 2], times[MEASUREMENT_COUNT - 1]);
     println!(
         "- leader: {blow:?}; until the next acknowledged write, ms: {}; median {median}, worst {worst}",
         list.join(" ")
@@ -65,16 +65,16 @@ fn measure_series(nodes: &mut Nodes, blow: Blow) -> Result<(u128, u128), Failed>
 }
 
 /// Times at which a write was sent and acknowledged.
-type Write = (Instant, Instant);
+type WriteTimes = (Instant, Instant);
 
-fn measure(nodes: &mut Nodes, blow: Blow) -> Result<Duration, Failed> {
-    let writes: Arc<Mutex<Vec<Write>>> = Arc::default();
+fn measure_failover(nodes: &mut NodeCluster, blow: LeaderFault) -> Result<Duration, Failed> {
+    let writes: Arc<Mutex<Vec<WriteTimes>>> = Arc::default();
     let stop = Arc::new(AtomicBool::new(false));
     let mut writers = Vec::new();
     for address in nodes.client_addresses() {
-        for number in 0..WRITERS {
+        for number in 0..WRITERS_PER_NODE {
             let (writes, stop, address) = (Arc::clone(&writes), Arc::clone(&stop), address.clone());
-            writers.push(thread::spawn(move || write(&address, number, &writes, &stop)));
+            writers.push(thread::spawn(move || write_repeatedly(&address, number, &writes, &stop)));
         }
     }
     let measured = inject_fault(nodes, blow, &writes);
@@ -86,43 +86,48 @@ fn measure(nodes: &mut Nodes, blow: Blow) -> Result<Duration, Failed> {
 }
 
 fn inject_fault(
-    nodes: &mut Nodes,
-    blow: Blow,
-    writes: &Mutex<Vec<Write>>,
+    nodes: &mut NodeCluster,
+    blow: LeaderFault,
+    writes: &Mutex<Vec<WriteTimes>>,
 ) -> Result<Duration, Failed> {
     let seen = || writes.lock().unwrap_or_else(PoisonError::into_inner);
-    wait_for("writes", || (seen().len() >= BEFORE).then_some(()))?;
+    wait_for("writes", || (seen().len() >= WRITES_BEFORE_FAULT).then_some(()))?;
     let leader = nodes.leader()?;
     let begin = Instant::now();
     match blow {
-        Blow::Kill => nodes.kill(&[leader])?,
-        Blow::Pause => nodes.pause(leader)?,
+        LeaderFault::Kill => nodes.kill(&[leader])?,
+        LeaderFault::Pause => nodes.pause(leader)?,
     }
     // The old leader may still acknowledge writes sent earlier.
     let gone = Instant::now();
     let first = wait_for("a write without the old leader", || {
-        let after = |(sent, acknowledged): &Write| (*sent >= gone).then_some(*acknowledged);
+        let after = |(sent, acknowledged): &WriteTimes| (*sent >= gone).then_some(*acknowledged);
         seen().iter().filter_map(after).min()
     })?;
     match blow {
-        Blow::Kill => nodes.restart(&[leader])?,
-        Blow::Pause => nodes.resume(leader)?,
+        LeaderFault::Kill => nodes.restart(&[leader])?,
+        LeaderFault::Pause => nodes.resume(leader)?,
     }
     nodes.wait_until_all_serve()?;
     Ok(first - begin)
 }
 
-fn write(address: &str, number: usize, writes: &Mutex<Vec<Write>>, stop: &AtomicBool) {
+fn write_repeatedly(
+    address: &str,
+    number: usize,
+    writes: &Mutex<Vec<WriteTimes>>,
+    stop: &AtomicBool,
+) {
     let key = format!("failover:{address}:{number}");
     let mut link = None;
     while !stop.load(Ordering::SeqCst) {
         let Some(open) = &mut link else {
-            link = Link::connect(address).ok();
+            link = RespConnection::connect(address).ok();
             thread::sleep(Duration::from_millis(1));
             continue;
         };
         let sent = Instant::now();
-        match open.ask(&["SET", &key, "x"]) {
+        match open.run_command(&["SET", &key, "x"]) {
             Ok(reply) if is_ok(&reply) => {
                 let mut writes = writes.lock().unwrap_or_else(PoisonError::into_inner);
                 writes.push((sent, Instant::now()));

@@ -13,8 +13,8 @@ use std::{
 };
 
 use quorate_core::dice::Dice;
-use quorate_testbed::{network::Network, nodes::Nodes};
-use quorate_wire::frame_clients::Name;
+use quorate_testbed::{network::Network, nodes::NodeCluster};
+use quorate_wire::frame_clients::LentName;
 
 use super::NODES;
 use crate::{
@@ -25,26 +25,26 @@ use crate::{
 mod clients;
 mod executed;
 
-use clients::{ByConnection, ByFrames, DualPathClient, ReceivedReplies};
-use executed::Executed;
+use clients::{ConnectionOnlyClient, DualPathClient, FrameOnlyClient, ReceivedReplies};
+use executed::ExecutedBatches;
 
 /// Devices that receive raw frames.
-pub(super) const DEVICES: [&str; 2] = ["kernel", "packet"];
+pub(super) const FRAME_DEVICES: [&str; 2] = ["kernel", "packet"];
 /// Number of clients that send frames.
-const CLIENTS: u64 = 2;
+const CLIENT_COUNT: u64 = 2;
 /// Network interface of the clients, in the namespace of the switch.
-const INTERFACE: &str = "clients";
+const CLIENT_INTERFACE: &str = "clients";
 /// Duration of a round, and of its last part without faults.
-const ROUND: Duration = Duration::from_secs(30);
-const CALM: Duration = Duration::from_secs(5);
+const ROUND_DURATION: Duration = Duration::from_secs(30);
+const CALM_DURATION: Duration = Duration::from_secs(5);
 /// Node whose log proves which commands were executed. It is stopped at the end and never killed,
 /// because a kill would lose data that is only in memory.
-const WITNESS: u32 = NODES;
+const WITNESS_NODE: u32 = NODES;
 /// Range of the pause between faults, in milliseconds. The next two constants are the ranges for
 /// the downtime of a node and of a link.
-const PAUSE_MS: (u64, u64) = (1_500, 3_000);
-const DEAD_MS: (u64, u64) = (100, 600);
-const DOWN_MS: (u64, u64) = (50, 800);
+const FAULT_PAUSE_MS: (u64, u64) = (1_500, 3_000);
+const NODE_DOWN_MS: (u64, u64) = (100, 600);
+const LINK_DOWN_MS: (u64, u64) = (50, 800);
 
 /// Runs `rounds` rounds with each kind of device, or with the given one.
 pub(super) fn run(
@@ -53,9 +53,9 @@ pub(super) fn run(
     device: Option<&str>,
     first: u64,
 ) -> Result<(), Failed> {
-    network.join(INTERFACE)?;
+    network.add_interface(CLIENT_INTERFACE)?;
     for seed in first..first + rounds {
-        for kind in DEVICES.into_iter().filter(|kind| device.is_none_or(|one| one == *kind)) {
+        for kind in FRAME_DEVICES.into_iter().filter(|kind| device.is_none_or(|one| one == *kind)) {
             let played = run_setting(network, kind, seed);
             played.map_err(|Failed(why)| {
                 Failed(format!("clients by frames, {kind}, seed {seed}: {why}"))
@@ -79,11 +79,16 @@ fn run_setting(network: &Network, device: &str, seed: u64) -> Result<(), Failed>
         "eth0",
         "--plane-trusted",
     ];
-    let mut nodes =
-        Nodes::in_network(&nodes::program(), "quorate-trials-", network, NODES, &flags)?;
+    let mut nodes = NodeCluster::start_in_network(
+        &nodes::program_path(),
+        "quorate-trials-",
+        network,
+        NODES,
+        &flags,
+    )?;
     nodes.wait_until_all_ready()?;
     wait_for_device_leader(&nodes)?;
-    let load = Load::start(&nodes)?;
+    let load = FrameClientLoad::start(&nodes)?;
     let harmed = inject_faults(network, &mut nodes, seed);
     let told = load.finish();
     let (told, faults) = (told?, harmed?);
@@ -104,79 +109,79 @@ fn run_setting(network: &Network, device: &str, seed: u64) -> Result<(), Failed>
 }
 
 /// Waits for a leader whose device allocates slots.
-fn wait_for_device_leader(nodes: &Nodes) -> Result<(), Failed> {
+fn wait_for_device_leader(nodes: &NodeCluster) -> Result<(), Failed> {
     wait_for("a leader whose device gives out slots", || {
-        nodes.view(nodes.leader().ok()?)?.device?.gives_from
+        nodes.status(nodes.leader().ok()?)?.device?.gives_from
     })?;
     Ok(())
 }
 
 /// Kills nodes and takes links down, one at a time, because a volatile group of three tolerates
 /// only one missing node.
-fn inject_faults(network: &Network, nodes: &mut Nodes, seed: u64) -> Result<u64, Failed> {
+fn inject_faults(network: &Network, nodes: &mut NodeCluster, seed: u64) -> Result<u64, Failed> {
     let (began, mut dice, mut faults) = (Instant::now(), Dice::new(seed), 0);
     let sleep = |dice: &mut Dice, (least, most): (u64, u64)| {
         thread::sleep(Duration::from_millis(least + dice.below(most - least)));
     };
-    while began.elapsed() < ROUND - CALM {
-        sleep(&mut dice, PAUSE_MS);
+    while began.elapsed() < ROUND_DURATION - CALM_DURATION {
+        sleep(&mut dice, FAULT_PAUSE_MS);
         let leader = nodes.leader()?;
         faults += 1;
         match dice.below(4) {
             0 => {
                 let node = 1 + dice.below(u64::from(NODES)) as u32;
-                network.take_down(&[node])?;
-                sleep(&mut dice, DOWN_MS);
-                network.heal()?;
+                network.shut_interfaces(&[node])?;
+                sleep(&mut dice, LINK_DOWN_MS);
+                network.heal_links()?;
             }
-            1 if leader != WITNESS => {
-                network.take_down(&[leader])?;
-                sleep(&mut dice, DOWN_MS);
-                network.heal()?;
+            1 if leader != WITNESS_NODE => {
+                network.shut_interfaces(&[leader])?;
+                sleep(&mut dice, LINK_DOWN_MS);
+                network.heal_links()?;
             }
             what => {
-                let others = (1..=NODES).filter(|node| *node != WITNESS);
+                let others = (1..=NODES).filter(|node| *node != WITNESS_NODE);
                 let dead = match what {
-                    2 if leader != WITNESS => leader,
+                    2 if leader != WITNESS_NODE => leader,
                     _ => others.clone().nth(dice.index(others.count())).unwrap_or(1),
                 };
                 nodes.kill(&[dead])?;
-                sleep(&mut dice, DEAD_MS);
+                sleep(&mut dice, NODE_DOWN_MS);
                 nodes.restart(&[dead])?;
                 wait_until_voting(nodes, dead)?;
             }
         }
     }
-    thread::sleep(ROUND.saturating_sub(began.elapsed()));
+    thread::sleep(ROUND_DURATION.saturating_sub(began.elapsed()));
     Ok(faults)
 }
 
 /// Waits until a killed node votes again. It must rejoin before another node may fail.
-fn wait_until_voting(nodes: &Nodes, node: u32) -> Result<(), Failed> {
+fn wait_until_voting(nodes: &NodeCluster, node: u32) -> Result<(), Failed> {
     wait_for("a killed node to vote again", || {
-        let view = nodes.view(node)?;
+        let view = nodes.status(node)?;
         (view.leader.is_some() && view.role != "learner").then_some(())
     })
 }
 
 /// All running clients.
-struct Load {
+struct FrameClientLoad {
     stop: Arc<AtomicBool>,
     replies: Arc<Mutex<ReceivedReplies>>,
     threads: Vec<JoinHandle<Result<(), Failed>>>,
 }
 
-impl Load {
-    fn start(nodes: &Nodes) -> Result<Self, Failed> {
+impl FrameClientLoad {
+    fn start(nodes: &NodeCluster) -> Result<Self, Failed> {
         let addresses: Result<Vec<SocketAddr>, _> =
             (nodes.client_addresses().iter()).map(|at| at.parse()).collect();
         let addresses = addresses.map_err(|error| Failed(format!("{error}")))?;
         let mut load = Self { stop: Arc::default(), replies: Arc::default(), threads: Vec::new() };
-        for number in 0..CLIENTS {
-            load.spawn(ByFrames::new(number, addresses.clone()), ByFrames::run);
+        for number in 0..CLIENT_COUNT {
+            load.spawn(FrameOnlyClient::new(number, addresses.clone()), FrameOnlyClient::run);
         }
         load.spawn(DualPathClient::new(addresses.clone()), DualPathClient::run);
-        load.spawn(ByConnection::new(addresses), ByConnection::run);
+        load.spawn(ConnectionOnlyClient::new(addresses), ConnectionOnlyClient::run);
         Ok(load)
     }
 
@@ -202,7 +207,7 @@ impl Load {
 
 /// Totals of the checks.
 #[derive(Default)]
-struct Sums {
+struct CheckTotals {
     by_frames: u64,
     both_ways: u64,
     by_connection: u64,
@@ -214,21 +219,25 @@ struct Sums {
 
 /// Checks the witness node's log and the sessions of all nodes against the replies that clients
 /// received.
-fn check_replies(nodes: &mut Nodes, told: &ReceivedReplies) -> Result<Sums, Failed> {
+fn check_replies(nodes: &mut NodeCluster, told: &ReceivedReplies) -> Result<CheckTotals, Failed> {
     let sessions = clients::next_batches(nodes, told)?;
     let ids = nodes.ids();
     nodes.terminate(&ids)?;
-    let folder = nodes.node(WITNESS)?.spec.data.clone();
-    let executed = Executed::read(&nodes::program(), &folder)?;
-    compare(told, &executed, &sessions)
+    let folder = nodes.node(WITNESS_NODE)?.spec.data_folder.clone();
+    let executed = ExecutedBatches::read_log(&nodes::program_path(), &folder)?;
+    compare_replies(told, &executed, &sessions)
 }
 
-fn compare(
+fn compare_replies(
     told: &ReceivedReplies,
-    executed: &Executed,
-    sessions: &[(u32, Name, u64)],
-) -> Result<Sums, Failed> {
-    let mut sums = Sums { values: executed.values, idle: executed.idle, ..Sums::default() };
+    executed: &ExecutedBatches,
+    sessions: &[(u32, LentName, u64)],
+) -> Result<CheckTotals, Failed> {
+    let mut sums = CheckTotals {
+        values: executed.value_count,
+        idle: executed.unexecuted_count,
+        ..CheckTotals::default()
+    };
     for batch in &told.batches {
         let Some(outcome) = batch.outcome else {
             sums.unknown += 1;
@@ -257,8 +266,8 @@ fn compare(
             )));
         }
     }
-    for slot in &told.by_connection {
-        if !executed.has(*slot) {
+    for slot in &told.connection_slots {
+        if !executed.is_executed(*slot) {
             return Err(Failed(format!("slot {slot} was told to a client, and holds nothing")));
         }
         sums.by_connection += 1;
@@ -271,49 +280,53 @@ fn compare(
 
 #[cfg(test)]
 mod tests {
-    use quorate_wire::frame_clients::LENT;
+    use quorate_wire::frame_clients::LENT_NAME_BIT;
 
-    use super::{clients::Batch, *};
+    use super::{clients::SubmittedBatch, *};
 
-    const NAME: Name = Name { origin: LENT | 7, boot: 3 };
+    const NAME: LentName = LentName { origin: LENT_NAME_BIT | 7, boot: 3 };
 
     fn told() -> ReceivedReplies {
-        let batch =
-            |(number, outcome)| Batch { name: NAME, number, outcome, both_ways: number == 2 };
+        let batch = |(number, outcome)| SubmittedBatch {
+            name: NAME,
+            number,
+            outcome,
+            both_ways: number == 2,
+        };
         ReceivedReplies {
             batches: [(1, Some(Some(10))), (2, Some(None)), (3, None)].map(batch).into(),
-            by_connection: vec![12],
+            connection_slots: vec![12],
         }
     }
 
     /// Slots in which batch 1 is in the log twice, and batch 3 is missing.
-    fn executed() -> Executed {
+    fn executed() -> ExecutedBatches {
         let value = |number| format!("batch {}/{}/{number}", NAME.origin, NAME.boot);
         let mut slots: std::collections::BTreeMap<u64, String> =
             (10..).zip([1, 1].map(value)).collect();
         slots.insert(12, "batch 2/9/5".to_owned());
         slots.insert(13, value(2));
-        Executed::from_slots(slots)
+        ExecutedBatches::from_slots(slots)
     }
 
     #[test]
     fn replies_match_the_log_and_falsified_ones_do_not() {
         let sessions = [(1, NAME, 3), (2, NAME, 0)];
-        let sums = compare(&told(), &executed(), &sessions).unwrap();
+        let sums = compare_replies(&told(), &executed(), &sessions).unwrap();
         assert_eq!((sums.by_frames, sums.both_ways, sums.unknown), (1, 1, 1));
         assert_eq!((sums.values, sums.idle, sums.without_slot), (3, 1, 1));
         let lies: [fn(&mut ReceivedReplies); 4] = [
             |told| told.batches[0].outcome = Some(Some(11)),
             |told| told.batches[2].outcome = Some(None),
-            |told| told.by_connection.push(14),
-            |told| told.by_connection.clear(),
+            |told| told.connection_slots.push(14),
+            |told| told.connection_slots.clear(),
         ];
         for (number, lie) in lies.into_iter().enumerate() {
             let mut told = told();
             lie(&mut told);
-            let judged = compare(&told, &executed(), &sessions);
+            let judged = compare_replies(&told, &executed(), &sessions);
             assert!(judged.is_err(), "lie {number}");
         }
-        assert!(compare(&told(), &executed(), &[(1, NAME, 2)]).is_err());
+        assert!(compare_replies(&told(), &executed(), &[(1, NAME, 2)]).is_err());
     }
 }

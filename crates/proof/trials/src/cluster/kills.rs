@@ -9,40 +9,40 @@ use std::{
 };
 
 use quorate_testbed::{
-    nodes::Nodes,
-    stream_load::{Load, compare, save},
+    nodes::NodeCluster,
+    stream_load::{StreamLoad, compare_nodes, save_histories},
 };
 
 use super::{NODES, check::create_evidence_folder, streams};
 use crate::{nodes, shell::Failed};
 
 /// Flags that each node is started with; the last node is an auxiliary.
-const FLAGS: [&str; 4] = ["--client-timeout-ms", "1000", "--auxiliary", "3"];
-const AUXILIARY: u32 = NODES;
+const NODE_FLAGS: [&str; 4] = ["--client-timeout-ms", "1000", "--auxiliary", "3"];
+const AUXILIARY_NODE: u32 = NODES;
 /// Size of each write, in bytes.
-const SLOWLY: u64 = 8 << 10;
+const WRITE_BYTES: u64 = 8 << 10;
 
 /// Role of the node to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum VictimRole {
     Leader,
     Follower,
     Auxiliary,
 }
 
-impl Role {
+impl VictimRole {
     const ALL: [Self; 3] = [Self::Leader, Self::Follower, Self::Auxiliary];
 
-    fn node(self, leader: u32) -> u32 {
+    fn pick_node(self, leader: u32) -> u32 {
         match self {
             Self::Leader => leader,
-            Self::Follower => (1..AUXILIARY).find(|id| *id != leader).unwrap_or(leader),
-            Self::Auxiliary => AUXILIARY,
+            Self::Follower => (1..AUXILIARY_NODE).find(|id| *id != leader).unwrap_or(leader),
+            Self::Auxiliary => AUXILIARY_NODE,
         }
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for VictimRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Leader => "leader",
@@ -54,33 +54,33 @@ impl fmt::Display for Role {
 
 /// Delays of writers caused by kills of one role.
 #[derive(Clone, Copy, Debug, Default)]
-struct Waits {
-    kills: u64,
-    sum: Duration,
-    longest: Duration,
+struct WriterDelays {
+    kill_count: u64,
+    total_delay: Duration,
+    longest_delay: Duration,
 }
 
 /// Kills each role `kills` times.
 pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
     let seed = seed.unwrap_or(1);
     // An auxiliary serves no clients, and so is never ready.
-    let mut nodes = nodes::started(NODES, &nodes::small_logs(&FLAGS))?;
+    let mut nodes = nodes::start_nodes(NODES, &nodes::small_log_flags(&NODE_FLAGS))?;
     nodes.agreed_leader()?;
     let full: Vec<String> =
-        nodes.stream_addresses().into_iter().take(AUXILIARY as usize - 1).collect();
-    let mut load = Load::start(&full, true, SLOWLY, seed)?;
+        nodes.stream_addresses().into_iter().take(AUXILIARY_NODE as usize - 1).collect();
+    let mut load = StreamLoad::start(&full, true, WRITE_BYTES, seed)?;
     let lanes = load.lanes();
     let played = kill_under_load(kills, &full, &mut nodes, &mut load).and_then(|waits| {
         load.finish()?;
-        let sum = compare(&lanes, &full)?;
-        streams::end(&mut nodes)?;
+        let sum = compare_nodes(&lanes, &full)?;
+        streams::check_nodes_intact(&mut nodes)?;
         Ok((waits, sum))
     });
     let (waits, sum) = match played {
         Ok(done) => done,
         Err(Failed(why)) => {
             let place = create_evidence_folder(&format!("streams-kills-{seed}"))?;
-            save(&lanes, &place)?;
+            save_histories(&lanes, &place)?;
             let folders = nodes.keep_for_inspection(&place.join("nodes"));
             let folders = folders.display();
             return Err(Failed(format!(
@@ -88,13 +88,13 @@ pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
             )));
         }
     };
-    for (role, waits) in Role::ALL.into_iter().zip(waits) {
-        let mean = waits.sum / u32::try_from(waits.kills.max(1)).unwrap_or(u32::MAX);
+    for (role, waits) in VictimRole::ALL.into_iter().zip(waits) {
+        let mean = waits.total_delay / u32::try_from(waits.kill_count.max(1)).unwrap_or(u32::MAX);
         println!(
             "- {role}: {} kills; all streams went on after {} ms on average, {} ms at most",
-            waits.kills,
+            waits.kill_count,
             mean.as_millis(),
-            waits.longest.as_millis()
+            waits.longest_delay.as_millis()
         );
     }
     println!("- {}", streams::format_sum(sum));
@@ -105,28 +105,31 @@ pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
 fn kill_under_load(
     kills: u64,
     full: &[String],
-    nodes: &mut Nodes,
-    load: &mut Load,
-) -> Result<[Waits; 3], Failed> {
-    let mut waits = [Waits::default(); 3];
+    nodes: &mut NodeCluster,
+    load: &mut StreamLoad,
+) -> Result<[WriterDelays; 3], Failed> {
+    let mut waits = [WriterDelays::default(); 3];
     for number in 1..=kills {
-        for (role, waits) in Role::ALL.into_iter().zip(&mut waits) {
-            load.wait_going_on()?;
-            let id = role.node(nodes.agreed_leader()?);
+        for (role, waits) in VictimRole::ALL.into_iter().zip(&mut waits) {
+            load.wait_for_progress()?;
+            let id = role.pick_node(nodes.agreed_leader()?);
             nodes.kill(&[id])?;
             let killed = Instant::now();
             let down = full.get(id as usize - 1);
-            let went_on = load.wait_going_on_without(down.map_or(&[], std::slice::from_ref));
+            let went_on = load.wait_for_progress_without(down.map_or(&[], std::slice::from_ref));
             went_on
                 .map_err(|why| Failed(format!("kill {number} of the {role}, node {id}: {why}")))?;
             let waited = killed.elapsed();
-            waits.kills += 1;
-            waits.sum += waited;
-            waits.longest = waits.longest.max(waited);
+            waits.kill_count += 1;
+            waits.total_delay += waited;
+            waits.longest_delay = waits.longest_delay.max(waited);
             nodes.restart(&[id])?;
         }
         if number.is_multiple_of(10) {
-            println!("  {number} of {kills} kills of each role, {} MiB", load.durable() >> 20);
+            println!(
+                "  {number} of {kills} kills of each role, {} MiB",
+                load.durable_bytes() >> 20
+            );
         }
     }
     Ok(waits)

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_testbed::queues::{Load, judge::Falsification};
+use quorate_testbed::queues::{QueueLoad, judge::Falsification};
 
 use super::NODES;
 use crate::{
@@ -15,12 +15,12 @@ use crate::{
 };
 
 /// Default number of kills in each cluster, and in the short form.
-pub(super) const KILLS: u64 = 20;
-pub(super) const SHORT: u64 = 3;
+pub(super) const KILL_COUNT: u64 = 20;
+pub(super) const SHORT_KILL_COUNT: u64 = 3;
 /// Number of elements taken after a kill that proves that clients continue.
-const GOING_ON: u64 = 50;
+const PROGRESS_ELEMENTS: u64 = 50;
 /// Downtime of a killed node.
-const DEAD: Duration = Duration::from_millis(300);
+const NODE_DOWNTIME: Duration = Duration::from_millis(300);
 /// Client timeout. A command that waits longer for a leader gets an error, so that clients continue
 /// during a fault.
 const CLIENT_TIMEOUT_MS: &str = "1000";
@@ -36,8 +36,8 @@ pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
 pub(super) fn run_store(store: &str, kills: u64, seed: u64) -> Result<(), Failed> {
     let began = Instant::now();
     let flags = ["--store", store, "--client-timeout-ms", CLIENT_TIMEOUT_MS];
-    let mut nodes = nodes::serving(NODES, &flags)?;
-    let load = Load::start(nodes.client_addresses(), seed)?;
+    let mut nodes = nodes::start_serving(NODES, &flags)?;
+    let load = QueueLoad::start(nodes.client_addresses(), seed)?;
     for kill in 0..kills {
         check_progress(&load)?;
         let leader = nodes.agreed_leader()?;
@@ -48,34 +48,36 @@ pub(super) fn run_store(store: &str, kills: u64, seed: u64) -> Result<(), Failed
             _ => vec![leader, others.next().unwrap_or(leader)],
         };
         nodes.kill(&dead)?;
-        thread::sleep(DEAD);
+        thread::sleep(NODE_DOWNTIME);
         nodes.restart(&dead)?;
         nodes.wait_until_all_serve()?;
     }
     check_progress(&load)?;
     let history = load.finish()?;
-    let sum = history.judge().map_err(Failed)?;
+    let sum = history.check().map_err(Failed)?;
     for lie in Falsification::ALL {
-        let told = lie.told_in(&history);
+        let told = lie.inject_into(&history);
         let told = told.ok_or_else(|| Failed(format!("too little was seen for {lie:?}")))?;
-        if told.judge().is_ok() {
+        if told.check().is_ok() {
             return Err(Failed(format!("a history of queues with {lie:?} is taken")));
         }
     }
     nodes.wait_until_equal()?;
-    let unanswered: u64 = history.unanswered.iter().sum();
+    let unanswered: u64 = history.unanswered_takes.iter().sum();
     println!(
         "queues, {store}, seed {seed}: {kills} kills, {} elements pushed and {} taken, in their order; \
          {} went with {unanswered} commands without an answer; {:.0} s",
-        sum.pushed,
-        sum.taken,
-        sum.gone,
+        sum.pushed_count,
+        sum.taken_count,
+        sum.possibly_taken_count,
         began.elapsed().as_secs_f64()
     );
     Ok(())
 }
 
-fn check_progress(load: &Load) -> Result<(), Failed> {
-    let before = load.taken();
-    wait_for("elements to be taken", || (load.taken() > before + GOING_ON).then_some(()))
+fn check_progress(load: &QueueLoad) -> Result<(), Failed> {
+    let before = load.taken_count();
+    wait_for("elements to be taken", || {
+        (load.taken_count() > before + PROGRESS_ELEMENTS).then_some(())
+    })
 }

@@ -4,10 +4,10 @@
 use std::time::Instant;
 
 use quorate_testbed::{
-    nodes::Nodes,
+    nodes::NodeCluster,
     replace::{
         self, Step,
-        kill::{self, Moment, Role},
+        kill::{self, KillMoment, KilledProcess},
     },
     writers::Writers,
 };
@@ -16,14 +16,14 @@ use super::NODES;
 use crate::{nodes, nodes::wait_for, shell::Failed};
 
 /// Number of writes before the first newcomer, so that logs are trimmed.
-const BEFORE: u64 = 600;
+const WRITES_BEFORE: u64 = 600;
 /// Upper bound on the number of eras. It exceeds the number of steps of a plan for three nodes.
 const ERAS_MAX: u64 = 16;
 
 pub(super) fn run() -> Result<(), Failed> {
     replace_all()?;
-    for role in Role::ALL {
-        kills(role)?;
+    for role in KilledProcess::ALL {
+        replace_under_kills(role)?;
     }
     Ok(())
 }
@@ -31,31 +31,32 @@ pub(super) fn run() -> Result<(), Failed> {
 /// Replaces all nodes. Clients that retry see no error.
 fn replace_all() -> Result<(), Failed> {
     let began = Instant::now();
-    let mut nodes = nodes::serving(NODES, &nodes::SMALL_LOGS)?;
-    let program = nodes::program();
-    let newcomers = replace::newcomers(&nodes, &program, NODES as usize, &nodes::SMALL_LOGS)?;
+    let mut nodes = nodes::start_serving(NODES, &nodes::SMALL_LOG_FLAGS)?;
+    let program = nodes::program_path();
+    let newcomers =
+        replace::newcomer_specs(&nodes, &program, NODES as usize, &nodes::SMALL_LOG_FLAGS)?;
     let addresses = replace::client_addresses(&nodes, &newcomers);
-    let writers = Writers::repeating(NODES as usize, &addresses);
-    wait_for("writes", || (writers.acknowledged() > BEFORE).then_some(()))?;
+    let writers = Writers::start_retrying(NODES as usize, &addresses);
+    wait_for("writes", || (writers.acknowledged_count() > WRITES_BEFORE).then_some(()))?;
     let mut eras = Vec::new();
-    let mut written = writers.acknowledged();
+    let mut written = writers.acknowledged_count();
     let mut silent = Vec::new();
-    replace::all(&mut nodes, &program, newcomers, &mut |_, step| {
-        let now = writers.acknowledged();
+    replace::replace_all(&mut nodes, &program, newcomers, &mut |_, step| {
+        let now = writers.acknowledged_count();
         if now == written {
             silent.push(step.to_string());
         }
         written = now;
         if let Step::Replaced(replaced) = step {
-            eras.push(replaced.eras.to_string());
+            eras.push(replaced.era_count.to_string());
         }
     })?;
     if let Some(step) = silent.first() {
         return Err(Failed(format!("nothing was written until {step}")));
     }
-    let acknowledged = writers.acknowledged();
+    let acknowledged = writers.acknowledged_count();
     let keys = writers.compare(&mut nodes)?;
-    end(&mut nodes)?;
+    check_nodes_intact(&mut nodes)?;
     println!(
         "- all nodes replaced by newcomers, in {} eras; {acknowledged} acknowledged writes, no error; \
          {keys} keys equal on {NODES} nodes; {:.0} s",
@@ -67,26 +68,26 @@ fn replace_all() -> Result<(), Failed> {
 
 /// Runs one replacement for each step of the procedure, and kills the node in role `role` at that
 /// step.
-fn kills(role: Role) -> Result<(), Failed> {
+fn replace_under_kills(role: KilledProcess) -> Result<(), Failed> {
     let began = Instant::now();
-    let mut nodes = nodes::serving(NODES, &nodes::SMALL_LOGS)?;
-    let program = nodes::program();
-    let most = Moment::JOINING.len() + ERAS_MAX as usize + 1;
-    let newcomers = replace::newcomers(&nodes, &program, most, &nodes::SMALL_LOGS)?;
+    let mut nodes = nodes::start_serving(NODES, &nodes::SMALL_LOG_FLAGS)?;
+    let program = nodes::program_path();
+    let most = KillMoment::WHILE_JOINING.len() + ERAS_MAX as usize + 1;
+    let newcomers = replace::newcomer_specs(&nodes, &program, most, &nodes::SMALL_LOG_FLAGS)?;
     let addresses = replace::client_addresses(&nodes, &newcomers);
-    let writers = Writers::few(NODES as usize, &addresses);
-    wait_for("writes", || (writers.acknowledged() > BEFORE).then_some(()))?;
+    let writers = Writers::start_unretried(NODES as usize, &addresses);
+    wait_for("writes", || (writers.acknowledged_count() > WRITES_BEFORE).then_some(()))?;
     let mut newcomers = newcomers.into_iter();
     let mut trial = |at| -> Result<u64, Failed> {
         let spec = newcomers.next();
         let spec = spec.ok_or_else(|| Failed(format!("a plan has more than {ERAS_MAX} eras")))?;
         let before = Instant::now();
-        let killed = kill::one(&mut nodes, &program, spec, role, at)?;
+        let killed = kill::replace_with_kill(&mut nodes, &program, spec, role, at)?;
         println!("  killed {role:?} at {at:?}: {killed}; {:.1} s", before.elapsed().as_secs_f64());
-        Ok(killed.eras)
+        Ok(killed.era_count)
     };
-    let mut moments: Vec<Moment> = Moment::JOINING.into();
-    if role == Role::Command {
+    let mut moments: Vec<KillMoment> = KillMoment::WHILE_JOINING.into();
+    if role == KilledProcess::Command {
         // The command starts only once the new node has joined.
         moments.clear();
     }
@@ -97,14 +98,14 @@ fn kills(role: Role) -> Result<(), Failed> {
     }
     let mut era = 1;
     while era <= eras {
-        eras = eras.max(trial(Moment::Era(era))?);
+        eras = eras.max(trial(KillMoment::ErasInForce(era))?);
         (era, trials) = (era + 1, trials + 1);
     }
-    trial(Moment::Removed)?;
+    trial(KillMoment::OldRemoved)?;
     trials += 1;
-    let acknowledged = writers.acknowledged();
+    let acknowledged = writers.acknowledged_count();
     let keys = writers.compare(&mut nodes)?;
-    end(&mut nodes)?;
+    check_nodes_intact(&mut nodes)?;
     println!(
         "- {role:?} killed at {trials} steps of a replacement: {acknowledged} acknowledged writes, \
          {keys} keys equal on {NODES} nodes; {:.0} s",
@@ -114,12 +115,12 @@ fn kills(role: Role) -> Result<(), Failed> {
 }
 
 /// Checks that no node has panicked, and that the logs are intact.
-fn end(nodes: &mut Nodes) -> Result<(), Failed> {
+fn check_nodes_intact(nodes: &mut NodeCluster) -> Result<(), Failed> {
     for id in 1..=nodes.all().len() as u32 {
-        if let Some(line) = nodes.log(id).lines().find(|line| line.contains("panicked")) {
+        if let Some(line) = nodes.log_path(id).lines().find(|line| line.contains("panicked")) {
             return Err(Failed(format!("node {id}: {line}")));
         }
     }
     nodes.terminate(&nodes.ids())?;
-    Ok(nodes.verify_logs(&nodes::program())?)
+    Ok(nodes.verify_logs(&nodes::program_path())?)
 }

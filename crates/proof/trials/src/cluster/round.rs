@@ -11,54 +11,54 @@ use std::{
 
 use quorate_testbed::{
     network::Network,
-    nodes::Nodes,
-    replace::{self, newcomer},
+    nodes::NodeCluster,
+    replace::{self, newcomer_spec},
     trial::{
         client::Client,
-        faults::Plan,
-        history::{KeyContents, Operation, save},
-        load::Load,
-        seen::{Fate, Seen, Shared, TOTAL},
+        faults::FaultPlan,
+        history::{KeyContents, Operation, save_operations},
+        load::ClientLoad,
+        seen::{CommandOutcome, Observations, Shared, TOTAL_COUNTER},
     },
 };
 
 use super::check::{Checker, Verdict, create_evidence_folder};
 use crate::{
     nodes::{self, wait_for},
-    shell::{Failed, skip},
+    shell::{Failed, report_skip},
 };
 
-const NODES: u32 = 3;
+const NODE_COUNT: u32 = 3;
 /// Number of keys read by one command.
-const KEYS_AT_ONCE: usize = 200;
+const KEYS_PER_READ: usize = 200;
 /// Number of operations after a fault that proves that clients continue.
-const GOING_ON: u64 = 50;
+const PROGRESS_OPERATIONS: u64 = 50;
 /// Number of learners that serve clients.
-const LEARNERS_ASKED: usize = 1;
+const SERVING_LEARNERS: usize = 1;
 /// Client timeout. A command that waits longer gets an error, so that clients continue during a
 /// fault.
 const CLIENT_TIMEOUT_MS: &str = "1000";
 
 /// Kind of cluster, and number of faults.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Setting {
+pub(crate) struct RoundSetting {
     pub(crate) durability: &'static str,
     pub(crate) store: &'static str,
     pub(crate) plane: &'static str,
-    pub(crate) votes: &'static str,
+    pub(crate) vote_route: &'static str,
     /// Number of voting members. With a ring, voters outside of it are spares.
-    pub(crate) voters: u32,
-    pub(crate) learners: u32,
+    pub(crate) voter_count: u32,
+    pub(crate) learner_count: u32,
     /// Percentage of datagrams that each node loses.
-    pub(crate) loss: &'static str,
+    pub(crate) loss_percent: &'static str,
     /// Method of receiving raw frames from the interface.
-    pub(crate) frames: &'static str,
+    pub(crate) frame_path: &'static str,
     /// Device that votes and counts votes for the nodes.
     pub(crate) device: &'static str,
-    pub(crate) steps: u32,
+    pub(crate) fault_count: u32,
 }
 
-impl Setting {
+impl RoundSetting {
     pub(crate) const ALL: [Self; 4] = [
         Self::new("durable", "lsm", "tcp", 9),
         Self::new("durable", "memory", "multicast", 6),
@@ -69,13 +69,13 @@ impl Setting {
     pub(crate) const SHORT: [Self; 2] =
         [Self::new("durable", "lsm", "tcp", 6), Self::new("volatile", "memory", "udp", 4)];
     /// Settings for all packet planes.
-    pub(crate) const OF_PACKETS: [Self; 10] = [
-        Self::new("durable", "memory", "multicast", 14).ring(5, 10).losing("1"),
-        Self::new("durable", "memory", "chain", 9).ring(5, 2),
-        Self::new("durable", "memory", "ethernet", 9).ring(5, 2).losing("1"),
-        Self::new("durable", "memory", "ethernet", 7).by_xdp(),
-        Self::new("volatile", "memory", "chain", 7).losing("1"),
-        Self::new("volatile", "memory", "udp", 7).ring(5, 0).losing("5"),
+    pub(crate) const ALL_PACKETS: [Self; 10] = [
+        Self::new("durable", "memory", "multicast", 14).with_ring(5, 10).with_loss("1"),
+        Self::new("durable", "memory", "chain", 9).with_ring(5, 2),
+        Self::new("durable", "memory", "ethernet", 9).with_ring(5, 2).with_loss("1"),
+        Self::new("durable", "memory", "ethernet", 7).with_xdp(),
+        Self::new("volatile", "memory", "chain", 7).with_loss("1"),
+        Self::new("volatile", "memory", "udp", 7).with_ring(5, 0).with_loss("5"),
         Self::new("durable", "lsm", "multicast", 9),
         Self::new("durable", "memory", "udp", 6),
         Self::new("volatile", "memory", "multicast", 5),
@@ -83,14 +83,14 @@ impl Setting {
     ];
 
     /// Settings with phase 2 in devices.
-    pub(crate) const OF_DEVICES: [Self; 7] = [
-        Self::new("durable", "lsm", "tcp", 12).device("kernel"),
-        Self::new("volatile", "memory", "tcp", 8).device("kernel"),
-        Self::new("durable", "memory", "tcp", 7).device("packet"),
-        Self::new("volatile", "memory", "tcp", 6).device("udp"),
-        Self::new("durable", "memory", "tcp", 8).device("p4"),
-        Self::new("durable", "memory", "multicast", 7).device("kernel").losing("1"),
-        Self::new("volatile", "lsm", "ethernet", 6).ring(5, 1).device("kernel"),
+    pub(crate) const ALL_DEVICES: [Self; 7] = [
+        Self::new("durable", "lsm", "tcp", 12).with_device("kernel"),
+        Self::new("volatile", "memory", "tcp", 8).with_device("kernel"),
+        Self::new("durable", "memory", "tcp", 7).with_device("packet"),
+        Self::new("volatile", "memory", "tcp", 6).with_device("udp"),
+        Self::new("durable", "memory", "tcp", 8).with_device("p4"),
+        Self::new("durable", "memory", "multicast", 7).with_device("kernel").with_loss("1"),
+        Self::new("volatile", "lsm", "ethernet", 6).with_ring(5, 1).with_device("kernel"),
     ];
 
     const fn new(
@@ -103,37 +103,37 @@ impl Setting {
             durability,
             store,
             plane,
-            votes: "star",
-            voters: NODES,
-            learners: 0,
-            loss: "0",
-            frames: "auto",
+            vote_route: "star",
+            voter_count: NODE_COUNT,
+            learner_count: 0,
+            loss_percent: "0",
+            frame_path: "auto",
             device: "off",
-            steps,
+            fault_count: steps,
         }
     }
 
-    const fn device(self, device: &'static str) -> Self {
+    const fn with_device(self, device: &'static str) -> Self {
         Self { device, ..self }
     }
 
     /// Sends votes along a ring that is a quorum of `voters` voters.
-    const fn ring(self, voters: u32, learners: u32) -> Self {
-        Self { votes: "ring", voters, learners, ..self }
+    const fn with_ring(self, voters: u32, learners: u32) -> Self {
+        Self { vote_route: "ring", voter_count: voters, learner_count: learners, ..self }
     }
 
-    const fn by_xdp(self) -> Self {
-        Self { frames: "xdp", ..self }
+    const fn with_xdp(self) -> Self {
+        Self { frame_path: "xdp", ..self }
     }
 
-    const fn losing(self, percent: &'static str) -> Self {
-        Self { loss: percent, ..self }
+    const fn with_loss(self, percent: &'static str) -> Self {
+        Self { loss_percent: percent, ..self }
     }
 
     /// Returns the number of nodes of the largest setting.
     pub(crate) fn nodes_max(settings: &[Self]) -> u32 {
-        let nodes = settings.iter().map(|one| one.voters + one.learners);
-        nodes.max().unwrap_or(NODES)
+        let nodes = settings.iter().map(|one| one.voter_count + one.learner_count);
+        nodes.max().unwrap_or(NODE_COUNT)
     }
 
     pub(crate) fn is_durable(self) -> bool {
@@ -143,42 +143,50 @@ impl Setting {
 
 /// Totals over all rounds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sums {
+pub(crate) struct RoundTotals {
     pub(crate) operations: u64,
     pub(crate) unknown: u64,
     pub(crate) refused: u64,
     pub(crate) inserts: u64,
     pub(crate) faults: u64,
-    pub(crate) judged: u64,
+    pub(crate) checked_histories: u64,
     /// Longest time from the end of a fault until all nodes served clients.
-    pub(crate) recovery: Duration,
+    pub(crate) longest_recovery: Duration,
 }
 
 /// Environment of a round.
-pub(crate) struct Stage<'a> {
+pub(crate) struct RoundEnvironment<'a> {
     pub(crate) network: Option<&'a Network>,
     pub(crate) checker: Option<&'a Checker>,
 }
 
-impl Stage<'_> {
+impl RoundEnvironment<'_> {
     /// Plays one round to its end. Keeps the history if it fails.
     pub(crate) fn run(
         &self,
-        setting: Setting,
-        plan: &mut Plan,
+        setting: RoundSetting,
+        plan: &mut FaultPlan,
         seed: u64,
-        sums: &mut Sums,
+        sums: &mut RoundTotals,
     ) -> Result<Vec<Operation>, Failed> {
         println!("- {setting}, seed {seed}");
-        plan.with_voters(setting.voters);
+        plan.with_voters(setting.voter_count);
         let mut nodes = self.start(setting)?;
         let mut history = Vec::new();
         let played = self.run_faults(setting, plan, seed, &mut nodes, sums, &mut history);
         if let Err(Failed(why)) = played {
-            let Setting { durability, store, plane, votes, frames, device, .. } = setting;
+            let RoundSetting {
+                durability,
+                store,
+                plane,
+                vote_route: votes,
+                frame_path: frames,
+                device,
+                ..
+            } = setting;
             let name = format!("{durability}-{store}-{plane}-{frames}-{votes}-{device}-{seed}");
             let place = create_evidence_folder(&name)?;
-            save(&history, &place.join("history.jsonl"))?;
+            save_operations(&history, &place.join("history.jsonl"))?;
             let folders = nodes.keep_for_inspection(&place.join("nodes"));
             return Err(Failed(format!(
                 "seed {seed}: {why}\n  what was seen is in {}, the nodes' folders in {}",
@@ -190,7 +198,7 @@ impl Stage<'_> {
     }
 
     /// Starts the cluster, learners included, and waits until all nodes serve clients.
-    fn start(&self, setting: Setting) -> Result<Nodes, Failed> {
+    fn start(&self, setting: RoundSetting) -> Result<NodeCluster, Failed> {
         let mut flags = vec![
             "--store",
             setting.store,
@@ -199,11 +207,11 @@ impl Stage<'_> {
             "--plane",
             setting.plane,
             "--plane-loss",
-            setting.loss,
+            setting.loss_percent,
             "--plane-ethernet",
-            setting.frames,
+            setting.frame_path,
             "--votes",
-            setting.votes,
+            setting.vote_route,
             "--device",
             setting.device,
         ];
@@ -215,72 +223,74 @@ impl Stage<'_> {
         }
         let founding = [&flags[..], &["--durability", setting.durability]].concat();
         let Some(network) = self.network else {
-            return nodes::serving(setting.voters, &founding);
+            return nodes::start_serving(setting.voter_count, &founding);
         };
-        let mut nodes = nodes::start_serving_in(network, setting.voters, &founding)?;
+        let mut nodes = nodes::start_serving_in(network, setting.voter_count, &founding)?;
         let learner = |node| {
-            let (program, folder) = (nodes::program(), nodes.folder());
+            let (program, folder) = (nodes::program_path(), nodes.data_folder());
             let number = node as usize;
-            let spec = newcomer(&program, folder, number, &Network::places(node), &flags);
+            let spec =
+                newcomer_spec(&program, folder, number, &Network::node_addresses(node), &flags);
             spec.in_namespace(node, folder)
         };
-        let learners = (setting.voters + 1..=setting.voters + setting.learners).map(learner);
+        let learners =
+            (setting.voter_count + 1..=setting.voter_count + setting.learner_count).map(learner);
         let learners: Vec<_> = learners.collect::<Result<_, _>>()?;
-        replace::learners(&mut nodes, learners)?;
+        replace::add_learners(&mut nodes, learners)?;
         nodes.wait_until_all_serve()?;
-        if setting.frames == "xdp" {
-            by_xdp(&nodes)?;
+        if setting.frame_path == "xdp" {
+            check_xdp_in_use(&nodes)?;
         }
         if setting.device != "off" {
-            by_devices(&nodes)?;
+            check_devices_in_use(&nodes)?;
         }
         Ok(nodes)
     }
 
     fn run_faults(
         &self,
-        setting: Setting,
-        plan: &mut Plan,
+        setting: RoundSetting,
+        plan: &mut FaultPlan,
         seed: u64,
-        nodes: &mut Nodes,
-        sums: &mut Sums,
+        nodes: &mut NodeCluster,
+        sums: &mut RoundTotals,
         history: &mut Vec<Operation>,
     ) -> Result<(), Failed> {
         let mut asked = nodes.client_addresses();
         // The remaining learners are compared at the end; more clients would leave no processor
         // time for the nodes.
-        asked.truncate(setting.voters as usize + LEARNERS_ASKED);
-        let load = Load::start(asked, seed)?;
+        asked.truncate(setting.voter_count as usize + SERVING_LEARNERS);
+        let load = ClientLoad::start(asked, seed)?;
         let shared = Arc::clone(&load.shared);
-        let acted = self.inject_fault(setting, plan, nodes, &load, &mut sums.recovery);
-        sums.faults += u64::from(setting.steps);
+        let acted = self.inject_fault(setting, plan, nodes, &load, &mut sums.longest_recovery);
+        sums.faults += u64::from(setting.fault_count);
         let mut seen = load.finish()?;
         // Keep the history recorded so far, even after a failure.
         let read = acted.and_then(|()| {
-            if let Some(what) = seen.strange.take() {
+            if let Some(what) = seen.first_violation.take() {
                 return Err(Failed(format!("a client got {what}")));
             }
             nodes.wait_until_all_serve()?;
-            seen.operations.extend(final_reads(&seen, &shared)?);
+            seen.operations.extend(read_all_keys(&seen, &shared)?);
             Ok(())
         });
         history.append(&mut seen.operations);
         read?;
         sums.add(history, &seen);
-        nothing_lost(&seen, &shared)?;
+        check_nothing_lost(&seen, &shared)?;
         let digest = nodes.wait_until_equal()?;
         println!("  all nodes are equal: {digest}");
         if setting.device != "off" {
             print_devices(nodes);
         }
-        self.check_history(history, nodes.folder(), sums)?;
+        self.check_history(history, nodes.data_folder(), sums)?;
         if !setting.is_durable() {
             // [volatile-1] One node may die at the end: the other nodes still serve.
             let id = nodes.leader()?;
             nodes.kill(&[id])?;
             nodes.restart(&[id])?;
             nodes.wait_until_all_serve()?;
-            nothing_lost(&seen, &shared)?;
+            check_nothing_lost(&seen, &shared)?;
             nodes.wait_until_equal()?;
         }
         for id in nodes.ids() {
@@ -291,32 +301,34 @@ impl Stage<'_> {
         }
         let ids = nodes.ids();
         nodes.terminate(&ids)?;
-        Ok(nodes.verify_logs(&nodes::program())?)
+        Ok(nodes.verify_logs(&nodes::program_path())?)
     }
 
     fn inject_fault(
         &self,
-        setting: Setting,
-        plan: &mut Plan,
-        nodes: &mut Nodes,
-        load: &Load,
+        setting: RoundSetting,
+        plan: &mut FaultPlan,
+        nodes: &mut NodeCluster,
+        load: &ClientLoad,
         recovered: &mut Duration,
     ) -> Result<(), Failed> {
         let begin = Instant::now();
-        for _ in 0..setting.steps {
-            let step = plan.draw();
-            let before = load.known();
+        for _ in 0..setting.fault_count {
+            let step = plan.draw_step();
+            let before = load.known_outcomes();
             let at = begin.elapsed().as_secs_f64();
             let recovery = plan
-                .play(step, nodes, self.network)
+                .run_step(step, nodes, self.network)
                 .map_err(|why| Failed(format!("after {step}: {why}")))?;
             *recovered = (*recovered).max(recovery);
             // Clients must continue before the next fault.
-            let served = (Instant::now(), load.known());
-            wait_for("clients to go on", || (load.known() > served.1 + GOING_ON).then_some(()))?;
+            let served = (Instant::now(), load.known_outcomes());
+            wait_for("clients to go on", || {
+                (load.known_outcomes() > served.1 + PROGRESS_OPERATIONS).then_some(())
+            })?;
             println!(
                 "  {at:5.1} s  {step}: {} operations; all served again after {} ms, clients went on after {} more",
-                load.known() - before,
+                load.known_outcomes() - before,
                 recovery.as_millis(),
                 served.0.elapsed().as_millis()
             );
@@ -328,7 +340,7 @@ impl Stage<'_> {
         &self,
         history: &[Operation],
         folder: &Path,
-        sums: &mut Sums,
+        sums: &mut RoundTotals,
     ) -> Result<(), Failed> {
         let Some(checker) = self.checker else {
             return Ok(());
@@ -337,7 +349,7 @@ impl Stage<'_> {
         text.lines().for_each(|line| println!("  {line}"));
         match verdict {
             Verdict::Linearizable => {
-                sums.judged += 1;
+                sums.checked_histories += 1;
                 Ok(())
             }
             Verdict::Violation => Err(Failed("the history is not linearizable".to_owned())),
@@ -346,10 +358,19 @@ impl Stage<'_> {
     }
 }
 
-impl fmt::Display for Setting {
+impl fmt::Display for RoundSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            durability, store, plane, votes, voters, learners, loss, frames, device, ..
+            durability,
+            store,
+            plane,
+            vote_route: votes,
+            voter_count: voters,
+            learner_count: learners,
+            loss_percent: loss,
+            frame_path: frames,
+            device,
+            ..
         } = self;
         write!(f, "{voters} nodes, {durability}, {store}, {plane}")?;
         if *device != "off" {
@@ -371,27 +392,27 @@ impl fmt::Display for Setting {
     }
 }
 
-impl Sums {
-    fn add(&mut self, history: &[Operation], seen: &Seen) {
+impl RoundTotals {
+    fn add(&mut self, history: &[Operation], seen: &Observations) {
         let unknown = history.iter().filter(|one| one.end.is_none()).count();
         self.operations += history.len() as u64;
         self.unknown += unknown as u64;
-        self.refused += seen.refused;
+        self.refused += seen.refused_count;
         self.inserts += seen.inserts.len() as u64;
     }
 }
 
 /// Checks that every node receives raw frames by AF_XDP. Skips with the reason if this kernel does
 /// not support it.
-fn by_xdp(nodes: &Nodes) -> Result<(), Failed> {
+fn check_xdp_in_use(nodes: &NodeCluster) -> Result<(), Failed> {
     for id in nodes.ids() {
         let plane = wait_for("raw Ethernet", || {
-            let members = nodes.view(id)?.members.into_iter();
+            let members = nodes.status(id)?.members.into_iter();
             let mut planes = members.filter_map(|member| member.plane);
             planes.find(|plane| plane.way == "ethernet")
         })?;
         if !plane.frames.is_some_and(|frames| frames.starts_with("xdp")) {
-            return skip("AF_XDP", &plane.why.unwrap_or_default());
+            return report_skip("AF_XDP", &plane.why.unwrap_or_default());
         }
     }
     println!("  frames come by AF_XDP at every node");
@@ -399,9 +420,9 @@ fn by_xdp(nodes: &Nodes) -> Result<(), Failed> {
 }
 
 /// Checks that the leader's device allocates slots, and prints the kind of each device.
-fn by_devices(nodes: &Nodes) -> Result<(), Failed> {
+fn check_devices_in_use(nodes: &NodeCluster) -> Result<(), Failed> {
     wait_for("a leader whose device gives out slots", || {
-        let view = nodes.view(nodes.leader().ok()?)?;
+        let view = nodes.status(nodes.leader().ok()?)?;
         view.device?.gives_from
     })?;
     print_devices(nodes);
@@ -409,16 +430,19 @@ fn by_devices(nodes: &Nodes) -> Result<(), Failed> {
 }
 
 /// Prints the devices' kind and counters. Counters of a killed node restart at zero.
-fn print_devices(nodes: &Nodes) {
+fn print_devices(nodes: &NodeCluster) {
     for id in nodes.ids() {
-        if let Some(device) = nodes.view(id).and_then(|view| view.device) {
+        if let Some(device) = nodes.status(id).and_then(|view| view.device) {
             println!("  node {id}: {device}");
         }
     }
 }
 
 /// Reads every key once more, through all nodes in turn.
-pub(crate) fn final_reads(seen: &Seen, shared: &Arc<Shared>) -> Result<Vec<Operation>, Failed> {
+pub(crate) fn read_all_keys(
+    seen: &Observations,
+    shared: &Arc<Shared>,
+) -> Result<Vec<Operation>, Failed> {
     let keys: BTreeSet<&str> = seen.operations.iter().map(|one| one.key.as_str()).collect();
     let nodes = shared.addresses.len();
     let mut readers: Vec<Client> =
@@ -431,17 +455,19 @@ pub(crate) fn final_reads(seen: &Seen, shared: &Arc<Shared>) -> Result<Vec<Opera
             answered.then_some(())
         })?;
     }
-    Ok(readers.into_iter().flat_map(|reader| reader.seen.operations).collect())
+    Ok(readers.into_iter().flat_map(|reader| reader.observations.operations).collect())
 }
 
 /// Checks that all acknowledged inserts exist, that no refused insert does, and that the total that
 /// sessions counted is plausible.
-pub(crate) fn nothing_lost(seen: &Seen, shared: &Arc<Shared>) -> Result<(), Failed> {
+pub(crate) fn check_nothing_lost(seen: &Observations, shared: &Arc<Shared>) -> Result<(), Failed> {
     let mut reader = Client::new(2000, 0, Arc::clone(shared));
-    let acknowledged = seen.inserts(Fate::Acknowledged);
-    for (keys, there) in [(&acknowledged, true), (&seen.inserts(Fate::Refused), false)] {
-        for keys in keys.chunks(KEYS_AT_ONCE) {
-            let values = wait_for("all inserts", || reader.values(keys))?;
+    let acknowledged = seen.inserts_with(CommandOutcome::Acknowledged);
+    for (keys, there) in
+        [(&acknowledged, true), (&seen.inserts_with(CommandOutcome::Refused), false)]
+    {
+        for keys in keys.chunks(KEYS_PER_READ) {
+            let values = wait_for("all inserts", || reader.read_values(keys))?;
             let wrong = |(key, value): &(&&str, KeyContents)| match value {
                 Some(value) => !there || key.strip_prefix('i') != Some(value),
                 None => there,
@@ -452,10 +478,11 @@ pub(crate) fn nothing_lost(seen: &Seen, shared: &Arc<Shared>) -> Result<(), Fail
             }
         }
     }
-    let total = wait_for("the total", || reader.values(&[TOTAL]))?;
+    let total = wait_for("the total", || reader.read_values(&[TOTAL_COUNTER]))?;
     let total = total.into_iter().flatten().next();
     let total: u64 = total.and_then(|text| text.parse().ok()).unwrap_or(0);
-    let (least, most) = (seen.total.acknowledged, seen.total.acknowledged + seen.total.unknown);
+    let (least, most) =
+        (seen.increments.acknowledged, seen.increments.acknowledged + seen.increments.unknown);
     if !(least..=most).contains(&total) {
         return Err(Failed(format!(
             "sessions counted {least} to {most} times; the total is {total}"

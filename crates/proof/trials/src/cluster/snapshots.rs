@@ -10,7 +10,7 @@ use std::{
 
 use quorate_admin::view::NodeView;
 use quorate_testbed::{
-    nodes::{Nodes, PATIENCE, answer},
+    nodes::{NodeCluster, START_TIMEOUT, fetch},
     writers::Writers,
 };
 
@@ -19,61 +19,64 @@ use crate::{nodes, nodes::wait_for, shell::Failed};
 
 /// Flags that each node is started with. The log is retained only briefly for slow peers, and
 /// transfers take a while.
-const FLAGS: [&str; 4] = ["--log-max", "268435456", "--transfer-limit", "25165824"];
+const NODE_FLAGS: [&str; 4] = ["--log-max", "268435456", "--transfer-limit", "25165824"];
 /// Number of lines of each node's log shown if a step never occurred.
-const LAST_LINES: usize = 30;
+const LOG_LINES_SHOWN: usize = 30;
 /// Metric that counts installed snapshots. Log lines do not suffice, because repeated ones are
 /// rate-limited.
-const INSTALLED: &str = "quorate_snapshots_installed_total ";
+const INSTALLED_METRIC: &str = "quorate_snapshots_installed_total ";
 
 /// Moments at which a node is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum KillStep {
     /// The node has begun to take a snapshot.
-    Taking,
+    TakingSnapshot,
     /// A part file of the snapshot is being written.
-    Part,
+    WritingPart,
     /// The file with the number of the latest snapshot is being replaced.
-    PartNumber,
+    ReplacingNumber,
     /// The base file is being replaced, for a switch to a new snapshot or for a trim.
-    Base,
+    ReplacingBase,
     /// The node reports a new snapshot.
-    Named,
+    SnapshotReported,
     /// The beginning of the log has moved.
-    Trimmed,
+    LogTrimmed,
     /// A trimmed segment is being renumbered.
-    SegmentNumber,
+    RenumberingSegment,
     /// The node loads its own snapshot after a start.
-    Loading,
+    LoadingOwn,
     /// The node has begun to receive a peer's snapshot.
-    Asked,
+    ReceivingBegun,
     /// A part of the peer's snapshot has arrived.
-    Received,
+    PartReceived,
     /// The node has switched to the peer's snapshot.
-    Installed,
+    PeerInstalled,
     /// The node loads the peer's snapshot, which has just become its state.
-    LoadingInstalled,
+    LoadingPeers,
 }
 
-impl Step {
+impl KillStep {
     const ALL: [Self; 12] = [
-        Self::Taking,
-        Self::Part,
-        Self::PartNumber,
-        Self::Base,
-        Self::Named,
-        Self::Trimmed,
-        Self::SegmentNumber,
-        Self::Loading,
-        Self::Asked,
-        Self::Received,
-        Self::Installed,
-        Self::LoadingInstalled,
+        Self::TakingSnapshot,
+        Self::WritingPart,
+        Self::ReplacingNumber,
+        Self::ReplacingBase,
+        Self::SnapshotReported,
+        Self::LogTrimmed,
+        Self::RenumberingSegment,
+        Self::LoadingOwn,
+        Self::ReceivingBegun,
+        Self::PartReceived,
+        Self::PeerInstalled,
+        Self::LoadingPeers,
     ];
 
     /// Returns whether only a node far behind its peers reaches this step.
-    const fn is_of_a_peers(self) -> bool {
-        matches!(self, Self::Asked | Self::Received | Self::Installed | Self::LoadingInstalled)
+    const fn needs_peer_snapshot(self) -> bool {
+        matches!(
+            self,
+            Self::ReceivingBegun | Self::PartReceived | Self::PeerInstalled | Self::LoadingPeers
+        )
     }
 }
 
@@ -81,24 +84,24 @@ pub(super) fn run() -> Result<(), Failed> {
     for killed in [false, true] {
         test_far_behind(killed)?;
     }
-    kills()
+    run_kills()
 }
 
 /// A running cluster and its writers.
-struct Field {
-    nodes: Nodes,
+struct WrittenCluster {
+    nodes: NodeCluster,
     writers: Writers,
 }
 
-impl Field {
+impl WrittenCluster {
     fn new() -> Result<Self, Failed> {
-        let nodes = nodes::serving(NODES, &nodes::small_logs(&FLAGS))?;
+        let nodes = nodes::start_serving(NODES, &nodes::small_log_flags(&NODE_FLAGS))?;
         let writers = Writers::start(&nodes.client_addresses());
         Ok(Self { nodes, writers })
     }
 
-    fn view(&self, id: u32) -> Result<NodeView, Failed> {
-        wait_for(&format!("an answer of node {id}"), || self.nodes.view(id))
+    fn node_view(&self, id: u32) -> Result<NodeView, Failed> {
+        wait_for(&format!("an answer of node {id}"), || self.nodes.status(id))
     }
 
     /// Waits until the logs of all other nodes begin after everything that this node had decided.
@@ -106,7 +109,7 @@ impl Field {
         let others = self.nodes.ids().into_iter().filter(|other| *other != id);
         for other in others {
             wait_for(&format!("node {other} to trim its log"), || {
-                let view = self.nodes.view(other)?;
+                let view = self.nodes.status(other)?;
                 (view.log_start > decided + 1).then_some(())
             })?;
         }
@@ -116,19 +119,19 @@ impl Field {
     /// Waits until the node has applied everything decided by now.
     fn wait_until_caught_up(&self, id: u32) -> Result<(), Failed> {
         let leader = self.nodes.leader()?;
-        let decided = self.view(leader)?.decided;
+        let decided = self.node_view(leader)?.decided;
         wait_for(&format!("node {id} to be level"), || {
-            (self.nodes.view(id)?.applied >= decided).then_some(())
+            (self.nodes.status(id)?.applied >= decided).then_some(())
         })
     }
 
     /// Formats the end of each node's log and its progress.
-    fn last_words(&self) -> String {
+    fn last_log_lines(&self) -> String {
         let last = |id: &u32| {
-            let log = self.nodes.log(*id);
+            let log = self.nodes.log_path(*id);
             let lines: Vec<&str> = log.lines().collect();
-            let from = lines.len().saturating_sub(LAST_LINES);
-            let progress = self.nodes.view(*id).and_then(|view| view.progress);
+            let from = lines.len().saturating_sub(LOG_LINES_SHOWN);
+            let progress = self.nodes.status(*id).and_then(|view| view.progress);
             let progress = progress.map_or_else(String::new, |progress| format!(": {progress}"));
             format!("node {id}{progress}\n  {}", lines[from..].join("\n  "))
         };
@@ -138,8 +141,8 @@ impl Field {
 
     /// Checks that all acknowledged data is on every node, that no node panicked, and that the logs
     /// are intact. Returns a summary.
-    fn compare(mut self) -> Result<String, Failed> {
-        let acknowledged = self.writers.acknowledged();
+    fn check_and_summarize(mut self) -> Result<String, Failed> {
+        let acknowledged = self.writers.acknowledged_count();
         let written = self.writers.end()?;
         self.nodes.wait_until_all_serve()?;
         self.nodes.wait_until_equal()?;
@@ -149,46 +152,46 @@ impl Field {
         }
         let ids = self.nodes.ids();
         for id in &ids {
-            let log = self.nodes.log(*id);
+            let log = self.nodes.log_path(*id);
             if let Some(line) = log.lines().find(|line| line.contains("panicked")) {
                 return Err(Failed(format!("node {id}: {line}")));
             }
         }
         self.nodes.terminate(&ids)?;
-        self.nodes.verify_logs(&nodes::program())?;
+        self.nodes.verify_logs(&nodes::program_path())?;
         Ok(format!("{acknowledged} acknowledged writes, {keys} keys equal on {NODES} nodes"))
     }
 }
 
 fn test_far_behind(killed: bool) -> Result<(), Failed> {
     let began = Instant::now();
-    let mut field = Field::new()?;
+    let mut field = WrittenCluster::new()?;
     let leader = field.nodes.agreed_leader()?;
     let follower = leader % NODES + 1;
-    wait_for("writes", || (field.writers.acknowledged() > 200).then_some(()))?;
-    let decided = field.view(follower)?.decided;
+    wait_for("writes", || (field.writers.acknowledged_count() > 200).then_some(()))?;
+    let decided = field.node_view(follower)?.decided;
     match killed {
         true => field.nodes.kill(&[follower])?,
         false => field.nodes.pause(follower)?,
     }
     // Less than a segment has been acknowledged since the status was read.
     field.wait_until_trimmed_past(follower, decided)?;
-    let writes = field.writers.acknowledged();
+    let writes = field.writers.acknowledged_count();
     match killed {
         true => field.nodes.restart(&[follower])?,
         false => field.nodes.resume(follower)?,
     }
     let installed = wait_for("a peer's snapshot", || {
-        let installed = field.nodes.metric(follower, INSTALLED).ok()?;
+        let installed = field.nodes.metric(follower, INSTALLED_METRIC).ok()?;
         (installed > 0).then_some(())
     });
-    installed.map_err(|Failed(why)| Failed(format!("{why}\n{}", field.last_words())))?;
+    installed.map_err(|Failed(why)| Failed(format!("{why}\n{}", field.last_log_lines())))?;
     field.wait_until_caught_up(follower)?;
-    let meanwhile = field.writers.acknowledged() - writes;
+    let meanwhile = field.writers.acknowledged_count() - writes;
     if meanwhile == 0 {
         return Err(Failed("nothing was written meanwhile".to_owned()));
     }
-    let compared = field.compare()?;
+    let compared = field.check_and_summarize()?;
     println!(
         "- far behind, {}: back through a peer's snapshot, {meanwhile} writes meanwhile; {compared}; {:.0} s",
         if killed { "killed" } else { "paused" },
@@ -197,24 +200,24 @@ fn test_far_behind(killed: bool) -> Result<(), Failed> {
     Ok(())
 }
 
-fn kills() -> Result<(), Failed> {
+fn run_kills() -> Result<(), Failed> {
     let began = Instant::now();
-    let mut field = Field::new()?;
-    for (number, step) in Step::ALL.into_iter().enumerate() {
+    let mut field = WrittenCluster::new()?;
+    for (number, step) in KillStep::ALL.into_iter().enumerate() {
         let before = Instant::now();
         let leader = field.nodes.agreed_leader()?;
         // Kill the leader every other time, at steps that a leader can reach.
-        let victim = match number % 2 == 0 && !step.is_of_a_peers() {
+        let victim = match number % 2 == 0 && !step.needs_peer_snapshot() {
             true => leader,
             false => leader % NODES + 1,
         };
-        if step.is_of_a_peers() {
-            let decided = field.view(victim)?.decided;
+        if step.needs_peer_snapshot() {
+            let decided = field.node_view(victim)?.decided;
             field.nodes.kill(&[victim])?;
             field.wait_until_trimmed_past(victim, decided)?;
             field.nodes.restart(&[victim])?;
         }
-        if step == Step::Loading {
+        if step == KillStep::LoadingOwn {
             field.nodes.kill(&[victim])?;
             field.nodes.restart(&[victim])?;
         }
@@ -232,10 +235,10 @@ fn kills() -> Result<(), Failed> {
             before.elapsed().as_secs_f64()
         );
     }
-    let compared = field.compare()?;
+    let compared = field.check_and_summarize()?;
     println!(
         "- killed at {} steps of snapshots, trims and loads: {compared}; {:.0} s",
-        Step::ALL.len(),
+        KillStep::ALL.len(),
         began.elapsed().as_secs_f64()
     );
     Ok(())
@@ -244,33 +247,33 @@ fn kills() -> Result<(), Failed> {
 /// State of a node before a step, to detect changes.
 struct BeforeStep {
     id: u32,
-    data: PathBuf,
-    admin: String,
-    view: Option<NodeView>,
+    data_folder: PathBuf,
+    admin_address: String,
+    earlier_view: Option<NodeView>,
 }
 
 impl BeforeStep {
-    fn new(field: &Field, id: u32) -> Result<Self, Failed> {
+    fn new(field: &WrittenCluster, id: u32) -> Result<Self, Failed> {
         let node = &field.nodes.all()[id as usize - 1];
         Ok(Self {
             id,
-            data: node.spec.data.clone(),
-            admin: node.ready.admin.clone(),
+            data_folder: node.spec.data_folder.clone(),
+            admin_address: node.ready.admin.clone(),
             // The node may still be starting.
-            view: field.nodes.view(id),
+            earlier_view: field.nodes.status(id),
         })
     }
 
     /// Polls without pause, since some steps last a fraction of a millisecond. Returns `false` if
     /// the step ended unseen.
-    fn wait_for(&self, field: &Field, step: Step) -> Result<bool, Failed> {
-        let until = Instant::now() + PATIENCE;
+    fn wait_for(&self, field: &WrittenCluster, step: KillStep) -> Result<bool, Failed> {
+        let until = Instant::now() + START_TIMEOUT;
         loop {
             if self.has_reached(field, step) {
                 return Ok(true);
             }
-            let level = || field.view(self.id).is_ok_and(|view| view.progress.is_none());
-            if step == Step::LoadingInstalled && self.has_installed(field) && level() {
+            let level = || field.node_view(self.id).is_ok_and(|view| view.progress.is_none());
+            if step == KillStep::LoadingPeers && self.has_installed(field) && level() {
                 return Ok(false);
             }
             if Instant::now() > until {
@@ -279,46 +282,46 @@ impl BeforeStep {
         }
     }
 
-    fn step_not_reached(&self, field: &Field, step: Step) -> Failed {
+    fn step_not_reached(&self, field: &WrittenCluster, step: KillStep) -> Failed {
         let what = format!("node {} never got to {step:?}", self.id);
-        Failed(format!("{what}\n{}", field.last_words()))
+        Failed(format!("{what}\n{}", field.last_log_lines()))
     }
 
-    fn has_reached(&self, field: &Field, step: Step) -> bool {
-        let view = || field.nodes.view(self.id);
+    fn has_reached(&self, field: &WrittenCluster, step: KillStep) -> bool {
+        let view = || field.nodes.status(self.id);
         let slot = |view: &NodeView| view.snapshot.map_or(0, |snapshot| snapshot.slot);
         let is_new = |of: &dyn Fn(&NodeView) -> u64| {
-            let was = self.view.as_ref().map_or(u64::MAX, of);
+            let was = self.earlier_view.as_ref().map_or(u64::MAX, of);
             view().is_some_and(|view| of(&view) > was)
         };
-        let temporary = |name: &str| self.data.join(name).exists();
+        let temporary = |name: &str| self.data_folder.join(name).exists();
         match step {
-            Step::Taking => view().is_some_and(|view| view.snapshot_taking.is_some()),
-            Step::Part => has_new(&self.data.join("snapshot")),
-            Step::PartNumber => temporary("parts.new"),
-            Step::Base => temporary("base.new"),
-            Step::SegmentNumber => temporary("segments.new"),
-            Step::Named => is_new(&slot),
-            Step::Trimmed => is_new(&|view| view.log_start),
-            Step::Loading => self.is_loading(),
-            Step::Asked => self.data.join("incoming").exists(),
-            Step::Received => {
+            KillStep::TakingSnapshot => view().is_some_and(|view| view.snapshot_taking.is_some()),
+            KillStep::WritingPart => has_new_file(&self.data_folder.join("snapshot")),
+            KillStep::ReplacingNumber => temporary("parts.new"),
+            KillStep::ReplacingBase => temporary("base.new"),
+            KillStep::RenumberingSegment => temporary("segments.new"),
+            KillStep::SnapshotReported => is_new(&slot),
+            KillStep::LogTrimmed => is_new(&|view| view.log_start),
+            KillStep::LoadingOwn => self.is_loading(),
+            KillStep::ReceivingBegun => self.data_folder.join("incoming").exists(),
+            KillStep::PartReceived => {
                 let bytes = field.nodes.metric(self.id, "quorate_snapshot_bytes_received_total ");
                 bytes.is_ok_and(|bytes| bytes > 8 << 20)
             }
-            Step::Installed => self.has_installed(field),
-            Step::LoadingInstalled => self.has_installed(field) && self.is_loading(),
+            KillStep::PeerInstalled => self.has_installed(field),
+            KillStep::LoadingPeers => self.has_installed(field) && self.is_loading(),
         }
     }
 
     /// Returns whether the node has installed a snapshot since its start.
-    fn has_installed(&self, field: &Field) -> bool {
-        let installed = field.nodes.metric(self.id, INSTALLED);
+    fn has_installed(&self, field: &WrittenCluster) -> bool {
+        let installed = field.nodes.metric(self.id, INSTALLED_METRIC);
         installed.is_ok_and(|installed| installed > 0)
     }
 
     fn is_loading(&self) -> bool {
-        let status = answer(&self.admin, "/status", Duration::from_millis(300));
+        let status = fetch(&self.admin_address, "/status", Duration::from_millis(300));
         status.is_some_and(|status| status.contains("takes in a snapshot"))
     }
 
@@ -326,7 +329,7 @@ impl BeforeStep {
     fn partial_files(&self) -> String {
         let mut found: Vec<String> = ["", "log", "snapshot"]
             .iter()
-            .flat_map(|folder| names(&self.data.join(folder)))
+            .flat_map(|folder| file_names(&self.data_folder.join(folder)))
             .filter(|name| name.ends_with(".new") || name == "incoming")
             .collect();
         found.sort();
@@ -337,11 +340,11 @@ impl BeforeStep {
     }
 }
 
-fn names(folder: &Path) -> Vec<String> {
+fn file_names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-fn has_new(folder: &Path) -> bool {
-    names(folder).iter().any(|name| name.ends_with(".new"))
+fn has_new_file(folder: &Path) -> bool {
+    file_names(folder).iter().any(|name| name.ends_with(".new"))
 }

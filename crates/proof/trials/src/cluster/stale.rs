@@ -2,10 +2,10 @@
 
 use quorate_testbed::{
     network::Network,
-    resp::Link,
+    resp::RespConnection,
     trial::{
         client::is_ok,
-        history::{Clock, Operation, What},
+        history::{HistoryClock, Operation, What},
     },
 };
 
@@ -18,7 +18,7 @@ use crate::{
     shell::Failed,
 };
 
-const KEY: &str = "k";
+const TEST_KEY: &str = "k";
 
 /// Checks the checker. A partitioned node answers READONLY reads from its own, older state, and the
 /// checker must refuse that history. The same read without READONLY must return no value.
@@ -28,31 +28,31 @@ pub(crate) fn run(network: &Network, checker: &Checker) -> Result<(), Failed> {
     let alone = leader % 3 + 1;
     let addresses = nodes.client_addresses();
     let at = |node: u32| addresses[node as usize - 1].as_str();
-    let clock = Clock::start();
-    let mut history = vec![write(at(leader), "old", clock)?];
+    let clock = HistoryClock::start();
+    let mut history = vec![write_until_acknowledged(at(leader), "old", clock)?];
     nodes.wait_until_equal()?;
     let others = nodes.ids().into_iter().filter(|id| *id != alone);
     let pairs: Vec<_> = others.flat_map(|other| [(alone, other), (other, alone)]).collect();
-    network.cut(&pairs)?;
-    history.push(write(at(leader), "new", clock)?);
-    let mut link = Link::connect(at(alone))?;
-    let fresh = link.ask(&["GET", KEY])?;
-    link.ask(&["READONLY"])?;
-    let call = clock.now();
-    let stale = link.ask(&["GET", KEY])?;
-    network.heal()?;
+    network.cut_links(&pairs)?;
+    history.push(write_until_acknowledged(at(leader), "new", clock)?);
+    let mut link = RespConnection::connect(at(alone))?;
+    let fresh = link.run_command(&["GET", TEST_KEY])?;
+    link.run_command(&["READONLY"])?;
+    let call = clock.nanos_now();
+    let stale = link.run_command(&["GET", TEST_KEY])?;
+    network.heal_links()?;
     nodes.wait_until_all_serve()?;
     history.push(Operation {
         client: 1,
-        key: KEY.to_owned(),
+        key: TEST_KEY.to_owned(),
         what: What::Read { found: stale.text() },
         call,
-        end: Some(clock.now()),
+        end: Some(clock.nanos_now()),
     });
     if let Some(value) = fresh.text() {
         return Err(Failed(format!("an unreachable node answered a read with {value:?}")));
     }
-    let (verdict, text) = checker.check_history(&history, nodes.folder())?;
+    let (verdict, text) = checker.check_history(&history, nodes.data_folder())?;
     if verdict != Verdict::Violation {
         return Err(Failed(format!(
             "old reads of an isolated node were taken for fresh ones: {text}"
@@ -66,17 +66,22 @@ pub(crate) fn run(network: &Network, checker: &Checker) -> Result<(), Failed> {
 
 /// Writes until the write is acknowledged. Retries write the same value, so that they count as one
 /// operation.
-fn write(address: &str, value: &str, clock: Clock) -> Result<Operation, Failed> {
-    let call = clock.now();
+fn write_until_acknowledged(
+    address: &str,
+    value: &str,
+    clock: HistoryClock,
+) -> Result<Operation, Failed> {
+    let call = clock.nanos_now();
     wait_for("a write", || {
-        let reply = Link::connect(address).and_then(|mut link| link.ask(&["SET", KEY, value]));
+        let reply = RespConnection::connect(address)
+            .and_then(|mut link| link.run_command(&["SET", TEST_KEY, value]));
         reply.is_ok_and(|reply| is_ok(&reply)).then_some(())
     })?;
     Ok(Operation {
         client: 0,
-        key: KEY.to_owned(),
+        key: TEST_KEY.to_owned(),
         what: What::Write { value: Some(value.to_owned()) },
         call,
-        end: Some(clock.now()),
+        end: Some(clock.nanos_now()),
     })
 }

@@ -12,40 +12,40 @@ use std::{
 
 use quorate_testbed::{
     interrupt,
-    nodes::{Nodes, answer},
-    process::{cluster, free_port},
+    nodes::{NodeCluster, fetch},
+    process::{free_port, loopback_cluster},
     resp,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
-    build::Built,
-    figures::{self, Applied},
-    systems::{Start, System},
+    build::BuiltPrograms,
+    figures::{self, AppliedCommands},
+    systems::{StartMethod, System},
 };
 use crate::{nodes::wait_for, shell::Failed};
 
-const PREFIX: &str = "quorate-compare-";
-const NODES: usize = 3;
+const FOLDER_PREFIX: &str = "quorate-compare-";
+const NODE_COUNT: usize = 3;
 /// Time between SIGTERM and SIGKILL.
-const END: Duration = Duration::from_secs(5);
+const KILL_AFTER: Duration = Duration::from_secs(5);
 /// Time within which learners apply committed commands.
-const SETTLE: Duration = Duration::from_millis(300);
-const QUESTION: Duration = Duration::from_secs(1);
+const LEARN_DELAY: Duration = Duration::from_millis(300);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Number of bytes of a log shown in an error message.
-const WORDS: usize = 600;
+const LOG_BYTES_SHOWN: usize = 600;
 
 /// A child process, killed when dropped, and its output so far.
-pub(super) struct Process {
+pub(super) struct ChildProcess {
     child: Child,
-    lines: Arc<Mutex<Vec<String>>>,
-    reader: Option<thread::JoinHandle<()>>,
+    output_lines: Arc<Mutex<Vec<String>>>,
+    reader_thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Process {
+impl ChildProcess {
     /// Wraps a process whose output the caller reads.
     pub(super) fn new(child: Child) -> Self {
-        Self { child, lines: Arc::default(), reader: None }
+        Self { child, output_lines: Arc::default(), reader_thread: None }
     }
 
     /// Spawns a process, captures its standard output, and writes its standard error to a file.
@@ -59,8 +59,8 @@ impl Process {
         let stdout = child.stdout.take();
         let mut process = Self::new(child);
         if let Some(stdout) = stdout {
-            let lines = Arc::clone(&process.lines);
-            process.reader = Some(thread::spawn(move || {
+            let lines = Arc::clone(&process.output_lines);
+            process.reader_thread = Some(thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                     let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
                     // Drain the pipe, but keep a bounded number of lines.
@@ -78,8 +78,8 @@ impl Process {
     }
 
     /// Returns the rest of the last line that begins with `word`.
-    fn last(&self, word: &str) -> Option<String> {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+    fn last_line_after(&self, word: &str) -> Option<String> {
+        let lines = self.output_lines.lock().unwrap_or_else(PoisonError::into_inner);
         let rest = |line: &String| {
             let (first, rest) = line.split_once(' ')?;
             (first == word).then(|| rest.to_owned())
@@ -88,7 +88,7 @@ impl Process {
     }
 
     /// Waits for the process to exit. Returns its error output, unless it was already taken.
-    pub(super) fn wait(&mut self) -> Result<String, Failed> {
+    pub(super) fn wait_exit(&mut self) -> Result<String, Failed> {
         let mut said = String::new();
         if let Some(mut stderr) = self.child.stderr.take() {
             stderr.read_to_string(&mut said)?;
@@ -102,9 +102,9 @@ impl Process {
     }
 
     /// Sends SIGTERM, then SIGKILL. All output has been read when this returns.
-    fn end(&mut self) -> io::Result<()> {
+    fn terminate(&mut self) -> io::Result<()> {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        let until = Instant::now() + END;
+        let until = Instant::now() + KILL_AFTER;
         while self.child.try_wait()?.is_none() {
             if Instant::now() > until {
                 self.child.kill()?;
@@ -113,14 +113,14 @@ impl Process {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        if let Some(reader) = self.reader.take() {
+        if let Some(reader) = self.reader_thread.take() {
             let _ = reader.join();
         }
         Ok(())
     }
 }
 
-impl Drop for Process {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -128,39 +128,39 @@ impl Drop for Process {
 }
 
 /// A running system, in a folder that is deleted with it.
-pub(super) struct Cluster {
-    start: Start,
-    ours: Option<Nodes>,
-    other_processes: Vec<Process>,
+pub(super) struct RunningSystem {
+    start: StartMethod,
+    quorate_nodes: Option<NodeCluster>,
+    other_processes: Vec<ChildProcess>,
     /// Client addresses, one per node.
-    clients: Vec<String>,
-    leader: usize,
+    client_addresses: Vec<String>,
+    leader_index: usize,
     /// Number of commands applied and the digest of their order, per node; empty for systems that
     /// do not report them.
-    reported_applied: Vec<(u64, u64)>,
+    applied_by_node: Vec<(u64, u64)>,
     lines_read: usize,
     folder: tempfile::TempDir,
 }
 
-impl Cluster {
+impl RunningSystem {
     /// Starts the system afresh and waits until it has a leader.
-    pub(super) fn start(built: &Built, system: &System) -> Result<Self, Failed> {
-        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
+    pub(super) fn start(built: &BuiltPrograms, system: &System) -> Result<Self, Failed> {
+        let folder = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir()?;
         let mut cluster = Self {
             start: system.start,
-            ours: None,
+            quorate_nodes: None,
             other_processes: Vec::new(),
-            clients: Vec::new(),
-            leader: 0,
-            reported_applied: Vec::new(),
+            client_addresses: Vec::new(),
+            leader_index: 0,
+            applied_by_node: Vec::new(),
             lines_read: 0,
             folder,
         };
         let started = match system.start {
-            Start::Quorate(flags) => cluster.start_ours(built, flags),
-            Start::Etcd => cluster.start_etcd(built),
-            Start::Redis => cluster.start_redis(built),
-            Start::Library(program, more) => {
+            StartMethod::Quorate(flags) => cluster.start_ours(built, flags),
+            StartMethod::Etcd => cluster.start_etcd(built),
+            StartMethod::Redis => cluster.start_redis(built),
+            StartMethod::Library(program, more) => {
                 cluster.start_library(built, program, system.class, more)
             }
         };
@@ -170,56 +170,56 @@ impl Cluster {
         }
     }
 
-    fn start_ours(&mut self, built: &Built, flags: &[&str]) -> Result<(), Failed> {
-        let program = built.program("quorate");
-        let nodes = self.ours.insert(Nodes::none(PREFIX)?);
-        nodes.start(cluster(&program, nodes.folder(), 3, flags)?)?;
-        self.clients = nodes.client_addresses();
+    fn start_ours(&mut self, built: &BuiltPrograms, flags: &[&str]) -> Result<(), Failed> {
+        let program = built.program_path("quorate");
+        let nodes = self.quorate_nodes.insert(NodeCluster::with_empty_folder(FOLDER_PREFIX)?);
+        nodes.start(loopback_cluster(&program, nodes.data_folder(), 3, flags)?)?;
+        self.client_addresses = nodes.client_addresses();
         let leader = nodes.agreed_leader()?;
-        self.lead(usize::try_from(leader).unwrap_or(0))
+        self.record_leader(usize::try_from(leader).unwrap_or(0))
     }
 
     fn start_library(
         &mut self,
-        built: &Built,
+        built: &BuiltPrograms,
         program: &str,
         class: &str,
         more: &[&str],
     ) -> Result<(), Failed> {
-        let peers = addresses()?;
-        self.clients = addresses()?;
-        for node in 0..NODES {
-            let data = self.data(node)?;
-            let mut command = Command::new(built.program(program));
+        let peers = free_addresses()?;
+        self.client_addresses = free_addresses()?;
+        for node in 0..NODE_COUNT {
+            let data = self.node_folder(node)?;
+            let mut command = Command::new(built.program_path(program));
             command
                 .args(["--node", &(node + 1).to_string()])
                 .args(["--peers", &peers.join(",")])
-                .args(["--client", &self.clients[node]])
+                .args(["--client", &self.client_addresses[node]])
                 .args(["--class", class, "--folder"])
                 .arg(data)
                 .args(more);
             self.spawn(&mut command, node)?;
         }
         let leader = self.wait_for("a leader that all nodes know", |cluster| {
-            let told = |process: &Process| {
-                let leader: u64 = process.last("leader")?.trim().parse().ok()?;
+            let told = |process: &ChildProcess| {
+                let leader: u64 = process.last_line_after("leader")?.trim().parse().ok()?;
                 (leader > 0).then_some(leader)
             };
             common_value(cluster.other_processes.iter().map(told))
         })?;
-        self.lead(usize::try_from(leader).unwrap_or(0))
+        self.record_leader(usize::try_from(leader).unwrap_or(0))
     }
 
-    fn start_etcd(&mut self, built: &Built) -> Result<(), Failed> {
+    fn start_etcd(&mut self, built: &BuiltPrograms) -> Result<(), Failed> {
         let url = |address: &String| format!("http://{address}");
-        let peers: Vec<String> = addresses()?.iter().map(url).collect();
-        self.clients = addresses()?;
+        let peers: Vec<String> = free_addresses()?.iter().map(url).collect();
+        self.client_addresses = free_addresses()?;
         let list: Vec<String> =
             (1..).zip(&peers).map(|(node, peer)| format!("n{node}={peer}")).collect();
         for (node, peer) in peers.iter().enumerate() {
-            let client = url(&self.clients[node]);
-            let data = self.data(node)?;
-            let mut command = Command::new(built.program("etcd"));
+            let client = url(&self.client_addresses[node]);
+            let data = self.node_folder(node)?;
+            let mut command = Command::new(built.program_path("etcd"));
             command.args(["--name", &format!("n{}", node + 1), "--data-dir"]);
             command.arg(data);
             for (flag, value) in [
@@ -234,26 +234,28 @@ impl Cluster {
             self.spawn(&mut command, node)?;
         }
         self.wait_for("three healthy nodes", |cluster| {
-            let healthy = |at: &String| answer(at, "/health", QUESTION).is_some();
-            cluster.clients.iter().all(healthy).then_some(())
+            let healthy = |at: &String| fetch(at, "/health", QUERY_TIMEOUT).is_some();
+            cluster.client_addresses.iter().all(healthy).then_some(())
         })
     }
 
-    fn start_redis(&mut self, built: &Built) -> Result<(), Failed> {
+    fn start_redis(&mut self, built: &BuiltPrograms) -> Result<(), Failed> {
         let port = free_port()?;
-        self.clients = vec![format!("127.0.0.1:{port}")];
-        let data = self.data(0)?;
-        let mut command = Command::new(built.program("redis-server"));
+        self.client_addresses = vec![format!("127.0.0.1:{port}")];
+        let data = self.node_folder(0)?;
+        let mut command = Command::new(built.program_path("redis-server"));
         command
             .args(["--port", &port.to_string()])
             .args(["--bind", "127.0.0.1", "--save", ""])
             .args(["--appendonly", "yes", "--appendfsync", "always", "--dir"])
             .arg(data);
         self.spawn(&mut command, 0)?;
-        self.wait_for("an answer", |cluster| resp::answers(&cluster.clients[0]).then_some(()))
+        self.wait_for("an answer", |cluster| {
+            resp::answers_ping(&cluster.client_addresses[0]).then_some(())
+        })
     }
 
-    fn data(&self, node: usize) -> io::Result<std::path::PathBuf> {
+    fn node_folder(&self, node: usize) -> io::Result<std::path::PathBuf> {
         let folder = self.folder.path().join(format!("data-{}", node + 1));
         fs::create_dir_all(&folder)?;
         Ok(folder)
@@ -261,14 +263,14 @@ impl Cluster {
 
     fn spawn(&mut self, command: &mut Command, node: usize) -> Result<(), Failed> {
         let log = self.folder.path().join(format!("{}.log", node + 1));
-        self.other_processes.push(Process::spawn(command, &log)?);
-        self.register();
+        self.other_processes.push(ChildProcess::spawn(command, &log)?);
+        self.register_processes();
         Ok(())
     }
 
-    fn register(&self) {
-        let others = self.other_processes.iter().map(Process::id);
-        interrupt::register(others.collect(), self.folder.path());
+    fn register_processes(&self) {
+        let others = self.other_processes.iter().map(ChildProcess::id);
+        interrupt::register_cleanup(others.collect(), self.folder.path());
     }
 
     /// Waits for a condition while all processes are alive.
@@ -283,9 +285,9 @@ impl Cluster {
         })?
     }
 
-    fn lead(&mut self, node: usize) -> Result<(), Failed> {
-        self.leader = node.wrapping_sub(1);
-        match self.clients.get(self.leader) {
+    fn record_leader(&mut self, node: usize) -> Result<(), Failed> {
+        self.leader_index = node.wrapping_sub(1);
+        match self.client_addresses.get(self.leader_index) {
             Some(_) => Ok(()),
             None => Err(Failed(format!("there is no node {node}"))),
         }
@@ -294,20 +296,20 @@ impl Cluster {
     /// Returns the address that clients use: the leader's. etcd's load finds the leader by itself.
     pub(super) fn load_address(&self) -> String {
         match self.start {
-            Start::Etcd => self.clients.join(","),
-            Start::Quorate(_) | Start::Redis | Start::Library(..) => {
-                self.clients[self.leader].clone()
+            StartMethod::Etcd => self.client_addresses.join(","),
+            StartMethod::Quorate(_) | StartMethod::Redis | StartMethod::Library(..) => {
+                self.client_addresses[self.leader_index].clone()
             }
         }
     }
 
-    pub(super) fn processes(&self) -> Vec<u32> {
-        let ours = self.ours.iter().flat_map(Nodes::processes);
-        ours.chain(self.other_processes.iter().map(Process::id)).collect()
+    pub(super) fn process_ids(&self) -> Vec<u32> {
+        let ours = self.quorate_nodes.iter().flat_map(NodeCluster::process_ids);
+        ours.chain(self.other_processes.iter().map(ChildProcess::id)).collect()
     }
 
     pub(super) fn check_alive(&mut self) -> Result<(), Failed> {
-        if let Some(ours) = &mut self.ours {
+        if let Some(ours) = &mut self.quorate_nodes {
             ours.check_alive()?;
         }
         for (process, node) in self.other_processes.iter_mut().zip(1..) {
@@ -321,56 +323,61 @@ impl Cluster {
     /// Records the numbers of commands that the nodes applied, as the load reports them.
     pub(super) fn record_applied(&mut self, words: &str) {
         let count = words.split(' ').next().and_then(|text| text.parse().ok());
-        let node = self.lines_read % NODES;
+        let node = self.lines_read % NODE_COUNT;
         self.lines_read += 1;
-        self.reported_applied.resize(NODES, (0, 0));
-        self.reported_applied[node].0 += count.unwrap_or(0);
+        self.applied_by_node.resize(NODE_COUNT, (0, 0));
+        self.applied_by_node[node].0 += count.unwrap_or(0);
     }
 
     /// Stops the system. Checks that most nodes applied all acknowledged commands, in the same
     /// order. Returns `None` if the system does not report applied commands.
-    pub(super) fn end(mut self, acknowledged: u64) -> Result<Option<Applied>, Failed> {
-        if let Start::Library(..) = self.start {
-            thread::sleep(SETTLE);
+    pub(super) fn stop_and_check(
+        mut self,
+        acknowledged: u64,
+    ) -> Result<Option<AppliedCommands>, Failed> {
+        if let StartMethod::Library(..) = self.start {
+            thread::sleep(LEARN_DELAY);
             for process in &mut self.other_processes {
-                process.end()?;
+                process.terminate()?;
             }
-            let told = |process: &Process| {
-                let words = process.last("applied")?;
+            let told = |process: &ChildProcess| {
+                let words = process.last_line_after("applied")?;
                 let (count, digest) = words.split_once(' ')?;
                 let digest = u64::from_str_radix(digest.trim(), 16).ok()?;
                 Some((count.parse().ok()?, digest))
             };
-            self.reported_applied = self.other_processes.iter().filter_map(told).collect();
-        } else if self.reported_applied.is_empty() {
+            self.applied_by_node = self.other_processes.iter().filter_map(told).collect();
+        } else if self.applied_by_node.is_empty() {
             return Ok(None);
         }
-        if self.reported_applied.len() != NODES {
+        if self.applied_by_node.len() != NODE_COUNT {
             let words = self.last_error_lines();
-            let what =
-                format!("{} of {NODES} nodes told what they applied", self.reported_applied.len());
+            let what = format!(
+                "{} of {NODE_COUNT} nodes told what they applied",
+                self.applied_by_node.len()
+            );
             return Err(Failed(what + &words));
         }
-        let by_most = figures::majority_count(&self.reported_applied).map_err(Failed)?;
+        let by_most = figures::majority_count(&self.applied_by_node).map_err(Failed)?;
         if by_most < acknowledged {
             return Err(Failed(format!(
                 "{acknowledged} commands were acknowledged, and most nodes applied only {by_most}"
             )));
         }
-        Ok(Some(Applied { acknowledged, by_most }))
+        Ok(Some(AppliedCommands { acknowledged, applied_by_most: by_most }))
     }
 
     /// Returns the processes' last error messages.
     fn last_error_lines(&self) -> String {
         let mut all = String::new();
-        for node in 1..=NODES {
-            let log = match &self.ours {
-                Some(ours) => ours.folder().join(format!("node-{node}.log")),
+        for node in 1..=NODE_COUNT {
+            let log = match &self.quorate_nodes {
+                Some(ours) => ours.data_folder().join(format!("node-{node}.log")),
                 None => self.folder.path().join(format!("{node}.log")),
             };
             let text = fs::read(log).unwrap_or_default();
-            let text =
-                String::from_utf8_lossy(&text[text.len().saturating_sub(WORDS)..]).into_owned();
+            let text = String::from_utf8_lossy(&text[text.len().saturating_sub(LOG_BYTES_SHOWN)..])
+                .into_owned();
             let text = text.trim();
             if !text.is_empty() {
                 all += &format!("; node {node} said: {}", text.replace('\n', " | "));
@@ -380,17 +387,17 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for RunningSystem {
     fn drop(&mut self) {
         self.other_processes.clear();
         // The folder is deleted next; register it in case of an interrupt before that.
-        interrupt::register(Vec::new(), self.folder.path());
+        interrupt::register_cleanup(Vec::new(), self.folder.path());
     }
 }
 
-fn addresses() -> io::Result<Vec<String>> {
+fn free_addresses() -> io::Result<Vec<String>> {
     let address = |_| Ok(format!("127.0.0.1:{}", free_port()?));
-    (0..NODES).map(address).collect()
+    (0..NODE_COUNT).map(address).collect()
 }
 
 /// Returns the value if all nodes report the same one.

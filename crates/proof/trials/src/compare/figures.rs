@@ -5,7 +5,7 @@ const LATE_SHARE_MAX: f64 = 0.01;
 
 /// Measurements of a system under one load.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Measured {
+pub(super) struct MeasuredLoad {
     pub(super) per_second: f64,
     pub(super) completed: u64,
     /// All successful replies, including the warm-up.
@@ -27,7 +27,7 @@ pub(super) struct Measured {
     pub(super) foreign_cpu: f64,
 }
 
-impl Measured {
+impl MeasuredLoad {
     /// Parses `name=number` words.
     pub(super) fn parse(words: &str) -> Option<Self> {
         let number = |name: &str| -> Option<f64> {
@@ -58,7 +58,7 @@ impl Measured {
     }
 
     /// Returns why the measurement is invalid; `None` if it is valid.
-    pub(super) fn trouble(&self) -> Option<String> {
+    pub(super) fn invalid_reason(&self) -> Option<String> {
         let error = || self.first_error.clone().unwrap_or_default();
         if self.errors > 0 {
             Some(format!("{} errors: {}", self.errors, error()))
@@ -72,9 +72,9 @@ impl Measured {
     }
 
     /// Returns why the latency is invalid; `None` if it is valid.
-    pub(super) fn latency_trouble(&self) -> Option<String> {
+    pub(super) fn latency_invalid_reason(&self) -> Option<String> {
         let late = || format!("{:.1} % sent late", self.late_share * 100.0);
-        self.trouble().or_else(|| self.is_late().then(late))
+        self.invalid_reason().or_else(|| self.is_late().then(late))
     }
 
     /// Returns whether the load generator, not the system, was too slow.
@@ -84,26 +84,26 @@ impl Measured {
 
     /// Formats the reason for a line of progress.
     pub(super) fn format_reason(&self) -> String {
-        let trouble = self.latency_trouble();
+        let trouble = self.latency_invalid_reason();
         trouble.map_or_else(String::new, |trouble| format!(", NO RESULT: {trouble}"))
     }
 }
 
 /// Result of a short load with a number of connections.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Trial {
+pub(super) struct ConnectionTrial {
     pub(super) system: String,
     pub(super) connections: u32,
-    pub(super) measured: Measured,
+    pub(super) measured: MeasuredLoad,
 }
 
 /// Number of commands applied by the nodes, compared with the acknowledged ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Applied {
+pub(super) struct AppliedCommands {
     /// Successful replies.
     pub(super) acknowledged: u64,
     /// Commands applied by most nodes, in the same order.
-    pub(super) by_most: u64,
+    pub(super) applied_by_most: u64,
 }
 
 /// A system's turn in a round.
@@ -111,32 +111,32 @@ pub(super) struct Applied {
 pub(super) struct SystemTurn {
     pub(super) system: String,
     pub(super) round: usize,
-    pub(super) maximum: Option<Measured>,
+    pub(super) maximum: Option<MeasuredLoad>,
     /// Measurements at half load, one per attempt. Each consists of the system whose half was
     /// offered, the commands per second, and the result.
-    pub(super) latencies: Vec<(String, u64, Measured)>,
+    pub(super) latencies: Vec<(String, u64, MeasuredLoad)>,
     /// `None` if no node reports the number.
-    pub(super) applied: Option<Applied>,
+    pub(super) applied: Option<AppliedCommands>,
     /// Reason why the turn ended early.
-    pub(super) trouble: Option<String>,
+    pub(super) early_end_reason: Option<String>,
 }
 
 impl SystemTurn {
-    fn good_maximum(&self) -> Option<&Measured> {
-        self.maximum.as_ref().filter(|one| one.trouble().is_none())
+    fn valid_maximum(&self) -> Option<&MeasuredLoad> {
+        self.maximum.as_ref().filter(|one| one.invalid_reason().is_none())
     }
 
-    fn good_latency(&self, peer: &str) -> Option<&Measured> {
+    fn valid_latency(&self, peer: &str) -> Option<&MeasuredLoad> {
         let attempts = self.latencies.iter().filter(|(other, _, _)| other == peer);
         let mut measured = attempts.map(|(_, _, measured)| measured);
-        measured.find(|one| one.latency_trouble().is_none())
+        measured.find(|one| one.latency_invalid_reason().is_none())
     }
 }
 
 /// All results of a comparison.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Results {
-    pub(super) trials: Vec<Trial>,
+pub(super) struct ComparisonResults {
+    pub(super) trials: Vec<ConnectionTrial>,
     pub(super) turns: Vec<SystemTurn>,
     /// Systems without a result, with the reason.
     pub(super) failures: Vec<(String, String)>,
@@ -145,8 +145,8 @@ pub(super) struct Results {
     pub(super) seconds: f64,
 }
 
-impl Results {
-    pub(super) fn fail(&mut self, system: &str, why: &str) {
+impl ComparisonResults {
+    pub(super) fn record_failure(&mut self, system: &str, why: &str) {
         if !self.has_failed(system) {
             self.failures.push((system.to_owned(), why.to_owned()));
         }
@@ -162,9 +162,9 @@ impl Results {
     }
 
     /// Returns the trial with the system's best number of connections.
-    pub(super) fn best(&self, system: &str) -> Option<&Trial> {
+    pub(super) fn best_trial(&self, system: &str) -> Option<&ConnectionTrial> {
         let own = self.trials.iter().filter(|trial| trial.system == system);
-        let good = own.filter(|trial| trial.measured.trouble().is_none());
+        let good = own.filter(|trial| trial.measured.invalid_reason().is_none());
         good.max_by(|a, b| a.measured.per_second.total_cmp(&b.measured.per_second))
     }
 
@@ -174,31 +174,35 @@ impl Results {
     }
 
     /// Returns a figure of the system's valid rounds at full load.
-    pub(super) fn at_maximum(&self, system: &str, figure: impl Fn(&Measured) -> f64) -> Spread {
-        let good = self.turns_of(system).filter_map(SystemTurn::good_maximum);
-        Spread::of(good.map(figure).collect())
+    pub(super) fn figure_at_maximum(
+        &self,
+        system: &str,
+        figure: impl Fn(&MeasuredLoad) -> f64,
+    ) -> Spread {
+        let good = self.turns_of(system).filter_map(SystemTurn::valid_maximum);
+        Spread::from_values(good.map(figure).collect())
     }
 
     /// Returns a figure of the system's valid rounds at half of another system's maximum.
-    pub(super) fn at_half(
+    pub(super) fn figure_at_half(
         &self,
         system: &str,
         peer: &str,
-        figure: impl Fn(&Measured) -> f64,
+        figure: impl Fn(&MeasuredLoad) -> f64,
     ) -> Spread {
-        let good = self.turns_of(system).filter_map(|turn| turn.good_latency(peer));
-        Spread::of(good.map(figure).collect())
+        let good = self.turns_of(system).filter_map(|turn| turn.valid_latency(peer));
+        Spread::from_values(good.map(figure).collect())
     }
 
     /// Returns our throughput divided by that of the best other system, round by round.
-    pub(super) fn ratios(&self, ours: &str, others: &[String]) -> Spread {
-        self.ratios_by_round(ours, others, |turn| Some(turn.good_maximum()?.per_second))
+    pub(super) fn throughput_ratios(&self, ours: &str, others: &[String]) -> Spread {
+        self.ratios_by_round(ours, others, |turn| Some(turn.valid_maximum()?.per_second))
     }
 
     /// Returns our 99th percentile divided by the other system's, both at half of the other
     /// system's maximum.
     pub(super) fn latency_ratios(&self, ours: &str, other: &str) -> Spread {
-        let p99 = |turn: &SystemTurn| Some(turn.good_latency(other)?.p99_us);
+        let p99 = |turn: &SystemTurn| Some(turn.valid_latency(other)?.p99_us);
         self.ratios_by_round(ours, &[other.to_owned()], p99)
     }
 
@@ -219,7 +223,7 @@ impl Results {
             let best = others.max_by(f64::total_cmp)?;
             (best > 0.0).then(|| ours / best)
         };
-        Spread::of((0..rounds.unwrap_or(0)).filter_map(ratio).collect())
+        Spread::from_values((0..rounds.unwrap_or(0)).filter_map(ratio).collect())
     }
 }
 
@@ -228,7 +232,7 @@ impl Results {
 pub(super) struct Spread(Vec<f64>);
 
 impl Spread {
-    pub(super) fn of(mut figures: Vec<f64>) -> Self {
+    pub(super) fn from_values(mut figures: Vec<f64>) -> Self {
         figures.sort_by(f64::total_cmp);
         Self(figures)
     }
@@ -245,17 +249,17 @@ impl Spread {
         Some((lower + upper) / 2.0)
     }
 
-    pub(super) fn low(&self) -> Option<f64> {
+    pub(super) fn minimum(&self) -> Option<f64> {
         self.0.first().copied()
     }
 
-    pub(super) fn high(&self) -> Option<f64> {
+    pub(super) fn maximum(&self) -> Option<f64> {
         self.0.last().copied()
     }
 }
 
 /// Returns half of a rate, rounded to two digits so that every system is loaded with the same rate.
-pub(super) fn half(per_second: f64) -> u64 {
+pub(super) fn half_rate(per_second: f64) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -295,7 +299,7 @@ mod tests {
                         p99_us=3 p999_us=4 max_us=5 errors=0 lost=0 late_share=0.5";
 
     fn turn(system: &str, round: usize, per_second: f64) -> SystemTurn {
-        let maximum = Measured { per_second, completed: 1, ..Measured::default() };
+        let maximum = MeasuredLoad { per_second, completed: 1, ..MeasuredLoad::default() };
         SystemTurn {
             system: system.to_owned(),
             round,
@@ -311,44 +315,45 @@ mod tests {
 
     #[test]
     fn result_line_is_parsed() {
-        let measured = Measured::parse(LINE).unwrap();
+        let measured = MeasuredLoad::parse(LINE).unwrap();
         near(Some(measured.per_second), 1000.5);
         assert_eq!((measured.completed, measured.acknowledged), (5002, 6000));
-        assert_eq!(measured.trouble(), None);
-        assert!(measured.latency_trouble().is_some(), "half of it was late");
-        assert_eq!(Measured::parse(&LINE.replace("p99_us=3", "")), None);
-        assert_eq!(Measured::parse(&LINE.replace("p99_us=3", "p99_us=x")), None);
-        let wrong = Measured::parse(&LINE.replace("errors=0", "errors=1")).unwrap();
-        assert!(wrong.trouble().is_some());
+        assert_eq!(measured.invalid_reason(), None);
+        assert!(measured.latency_invalid_reason().is_some(), "half of it was late");
+        assert_eq!(MeasuredLoad::parse(&LINE.replace("p99_us=3", "")), None);
+        assert_eq!(MeasuredLoad::parse(&LINE.replace("p99_us=3", "p99_us=x")), None);
+        let wrong = MeasuredLoad::parse(&LINE.replace("errors=0", "errors=1")).unwrap();
+        assert!(wrong.invalid_reason().is_some());
     }
 
     #[test]
     fn first_attempt_without_late_commands_counts() {
         let attempt = |p99_us, late_share| {
-            let measured = Measured { completed: 1, p99_us, late_share, ..Measured::default() };
+            let measured =
+                MeasuredLoad { completed: 1, p99_us, late_share, ..MeasuredLoad::default() };
             ("peer".to_owned(), 1000, measured)
         };
         let mut late = turn("ours", 0, 1.0);
         late.latencies = vec![attempt(1.0, 0.5)];
-        assert_eq!(late.good_latency("peer"), None);
+        assert_eq!(late.valid_latency("peer"), None);
         late.latencies.extend([attempt(2.0, 0.0), attempt(3.0, 0.0)]);
-        near(late.good_latency("peer").map(|one| one.p99_us), 2.0);
-        assert_eq!(late.good_latency("another"), None);
+        near(late.valid_latency("peer").map(|one| one.p99_us), 2.0);
+        assert_eq!(late.valid_latency("another"), None);
     }
 
     #[test]
     fn the_median_is_in_the_middle() {
-        let spread = Spread::of(vec![5.0, 1.0, 3.0]);
+        let spread = Spread::from_values(vec![5.0, 1.0, 3.0]);
         near(spread.median(), 3.0);
-        near(spread.low(), 1.0);
-        near(spread.high(), 5.0);
-        near(Spread::of(vec![1.0, 2.0]).median(), 1.5);
+        near(spread.minimum(), 1.0);
+        near(spread.maximum(), 5.0);
+        near(Spread::from_values(vec![1.0, 2.0]).median(), 1.5);
         assert_eq!(Spread::default().median(), None);
     }
 
     #[test]
     fn ratios_compare_with_the_best_other_in_the_same_round() {
-        let mut results = Results::default();
+        let mut results = ComparisonResults::default();
         // The machine was twice as fast in the second round, which must not affect the ratio.
         for (round, speed) in [(0, 1.0), (1, 2.0)] {
             results.turns.push(turn("ours", round, 100.0 * speed));
@@ -357,44 +362,49 @@ mod tests {
         }
         // A round in which the other system has no result has no ratio.
         results.turns.push(turn("ours", 2, 1e9));
-        let ratios = results.ratios("ours", &["slow".to_owned(), "fast".to_owned()]);
-        assert_eq!(ratios, Spread::of(vec![2.0, 2.0]));
-        near(results.ratios("ours", &["slow".to_owned()]).median(), 10.0);
+        let ratios = results.throughput_ratios("ours", &["slow".to_owned(), "fast".to_owned()]);
+        assert_eq!(ratios, Spread::from_values(vec![2.0, 2.0]));
+        near(results.throughput_ratios("ours", &["slow".to_owned()]).median(), 10.0);
     }
 
     #[test]
     fn rounds_with_errors_do_not_count() {
-        let mut results = Results::default();
+        let mut results = ComparisonResults::default();
         results.turns.push(turn("ours", 0, 100.0));
         let mut wrong = turn("ours", 1, 900.0);
         if let Some(maximum) = &mut wrong.maximum {
             maximum.errors = 1;
         }
         results.turns.push(wrong);
-        let rates = results.at_maximum("ours", |measured| measured.per_second);
-        assert_eq!(rates, Spread::of(vec![100.0]));
+        let rates = results.figure_at_maximum("ours", |measured| measured.per_second);
+        assert_eq!(rates, Spread::from_values(vec![100.0]));
     }
 
     #[test]
     fn the_best_number_of_connections_is_without_errors() {
-        let mut results = Results::default();
+        let mut results = ComparisonResults::default();
         for (connections, per_second, errors) in [(1, 10.0, 0), (4, 30.0, 0), (16, 90.0, 1)] {
-            results.trials.push(Trial {
+            results.trials.push(ConnectionTrial {
                 system: "x".to_owned(),
                 connections,
-                measured: Measured { per_second, errors, completed: 1, ..Measured::default() },
+                measured: MeasuredLoad {
+                    per_second,
+                    errors,
+                    completed: 1,
+                    ..MeasuredLoad::default()
+                },
             });
         }
-        assert_eq!(results.best("x").map(|trial| trial.connections), Some(4));
-        assert_eq!(results.best("y"), None);
+        assert_eq!(results.best_trial("x").map(|trial| trial.connections), Some(4));
+        assert_eq!(results.best_trial("y"), None);
     }
 
     #[test]
     fn half_of_a_rate_is_cut_to_two_digits() {
-        assert_eq!(half(9999.0), 4900);
-        assert_eq!(half(123_456.0), 61_000);
-        assert_eq!(half(30.0), 15);
-        assert_eq!(half(0.0), 1);
+        assert_eq!(half_rate(9999.0), 4900);
+        assert_eq!(half_rate(123_456.0), 61_000);
+        assert_eq!(half_rate(30.0), 15);
+        assert_eq!(half_rate(0.0), 1);
     }
 
     #[test]

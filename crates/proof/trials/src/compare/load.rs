@@ -6,14 +6,14 @@ use std::{
     time::Duration,
 };
 
-use quorate_testbed::usage::{Machine, Usage};
+use quorate_testbed::usage::{MachineCpuTime, ResourceUsage};
 use rustix::process::{getpriority_process, setpriority_process};
 
 use super::{
     OUTSTANDING, VALUE_BYTES,
-    build::{Built, LOAD},
-    cluster::{Cluster, Process},
-    figures::Measured,
+    build::{BuiltPrograms, LOAD_PROGRAM},
+    cluster::{ChildProcess, RunningSystem},
+    figures::MeasuredLoad,
     systems::{Protocol, System},
 };
 use crate::shell::Failed;
@@ -24,7 +24,7 @@ const LOAD_PRIORITY: i32 = -10;
 
 /// Offered load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Offer {
+pub(super) enum OfferedLoad {
     /// Number of outstanding commands.
     Closed(u32),
     /// Number of commands per second.
@@ -34,52 +34,54 @@ pub(super) enum Offer {
 /// A load to run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RequestedLoad {
-    pub(super) offer: Offer,
+    pub(super) offer: OfferedLoad,
     pub(super) connections: u32,
     pub(super) warmup: Duration,
     pub(super) duration: Duration,
 }
 
 /// Resource usage up to a point in time.
-struct Reading {
-    system: Usage,
-    load: Usage,
-    own: Usage,
-    machine: Option<Machine>,
+struct UsageReading {
+    system_usage: ResourceUsage,
+    load_usage: ResourceUsage,
+    own_usage: ResourceUsage,
+    machine: Option<MachineCpuTime>,
 }
 
-impl Reading {
-    fn read_now(cluster: &Cluster, load: u32) -> Self {
+impl UsageReading {
+    fn read_now(cluster: &RunningSystem, load: u32) -> Self {
         Self {
-            system: Usage::of_processes(&cluster.processes()),
-            load: Usage::of_process(load).unwrap_or_default(),
-            own: Usage::of_process(std::process::id()).unwrap_or_default(),
-            machine: Machine::now(),
+            system_usage: ResourceUsage::of_processes(&cluster.process_ids()),
+            load_usage: ResourceUsage::of_process(load).unwrap_or_default(),
+            own_usage: ResourceUsage::of_process(std::process::id()).unwrap_or_default(),
+            machine: MachineCpuTime::now(),
         }
     }
 }
 
 /// Loads the system, and returns the results.
 pub(super) fn run(
-    built: &Built,
+    built: &BuiltPrograms,
     system: &System,
-    cluster: &mut Cluster,
+    cluster: &mut RunningSystem,
     ask: &RequestedLoad,
-) -> Result<Measured, Failed> {
-    let mut command = command(built, system, cluster, ask);
+) -> Result<MeasuredLoad, Failed> {
+    let mut command = load_command(built, system, cluster, ask);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = spawn_with_precedence(&mut command)?;
     let stdout = child.stdout.take();
     // The child is killed when this function returns.
-    let mut load = Process::new(child);
+    let mut load = ChildProcess::new(child);
     let lines = BufReader::new(stdout.ok_or_else(|| Failed("no output".to_owned()))?).lines();
     let mut readings = Vec::new();
     let mut measured = None;
     for line in lines {
         let line = line?;
         match line.split_once(' ').unwrap_or((&line, "")) {
-            ("measuring" | "measured", _) => readings.push(Reading::read_now(cluster, load.id())),
-            ("result", words) => measured = Measured::parse(words),
+            ("measuring" | "measured", _) => {
+                readings.push(UsageReading::read_now(cluster, load.id()))
+            }
+            ("result", words) => measured = MeasuredLoad::parse(words),
             ("error", why) => {
                 if let Some(measured) = &mut measured {
                     measured.first_error = Some(why.to_owned());
@@ -89,7 +91,7 @@ pub(super) fn run(
             _ => {}
         }
     }
-    let said = load.wait()?;
+    let said = load.wait_exit()?;
     let mut measured =
         measured.ok_or_else(|| Failed(format!("the load gave no result: {}", said.trim())))?;
     if let [before, after] = &readings[..] {
@@ -111,20 +113,25 @@ fn spawn_with_precedence(command: &mut Command) -> io::Result<Child> {
     child
 }
 
-fn command(built: &Built, system: &System, cluster: &Cluster, ask: &RequestedLoad) -> Command {
+fn load_command(
+    built: &BuiltPrograms,
+    system: &System,
+    cluster: &RunningSystem,
+    ask: &RequestedLoad,
+) -> Command {
     let program = match system.protocol {
-        Protocol::Framed | Protocol::Resp => LOAD,
+        Protocol::Framed | Protocol::Resp => LOAD_PROGRAM,
         Protocol::EtcdPuts => "etcd-load",
     };
-    let mut command = Command::new(built.program(program));
+    let mut command = Command::new(built.program_path(program));
     match system.protocol {
         Protocol::Framed => command.args(["--protocol", "framed"]),
         Protocol::Resp => command.args(["--protocol", "resp"]),
         Protocol::EtcdPuts => &mut command,
     };
     let (flag, amount) = match ask.offer {
-        Offer::Closed(outstanding) => ("--outstanding", u64::from(outstanding)),
-        Offer::Open(rate) => ("--rate", rate),
+        OfferedLoad::Closed(outstanding) => ("--outstanding", u64::from(outstanding)),
+        OfferedLoad::Open(rate) => ("--rate", rate),
     };
     let time = |time: Duration| match system.protocol {
         Protocol::Framed | Protocol::Resp => time.as_secs_f64().to_string(),
@@ -140,15 +147,15 @@ fn command(built: &Built, system: &System, cluster: &Cluster, ask: &RequestedLoa
     command
 }
 
-fn fill_measured(measured: &mut Measured, before: &Reading, after: &Reading) {
-    let system = after.system.since(before.system).cpu_s();
-    let load = after.load.since(before.load).cpu_s();
-    let own = after.own.since(before.own).cpu_s();
+fn fill_measured(measured: &mut MeasuredLoad, before: &UsageReading, after: &UsageReading) {
+    let system = after.system_usage.since(before.system_usage).cpu_s();
+    let load = after.load_usage.since(before.load_usage).cpu_s();
+    let own = after.own_usage.since(before.own_usage).cpu_s();
     #[expect(clippy::cast_precision_loss, reason = "a count of a few seconds")]
     let commands = measured.completed.max(1) as f64;
     measured.cpu_us = system * 1e6 / commands;
     measured.load_cpu_us = load * 1e6 / commands;
     if let (Some(before), Some(after)) = (before.machine, after.machine) {
-        measured.foreign_cpu = after.foreign_share(before, system + load + own);
+        measured.foreign_cpu = after.other_processes_share(before, system + load + own);
     }
 }

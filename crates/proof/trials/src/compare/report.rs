@@ -12,21 +12,21 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use quorate_testbed::machine::Machine;
+use quorate_testbed::machine::MachineInfo;
 use serde_json::json;
 
 use super::{
-    Json, Wish, default_path,
-    figures::Results,
+    CompareOptions, JsonDestination, default_report_path,
+    figures::ComparisonResults,
     systems::{SYSTEMS, System},
 };
 use crate::shell::{self, Failed};
-use document::document;
-use markdown::markdown;
-pub(super) use markdown::spread;
+use document::render_json;
+pub(super) use markdown::format_spread;
+use markdown::render_markdown;
 
 /// Caveats for a reader of the comparison.
-const CAUTIONS: &[&str] = &[
+const CAVEATS: &[&str] = &[
     "Clients, nodes and their disk share one machine: a process that uses less CPU leaves more to the others of its run. CPU per command is the figure that depends least on that.",
     "The load has precedence over the systems where that is allowed (nice −10, all its threads), so that it sends in time.",
     "Load that is sent late, more than 1 % of it by more than a millisecond, says nothing of the system: it is sent again, three times at most. Each attempt is listed below.",
@@ -41,17 +41,26 @@ const CAUTIONS: &[&str] = &[
     "The number of connections is chosen by a short trial of each, and kept; ratios are of one round each, and their median is shown.",
 ];
 
-pub(super) fn write(wish: &Wish, systems: &[&System], results: &Results) -> Result<(), Failed> {
-    let origin = Origin::now();
-    let text = markdown(wish, &origin, systems, results);
-    let document = document(wish, &origin, systems, results);
-    save(&wish.out.clone().unwrap_or_else(default_path), wish.json.as_ref(), text, document)
+pub(super) fn write_report(
+    wish: &CompareOptions,
+    systems: &[&System],
+    results: &ComparisonResults,
+) -> Result<(), Failed> {
+    let origin = FigureOrigin::of_this_run();
+    let text = render_markdown(wish, &origin, systems, results);
+    let document = render_json(wish, &origin, systems, results);
+    save_report(
+        &wish.report_path.clone().unwrap_or_else(default_report_path),
+        wish.json.as_ref(),
+        text,
+        document,
+    )
 }
 
 /// Writes both files of a report, and prints the readable one or the requested output.
-pub(super) fn save(
+pub(super) fn save_report(
     place: &Path,
-    json: Option<&Json>,
+    json: Option<&JsonDestination>,
     text: String,
     document: String,
 ) -> Result<(), Failed> {
@@ -70,14 +79,14 @@ pub(super) fn save(
 
 /// Writes the JSON document to its file, if one was requested. Returns the text to print.
 pub(super) fn write_json(
-    json: Option<&Json>,
+    json: Option<&JsonDestination>,
     text: String,
     document: String,
 ) -> Result<String, Failed> {
     match json {
         None => Ok(text),
-        Some(Json::Printed) => Ok(document),
-        Some(Json::File(path)) => {
+        Some(JsonDestination::Printed) => Ok(document),
+        Some(JsonDestination::File(path)) => {
             fs::write(path, document)
                 .map_err(|error| Failed(format!("--json {}: {error}", path.display())))?;
             eprintln!("written: {}", path.display());
@@ -87,40 +96,41 @@ pub(super) fn write_json(
 }
 
 /// Lists all systems, as text and as JSON.
-pub(super) fn list() -> (String, String) {
+pub(super) fn list_systems() -> (String, String) {
     let mut text = String::new();
     let mut systems = Vec::new();
     for system in SYSTEMS {
-        let _ = writeln!(text, "{:28} {}", system.id(), system.what);
-        systems.push(json!({ "system": system.id(), "what": system.what }));
+        let _ = writeln!(text, "{:28} {}", system.id(), system.description);
+        systems.push(json!({ "system": system.id(), "what": system.description }));
     }
     (text, format!("{}\n", json!({ "systems": systems })))
 }
 
 /// Origin of the figures: revision, machine and time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Origin {
+pub(super) struct FigureOrigin {
     pub(super) commit: String,
-    pub(super) machine: Machine,
+    pub(super) machine: MachineInfo,
     pub(super) unix_time: u64,
     redis: String,
 }
 
-impl Origin {
-    pub(super) fn now() -> Self {
+impl FigureOrigin {
+    pub(super) fn of_this_run() -> Self {
         let git = |words: &[&str]| {
             let mut command = Command::new("git");
-            command.arg("-C").arg(shell::root()).args(words);
-            shell::read(&mut command).map_or_else(|_| String::new(), |text| text.trim().to_owned())
+            command.arg("-C").arg(shell::workspace_root()).args(words);
+            shell::read_output(&mut command)
+                .map_or_else(|_| String::new(), |text| text.trim().to_owned())
         };
         let changed = git(&["status", "--porcelain", "--untracked-files=no"]);
         let mark = if changed.is_empty() { "" } else { "+changes" };
-        let redis = shell::read(Command::new("redis-server").arg("--version"));
+        let redis = shell::read_output(Command::new("redis-server").arg("--version"));
         let redis = redis.unwrap_or_default();
         let version = redis.split_whitespace().find(|word| word.starts_with("v="));
         Self {
             commit: format!("{}{mark}", git(&["log", "-1", "--format=%h"])),
-            machine: Machine::now(),
+            machine: MachineInfo::of_this_machine(),
             unix_time: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_secs()),
@@ -128,7 +138,7 @@ impl Origin {
         }
     }
 
-    fn version(&self, system: &System) -> String {
+    fn system_version(&self, system: &System) -> String {
         match system.name {
             "redis" => self.redis.clone(),
             _ if system.is_ours() => self.commit.clone(),
@@ -137,42 +147,47 @@ impl Origin {
     }
 }
 
-fn shown_flags(wish: &Wish) -> String {
+fn format_flags(wish: &CompareOptions) -> String {
     let mut out = String::new();
     if !wish.only.is_empty() {
         let _ = write!(out, " --only {}", wish.only.join(","));
     }
-    if wish.connections.len() < super::CONNECTIONS.len() {
+    if wish.connection_counts.len() < super::CONNECTION_COUNTS.len() {
         out += " --quick";
     }
-    let _ = write!(out, " --duration {}ms --repeat {}", wish.duration.as_millis(), wish.repeat);
+    let _ = write!(
+        out,
+        " --duration {}ms --repeat {}",
+        wish.duration.as_millis(),
+        wish.repetition_count
+    );
     out
 }
 
 #[cfg(test)]
 mod tests {
-    use quorate_bench::row::KEYS;
+    use quorate_bench::row::ROW_KEYS;
     use serde_json::Value;
 
     use super::*;
     use crate::compare::{
-        figures::{Measured, SystemTurn, Trial},
+        figures::{ConnectionTrial, MeasuredLoad, SystemTurn},
         parse,
     };
 
-    fn results() -> Results {
-        let mut results = Results::default();
-        let measured = |per_second, p99_us| Measured {
+    fn results() -> ComparisonResults {
+        let mut results = ComparisonResults::default();
+        let measured = |per_second, p99_us| MeasuredLoad {
             per_second,
             p99_us,
             completed: 1,
             cpu_us: 1.5,
-            ..Measured::default()
+            ..MeasuredLoad::default()
         };
         for (system, per_second, p99_us) in
             [("quorate-kv-memory/durable", 100_000.0, 500.0), ("etcd/durable", 4000.0, 5000.0)]
         {
-            results.trials.push(Trial {
+            results.trials.push(ConnectionTrial {
                 system: system.to_owned(),
                 connections: 16,
                 measured: measured(per_second, p99_us),
@@ -187,7 +202,7 @@ mod tests {
                 });
             }
         }
-        results.fail("openraft/durable", "cannot be built:\nno | compiler");
+        results.record_failure("openraft/durable", "cannot be built:\nno | compiler");
         results
     }
 
@@ -200,7 +215,7 @@ mod tests {
     #[test]
     fn report_has_ratios_failures_and_targets() {
         let wish = parse(&["--quick"]).unwrap();
-        let text = markdown(&wish, &Origin::default(), &systems(), &results());
+        let text = render_markdown(&wish, &FigureOrigin::default(), &systems(), &results());
         for wanted in [
             "| etcd | durable | 4000 (4000 – 4000) | 16 (16: 4000) |",
             "| openraft/durable | | no result: cannot be built: no / compiler |",
@@ -215,14 +230,15 @@ mod tests {
     fn json_is_written_to_its_file_or_replaces_the_text() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("r.json");
-        let give = |json: Option<&Json>| write_json(json, "text".to_owned(), "{}".to_owned());
+        let give =
+            |json: Option<&JsonDestination>| write_json(json, "text".to_owned(), "{}".to_owned());
         assert_eq!(give(None).unwrap(), "text");
-        assert_eq!(give(Some(&Json::Printed)).unwrap(), "{}");
-        assert_eq!(give(Some(&Json::File(path.clone()))).unwrap(), "text");
+        assert_eq!(give(Some(&JsonDestination::Printed)).unwrap(), "{}");
+        assert_eq!(give(Some(&JsonDestination::File(path.clone()))).unwrap(), "text");
         assert_eq!(fs::read(&path).unwrap(), b"{}");
-        let nowhere = Json::File(folder.path().join("no/folder"));
+        let nowhere = JsonDestination::File(folder.path().join("no/folder"));
         assert!(give(Some(&nowhere)).is_err());
-        let (text, document) = list();
+        let (text, document) = list_systems();
         let document: Value = serde_json::from_str(&document).unwrap();
         let systems = document["systems"].as_array().unwrap();
         assert_eq!(text.lines().count(), systems.len());
@@ -231,7 +247,7 @@ mod tests {
     #[test]
     fn the_document_is_json_with_the_same_figures() {
         let wish = parse(&[]).unwrap();
-        let text = document(&wish, &Origin::default(), &systems(), &results());
+        let text = render_json(&wish, &FigureOrigin::default(), &systems(), &results());
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["systems"][1]["achieved_per_s"]["median"], 4000.0);
         assert_eq!(value["targets"][0]["found"]["median"], 25.0);
@@ -240,7 +256,7 @@ mod tests {
         assert_eq!(value["systems"][1]["repeats"], 2);
         for system in value["systems"].as_array().unwrap() {
             // Use the keys of the rows of `quorate bench`.
-            for key in KEYS {
+            for key in ROW_KEYS {
                 assert!(system.get(key).is_some(), "{key}");
             }
         }

@@ -3,21 +3,21 @@
 use crate::shell::Failed;
 
 /// Folder of the sources of other systems' programs.
-pub(super) const FOLDER: &str = "bench-compare";
+pub(super) const SOURCES_FOLDER: &str = "bench-compare";
 
 /// Source of a program: a build from this tree, or an installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Build {
+pub(super) enum ProgramSource {
     /// The `quorate` binary of this workspace.
     Own,
     /// A Go module in a folder of its own; each package becomes a program.
     Go {
-        /// Folder below [`FOLDER`].
+        /// Folder below [`SOURCES_FOLDER`].
         folder: &'static str,
         /// Pairs of package and program name.
         programs: &'static [(&'static str, &'static str)],
     },
-    /// A package of the Rust workspace in [`FOLDER`], with a program of the same name.
+    /// A package of the Rust workspace in [`SOURCES_FOLDER`], with a program of the same name.
     Rust(&'static str),
     /// A program that must be installed on the machine.
     Installed(&'static str),
@@ -25,7 +25,7 @@ pub(super) enum Build {
 
 /// Method of starting a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
+pub(super) enum StartMethod {
     /// `quorate start` with these flags.
     Quorate(&'static [&'static str]),
     /// etcd's own server.
@@ -54,16 +54,16 @@ pub(super) struct System {
     pub(super) name: &'static str,
     pub(super) class: &'static str,
     /// Description in one line.
-    pub(super) what: &'static str,
+    pub(super) description: &'static str,
     pub(super) version: &'static str,
     pub(super) transport: &'static str,
     pub(super) storage: &'static str,
     /// Parts written by us.
-    pub(super) by_us: &'static str,
+    pub(super) own_parts: &'static str,
     /// Settings that differ from the system's defaults, with the reason.
     pub(super) settings: &'static str,
-    pub(super) build: Build,
-    pub(super) start: Start,
+    pub(super) build: ProgramSource,
+    pub(super) start: StartMethod,
     pub(super) protocol: Protocol,
     /// Our systems of the same class to compare it with.
     pub(super) compared_with: &'static [&'static str],
@@ -71,25 +71,26 @@ pub(super) struct System {
     pub(super) is_extra: bool,
 }
 
-const LOG: &[&str] = &["quorate-log"];
-const KV: &[&str] = &["quorate-kv-memory", "quorate-kv-lsm"];
-const NONE: &str = "-";
-const THIS: &str = "this checkout";
+const LOG_SYSTEMS: &[&str] = &["quorate-log"];
+const KV_SYSTEMS: &[&str] = &["quorate-kv-memory", "quorate-kv-lsm"];
+const NOTHING: &str = "-";
+const THIS_CHECKOUT: &str = "this checkout";
 const OWN_TCP: &str = "its own, TCP";
-const COUNTER: &str = "the front for clients; a state machine that counts";
+const COUNTER_PARTS: &str = "the front for clients; a state machine that counts";
 
-const RAFT: Build = Build::Go { folder: "hashicorp-raft", programs: &[(".", "hashicorp-raft")] };
+const RAFT_BUILD: ProgramSource =
+    ProgramSource::Go { folder: "hashicorp-raft", programs: &[(".", "hashicorp-raft")] };
 const QUORATE_LOG: System = System {
     name: "quorate-log",
     class: "durable",
-    what: "Quorate, a service without state (`quorate bench log`)",
-    version: THIS,
+    description: "Quorate, a service without state (`quorate bench log`)",
+    version: THIS_CHECKOUT,
     transport: OWN_TCP,
     storage: "its own log",
-    by_us: "all of it",
+    own_parts: "all of it",
     settings: "defaults",
-    build: Build::Own,
-    start: Start::Quorate(&["--store", "none", "--durability", "durable"]),
+    build: ProgramSource::Own,
+    start: StartMethod::Quorate(&["--store", "none", "--durability", "durable"]),
     protocol: Protocol::Framed,
     compared_with: &[],
     is_extra: false,
@@ -97,64 +98,64 @@ const QUORATE_LOG: System = System {
 const HASHICORP: System = System {
     name: "hashicorp-raft",
     class: "durable",
-    what: "hashicorp/raft, the Raft of Consul, Nomad and Vault",
+    description: "hashicorp/raft, the Raft of Consul, Nomad and Vault",
     version: "raft v1.8.0, raft-wal v0.4.0 (Go)",
     transport: "its own, TCP",
     storage: "hashicorp/raft-wal; one fsync per append",
-    by_us: COUNTER,
+    own_parts: COUNTER_PARTS,
     settings: "BatchApplyCh on; MaxAppendEntries 256 (default 64, limit 1024): all that is in flight fits; log level warn",
-    build: RAFT,
-    start: Start::Library("hashicorp-raft", &[]),
+    build: RAFT_BUILD,
+    start: StartMethod::Library("hashicorp-raft", &[]),
     protocol: Protocol::Framed,
-    compared_with: LOG,
+    compared_with: LOG_SYSTEMS,
     is_extra: false,
 };
 const OPENRAFT: System = System {
     name: "openraft",
     class: "durable",
-    what: "OpenRaft",
+    description: "OpenRaft",
     version: "0.9.21",
     transport: "ours, TCP: the project ships none",
     storage: "ours, one file: appends that meet share a write and an fdatasync; the project ships none",
-    by_us: "transport; log; batches (commands that wait share an entry; four entries in flight); the front for clients; a state machine that counts",
+    own_parts: "transport; log; batches (commands that wait share an entry; four entries in flight); the front for clients; a state machine that counts",
     settings: "defaults, but 500 ms heartbeats and 1.5 s elections: the defaults (50 ms, 150 ms) elect anew on a busy machine",
-    build: Build::Rust("compare-openraft"),
-    start: Start::Library("compare-openraft", &[]),
+    build: ProgramSource::Rust("compare-openraft"),
+    start: StartMethod::Library("compare-openraft", &[]),
     protocol: Protocol::Framed,
-    compared_with: LOG,
+    compared_with: LOG_SYSTEMS,
     is_extra: false,
 };
 const OMNIPAXOS: System = System {
     name: "omnipaxos",
     class: "durable",
-    what: "OmniPaxos",
+    description: "OmniPaxos",
     version: "omnipaxos 0.2.4, omnipaxos_storage 0.2.4",
     transport: "ours, TCP: the project ships none",
     storage: "its own PersistentStorage (RocksDB), synced writes",
-    by_us: "transport; the loop around the library; batches (commands that wait share an entry); the front for clients; a counter of commands",
+    own_parts: "transport; the loop around the library; batches (commands that wait share an entry); the front for clients; a counter of commands",
     settings: "ticks of 10 ms, 50 of them until an election; its own batches are off, as in its defaults: a part of one waits for a tick, and each tick costs a follower a synced write of nothing",
-    build: Build::Rust("compare-omnipaxos"),
-    start: Start::Library("compare-omnipaxos", &[]),
+    build: ProgramSource::Rust("compare-omnipaxos"),
+    start: StartMethod::Library("compare-omnipaxos", &[]),
     protocol: Protocol::Framed,
-    compared_with: LOG,
+    compared_with: LOG_SYSTEMS,
     is_extra: false,
 };
 
 /// Flags that put one command into each entry.
-const PLAIN: &[&str] = &["--commands-per-entry", "1"];
+const ONE_COMMAND_FLAGS: &[&str] = &["--commands-per-entry", "1"];
 const OPENRAFT_PLAIN: System = System {
     name: "openraft-plain",
-    what: "OpenRaft, one command per entry",
-    by_us: "transport; log; the front for clients; a state machine that counts",
-    start: Start::Library("compare-openraft", PLAIN),
+    description: "OpenRaft, one command per entry",
+    own_parts: "transport; log; the front for clients; a state machine that counts",
+    start: StartMethod::Library("compare-openraft", ONE_COMMAND_FLAGS),
     is_extra: true,
     ..OPENRAFT
 };
 const OMNIPAXOS_PLAIN: System = System {
     name: "omnipaxos-plain",
-    what: "OmniPaxos, one command per entry",
-    by_us: "transport; the loop around the library; the front for clients; a counter of commands",
-    start: Start::Library("compare-omnipaxos", PLAIN),
+    description: "OmniPaxos, one command per entry",
+    own_parts: "transport; the loop around the library; the front for clients; a counter of commands",
+    start: StartMethod::Library("compare-omnipaxos", ONE_COMMAND_FLAGS),
     is_extra: true,
     ..OMNIPAXOS
 };
@@ -164,50 +165,53 @@ pub(super) const SYSTEMS: &[System] = &[
     System {
         class: "volatile",
         storage: "memory",
-        start: Start::Quorate(&["--store", "none", "--durability", "volatile"]),
+        start: StartMethod::Quorate(&["--store", "none", "--durability", "volatile"]),
         ..QUORATE_LOG
     },
     System {
         name: "quorate-kv-memory",
-        what: "Quorate, the key-value service with its data in memory and its log on disk",
-        start: Start::Quorate(&["--store", "memory", "--durability", "durable"]),
+        description: "Quorate, the key-value service with its data in memory and its log on disk",
+        start: StartMethod::Quorate(&["--store", "memory", "--durability", "durable"]),
         protocol: Protocol::Resp,
         ..QUORATE_LOG
     },
     System {
         name: "quorate-kv-lsm",
-        what: "Quorate, the key-value service with its data in a tree on disk",
+        description: "Quorate, the key-value service with its data in a tree on disk",
         storage: "its own log, and the tree",
-        start: Start::Quorate(&["--store", "lsm", "--durability", "durable"]),
+        start: StartMethod::Quorate(&["--store", "lsm", "--durability", "durable"]),
         protocol: Protocol::Resp,
         ..QUORATE_LOG
     },
     System {
         name: "etcd",
         class: "durable",
-        what: "etcd, its own server unchanged",
+        description: "etcd, its own server unchanged",
         version: "v3.7.3 (Go)",
         transport: "its own, HTTP",
         storage: "its own WAL, and bbolt",
-        by_us: "the load: a gRPC client of its generated stub, in Go",
+        own_parts: "the load: a gRPC client of its generated stub, in Go",
         settings: "defaults",
-        build: Build::Go { folder: "etcd", programs: &[(".", "etcd"), ("./load", "etcd-load")] },
-        start: Start::Etcd,
+        build: ProgramSource::Go {
+            folder: "etcd",
+            programs: &[(".", "etcd"), ("./load", "etcd-load")],
+        },
+        start: StartMethod::Etcd,
         protocol: Protocol::EtcdPuts,
-        compared_with: KV,
+        compared_with: KV_SYSTEMS,
         is_extra: false,
     },
     System {
         name: "redis",
         class: "durable",
-        what: "one Redis, not replicated",
+        description: "one Redis, not replicated",
         version: "as installed",
-        transport: NONE,
+        transport: NOTHING,
         storage: "its append-only file",
-        by_us: "nothing",
+        own_parts: "nothing",
         settings: "appendonly yes, appendfsync always, no snapshots",
-        build: Build::Installed("redis-server"),
-        start: Start::Redis,
+        build: ProgramSource::Installed("redis-server"),
+        start: StartMethod::Redis,
         protocol: Protocol::Resp,
         // Half of its throughput is more than the store on disk reaches.
         compared_with: &["quorate-kv-memory"],
@@ -223,16 +227,16 @@ pub(super) const SYSTEMS: &[System] = &[
     System {
         name: "dragonboat",
         class: "durable",
-        what: "Dragonboat, one group",
+        description: "Dragonboat, one group",
         version: "v3.3.8 (Go)",
         transport: OWN_TCP,
         storage: "its own LogDB (Pebble), synced",
-        by_us: COUNTER,
+        own_parts: COUNTER_PARTS,
         settings: "RTTMillisecond 200, ElectionRTT 10, HeartbeatRTT 1 as in its examples; sessions off (NoOPSession); no snapshots; log level warn",
-        build: Build::Go { folder: "dragonboat", programs: &[(".", "dragonboat")] },
-        start: Start::Library("dragonboat", &[]),
+        build: ProgramSource::Go { folder: "dragonboat", programs: &[(".", "dragonboat")] },
+        start: StartMethod::Library("dragonboat", &[]),
         protocol: Protocol::Framed,
-        compared_with: LOG,
+        compared_with: LOG_SYSTEMS,
         is_extra: false,
     },
     OPENRAFT,
@@ -267,7 +271,7 @@ impl System {
 
     /// Returns the store of one of our systems. Other systems have no choice of store.
     pub(super) fn store(&self) -> Option<&'static str> {
-        let Start::Quorate(flags) = self.start else {
+        let StartMethod::Quorate(flags) = self.start else {
             return None;
         };
         let at = flags.iter().position(|flag| *flag == "--store")?;
@@ -275,7 +279,7 @@ impl System {
     }
 
     pub(super) fn is_ours(&self) -> bool {
-        matches!(self.start, Start::Quorate(_))
+        matches!(self.start, StartMethod::Quorate(_))
     }
 
     /// Returns whether this system is compared with `ours`.
@@ -286,7 +290,7 @@ impl System {
 
 /// Returns the systems selected by name or by `name/class`, and our systems that they are compared
 /// with. Without names, returns all but the extra systems.
-pub(super) fn choose(names: &[String]) -> Result<Vec<&'static System>, Failed> {
+pub(super) fn choose_systems(names: &[String]) -> Result<Vec<&'static System>, Failed> {
     if names.is_empty() {
         return Ok(SYSTEMS.iter().filter(|system| !system.is_extra).collect());
     }
@@ -312,7 +316,7 @@ mod tests {
     fn naming_a_system_includes_its_own_counterpart() {
         let ids = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            let chosen = choose(&names).unwrap();
+            let chosen = choose_systems(&names).unwrap();
             chosen.iter().map(|system| system.id()).collect::<Vec<_>>()
         };
         assert_eq!(
@@ -322,7 +326,7 @@ mod tests {
         assert_eq!(ids(&["openraft/volatile"]), ["quorate-log/volatile", "openraft/volatile"]);
         assert!(ids(&["openraft-plain"]).contains(&"openraft-plain/volatile".to_owned()));
         assert_eq!(ids(&[]).len(), SYSTEMS.len() - 2);
-        assert!(choose(&["no-such-system".to_owned()]).is_err());
+        assert!(choose_systems(&["no-such-system".to_owned()]).is_err());
     }
 
     #[test]

@@ -5,22 +5,22 @@ use std::{fs::File, io, ops::Range, os::unix::fs::FileExt as _};
 use quorate_core::dice::Dice;
 
 /// Bytes that a disk writes atomically.
-const SECTOR: usize = 512;
+const SECTOR_BYTES: usize = 512;
 
 /// A write that was applied to the file, with the bytes that it replaced.
 #[derive(Clone, Debug)]
-pub(crate) struct Write {
+pub(crate) struct JournaledWrite {
     /// Inode number of the file.
-    pub(crate) file: u64,
+    pub(crate) inode: u64,
     pub(crate) offset: u64,
     pub(crate) new: Vec<u8>,
-    old: Vec<u8>,
+    old_bytes: Vec<u8>,
     /// Length of the file before the write, in bytes.
     old_len: u64,
     /// Set once the disk has reported the write as durable.
-    pub(crate) durable: bool,
+    pub(crate) is_durable: bool,
     /// Set if faults apply to the write's file.
-    pub(crate) chosen: bool,
+    pub(crate) is_chosen: bool,
 }
 
 /// Effect of a power cut.
@@ -40,9 +40,9 @@ pub(crate) enum PowerCutEffect {
 
 /// All writes that a power cut could undo, in the order of writing.
 #[derive(Debug, Default)]
-pub(crate) struct Journal(Vec<Write>);
+pub(crate) struct WriteJournal(Vec<JournaledWrite>);
 
-impl Journal {
+impl WriteJournal {
     /// Writes to a file and records how to undo the write.
     pub(crate) fn write(
         &mut self,
@@ -57,27 +57,27 @@ impl Journal {
         let mut old = vec![0; usize::try_from(there).unwrap_or(0)];
         open.read_exact_at(&mut old, offset)?;
         open.write_all_at(new, offset)?;
-        self.0.push(Write {
-            file,
+        self.0.push(JournaledWrite {
+            inode: file,
             offset,
             new: new.to_vec(),
-            old,
+            old_bytes: old,
             old_len,
-            durable: false,
-            chosen,
+            is_durable: false,
+            is_chosen: chosen,
         });
         Ok(())
     }
 
     /// Marks the last write as durable. Drops it if no older write to its file is left in the
     /// journal, unless the disk lies about durability.
-    pub(crate) fn last_is_durable(&mut self, lies: bool) {
+    pub(crate) fn mark_last_durable(&mut self, lies: bool) {
         let Some((last, older)) = self.0.split_last_mut() else {
             return;
         };
-        last.durable = true;
-        let alone = older.iter().all(|write| write.file != last.file);
-        if alone && !(lies && last.chosen) {
+        last.is_durable = true;
+        let alone = older.iter().all(|write| write.inode != last.inode);
+        if alone && !(lies && last.is_chosen) {
             self.0.pop();
         }
     }
@@ -85,43 +85,45 @@ impl Journal {
     /// Marks all writes to a file as durable.
     pub(crate) fn flush(&mut self, file: u64, lies: bool) {
         self.0.retain_mut(|write| {
-            let of_file = write.file == file;
-            write.durable |= of_file;
-            !of_file || lies && write.chosen
+            let of_file = write.inode == file;
+            write.is_durable |= of_file;
+            !of_file || lies && write.is_chosen
         });
     }
 
     /// Forgets the writes to a removed file.
     pub(crate) fn forget_file(&mut self, file: u64) {
-        self.0.retain(|write| write.file != file);
+        self.0.retain(|write| write.inode != file);
     }
 
     /// Drops the writes to files that have no unflushed writes left, so that no later cut undoes
     /// them.
     pub(crate) fn forget_durable(&mut self) {
-        let open: Vec<u64> = self.open().map(|write| write.file).collect();
-        self.0.retain(|write| open.contains(&write.file));
+        let open: Vec<u64> = self.open().map(|write| write.inode).collect();
+        self.0.retain(|write| open.contains(&write.inode));
     }
 
-    fn open(&self) -> impl Iterator<Item = &Write> {
-        self.0.iter().filter(|write| !write.durable)
+    fn open(&self) -> impl Iterator<Item = &JournaledWrite> {
+        self.0.iter().filter(|write| !write.is_durable)
     }
 
     /// Returns whether a write to a chosen file is not durable yet.
     pub(crate) fn has_pending_write(&self, file: u64) -> bool {
-        self.open().any(|write| write.chosen && write.file == file)
+        self.open().any(|write| write.is_chosen && write.inode == file)
     }
 
     /// Returns the number of writes that this kind of cut could undo.
-    pub(crate) fn candidates(&self, cut: PowerCutEffect) -> usize {
-        self.places(cut).len()
+    pub(crate) fn undoable_count(&self, cut: PowerCutEffect) -> usize {
+        self.undoable_writes(cut).len()
     }
 
-    fn places(&self, cut: PowerCutEffect) -> Vec<usize> {
-        let takes = |write: &Write| match cut {
+    fn undoable_writes(&self, cut: PowerCutEffect) -> Vec<usize> {
+        let takes = |write: &JournaledWrite| match cut {
             PowerCutEffect::Nothing => false,
-            PowerCutEffect::Torn | PowerCutEffect::Reordered => write.chosen && !write.durable,
-            PowerCutEffect::LostOne | PowerCutEffect::LostTail => write.chosen,
+            PowerCutEffect::Torn | PowerCutEffect::Reordered => {
+                write.is_chosen && !write.is_durable
+            }
+            PowerCutEffect::LostOne | PowerCutEffect::LostTail => write.is_chosen,
         };
         (0..self.0.len()).filter(|at| takes(&self.0[*at])).collect()
     }
@@ -129,13 +131,13 @@ impl Journal {
     /// Draws the bytes of each write that are kept.
     fn surviving_ranges(&self, cut: PowerCutEffect, dice: &mut Dice) -> Vec<Range<usize>> {
         let mut kept: Vec<_> = self.0.iter().map(|write| 0..write.new.len()).collect();
-        let places = self.places(cut);
+        let places = self.undoable_writes(cut);
         if places.is_empty() {
             return kept;
         }
         let first = dice.index(places.len());
         let at = places[first];
-        let split = split(self.0[at].new.len(), dice);
+        let split = split_offset(self.0[at].new.len(), dice);
         match cut {
             PowerCutEffect::Nothing => {}
             PowerCutEffect::LostOne => kept[at] = 0..0,
@@ -169,7 +171,7 @@ impl Journal {
     ) -> io::Result<Vec<String>> {
         let kept = self.surviving_ranges(cut, dice);
         let writes = std::mem::take(&mut self.0);
-        let mut files: Vec<u64> = writes.iter().map(|write| write.file).collect();
+        let mut files: Vec<u64> = writes.iter().map(|write| write.inode).collect();
         files.sort_unstable();
         files.dedup();
         let mut lost = Vec::new();
@@ -178,7 +180,7 @@ impl Journal {
         {
             let of_file = || {
                 let all = writes.iter().zip(&kept);
-                all.filter(|(write, _)| write.file == number)
+                all.filter(|(write, _)| write.inode == number)
             };
             if of_file().all(|(write, kept)| *kept == (0..write.new.len())) {
                 continue;
@@ -202,9 +204,9 @@ impl Journal {
     }
 }
 
-impl Write {
+impl JournaledWrite {
     fn undo(&self, file: &File) -> io::Result<()> {
-        file.write_all_at(&self.old, self.offset)?;
+        file.write_all_at(&self.old_bytes, self.offset)?;
         let end = self.offset + self.new.len() as u64;
         if end > self.old_len && file.metadata()?.len() == end {
             file.set_len(self.old_len)?;
@@ -214,11 +216,11 @@ impl Write {
 }
 
 /// Returns an offset within `bytes` bytes, at a sector boundary if there is one.
-fn split(bytes: usize, dice: &mut Dice) -> usize {
-    match bytes.div_ceil(SECTOR) {
+fn split_offset(bytes: usize, dice: &mut Dice) -> usize {
+    match bytes.div_ceil(SECTOR_BYTES) {
         0 => 0,
         1 => dice.index(bytes),
-        sectors => SECTOR * (1 + dice.index(sectors - 1)),
+        sectors => SECTOR_BYTES * (1 + dice.index(sectors - 1)),
     }
 }
 
@@ -232,7 +234,7 @@ mod tests {
     /// remaining content.
     fn left(cut: PowerCutEffect, flushed: bool, lies: bool, seed: u64) -> (String, usize) {
         let file = tempfile::tempfile().unwrap();
-        let mut journal = Journal::default();
+        let mut journal = WriteJournal::default();
         for (at, letter) in (0..).zip([b'a', b'b', b'c']) {
             let bytes = [letter; 1024];
             journal.write(&file, FILE, at * 1024, &bytes, true).unwrap();
@@ -247,7 +249,7 @@ mod tests {
         let lost = journal.cut_power(cut, &mut Dice::new(seed), open).unwrap();
         let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
         file.read_exact_at(&mut bytes, 0).unwrap();
-        let sectors = bytes.chunks(SECTOR).map(|sector| match sector[0] {
+        let sectors = bytes.chunks(SECTOR_BYTES).map(|sector| match sector[0] {
             0 => '.',
             letter => char::from(letter),
         });

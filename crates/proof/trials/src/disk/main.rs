@@ -1,4 +1,4 @@
-//! `quorate-disk FOLDER PLACE`: mounts a folder at another path, through a file system that injects
+//! `quorate-disk SOURCES_FOLDER PLACE`: mounts a folder at another path, through a file system that injects
 //! the faults of a failing disk. It reads commands from standard input, one per line, answers each
 //! with a line, and exits at the end of its input. `cargo xtask disks` starts it.
 #![forbid(unsafe_code)]
@@ -20,13 +20,13 @@ use std::{
 
 use fuser::{Config, MountOption};
 
-use state::State;
-use tree::Tree;
+use state::FaultyDisk;
+use tree::FaultyTree;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let served = match words.as_slice() {
-        [folder, place] => serve(Path::new(folder), Path::new(place)),
+        [folder, place] => serve_disk(Path::new(folder), Path::new(place)),
         _ => Err(io::Error::other("quorate-disk FOLDER PLACE")),
     };
     match served {
@@ -38,9 +38,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(folder: &Path, place: &Path) -> io::Result<()> {
-    let state = Arc::new(Mutex::new(State::new(folder)?));
-    let tree = Tree::new(Arc::clone(&state));
+fn serve_disk(folder: &Path, place: &Path) -> io::Result<()> {
+    let state = Arc::new(Mutex::new(FaultyDisk::new(folder)?));
+    let tree = FaultyTree::new(Arc::clone(&state));
     let mut how = Config::default();
     how.mount_options =
         vec![MountOption::FSName("quorate-disk".to_owned()), MountOption::DefaultPermissions];
@@ -55,12 +55,12 @@ fn serve(folder: &Path, place: &Path) -> io::Result<()> {
     mounted.umount_and_join()
 }
 
-fn execute_command(state: &mut State, words: &[&str]) -> String {
+fn execute_command(state: &mut FaultyDisk, words: &[&str]) -> String {
     let done = match words {
         ["arm", fault, chosen, seed] => seed
             .parse()
             .map_err(|_| "no seed".to_owned())
-            .and_then(|seed| state.arm(fault, chosen, seed)),
+            .and_then(|seed| state.arm_fault(fault, chosen, seed)),
         ["hold"] => {
             state.withhold_replies();
             Ok(())

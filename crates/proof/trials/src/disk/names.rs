@@ -12,39 +12,39 @@ use std::{
 
 use quorate_core::dice::Dice;
 
-use super::files::Files;
+use super::files::FileTable;
 
 /// Inode number of a folder, and a name in it.
 type NameInFolder = (u64, String);
 
 /// A file that lost its name, stored elsewhere until the change is durable.
 #[derive(Debug)]
-struct StoredFile {
+struct RemovedFile {
     number: Option<u64>,
     path: PathBuf,
 }
 
 #[derive(Debug)]
 enum NameChangeKind {
-    Made(NameInFolder),
-    Removed(NameInFolder, StoredFile),
-    Renamed { from: NameInFolder, to: NameInFolder, replaced: Option<StoredFile> },
+    Created(NameInFolder),
+    Removed(NameInFolder, RemovedFile),
+    Renamed { from: NameInFolder, to: NameInFolder, replaced: Option<RemovedFile> },
 }
 
 /// A change that a power cut may undo.
 #[derive(Debug)]
-struct Change {
-    what: NameChangeKind,
+struct NameChange {
+    kind: NameChangeKind,
     /// Paths below the root at the time of the change.
     paths: Vec<String>,
 }
 
-impl Change {
+impl NameChange {
     /// Returns the folders involved. A flush of either makes the change durable, since no file
     /// system makes half of it durable.
-    fn folders(&self) -> [u64; 2] {
-        match &self.what {
-            NameChangeKind::Made((folder, _)) | NameChangeKind::Removed((folder, _), _) => {
+    fn folder_inodes(&self) -> [u64; 2] {
+        match &self.kind {
+            NameChangeKind::Created((folder, _)) | NameChangeKind::Removed((folder, _), _) => {
                 [*folder; 2]
             }
             NameChangeKind::Renamed { from, to, .. } => [from.0, to.0],
@@ -54,26 +54,26 @@ impl Change {
 
 /// All changes that a power cut could undo, in the order in which they were made.
 #[derive(Debug)]
-pub(crate) struct Names {
-    changes: Vec<Change>,
+pub(crate) struct NameJournal {
+    changes: Vec<NameChange>,
     /// Folder in which removed files are stored.
-    removed: PathBuf,
+    removed_folder: PathBuf,
     next: u64,
 }
 
-impl Names {
+impl NameJournal {
     /// Creates an empty list, with a folder for removed files next to the root.
     pub(crate) fn new(root: &Path) -> io::Result<Self> {
         let removed = root.with_extension("removed");
         fs::create_dir(&removed)?;
-        Ok(Self { changes: Vec::new(), removed, next: 0 })
+        Ok(Self { changes: Vec::new(), removed_folder: removed, next: 0 })
     }
 
     /// Records a new file or folder.
-    pub(crate) fn record_created(&mut self, files: &Files, folder: u64, name: &str) {
-        let path = below(files, folder, name).unwrap_or_default();
-        self.changes.push(Change {
-            what: NameChangeKind::Made((folder, name.to_owned())),
+    pub(crate) fn record_created(&mut self, files: &FileTable, folder: u64, name: &str) {
+        let path = name_in_folder(files, folder, name).unwrap_or_default();
+        self.changes.push(NameChange {
+            kind: NameChangeKind::Created((folder, name.to_owned())),
             paths: vec![path],
         });
     }
@@ -81,15 +81,15 @@ impl Names {
     /// Removes a file or an empty folder. Returns its inode number.
     pub(crate) fn remove(
         &mut self,
-        files: &mut Files,
+        files: &mut FileTable,
         folder: u64,
         name: &str,
     ) -> io::Result<Option<u64>> {
-        let path = below(files, folder, name)?;
+        let path = name_in_folder(files, folder, name)?;
         let kept = self.store_file(files, &path)?;
         let number = kept.number;
-        self.changes.push(Change {
-            what: NameChangeKind::Removed((folder, name.to_owned()), kept),
+        self.changes.push(NameChange {
+            kind: NameChangeKind::Removed((folder, name.to_owned()), kept),
             paths: vec![path],
         });
         Ok(number)
@@ -98,11 +98,12 @@ impl Names {
     /// Renames a file or folder. Returns the inode number of the one that it replaced.
     pub(crate) fn rename(
         &mut self,
-        files: &mut Files,
+        files: &mut FileTable,
         from: (u64, &str),
         to: (u64, &str),
     ) -> io::Result<Option<u64>> {
-        let (old, new) = (below(files, from.0, from.1)?, below(files, to.0, to.1)?);
+        let (old, new) =
+            (name_in_folder(files, from.0, from.1)?, name_in_folder(files, to.0, to.1)?);
         let root = files.root().to_owned();
         fs::symlink_metadata(root.join(&old))?;
         let replaced = match fs::symlink_metadata(root.join(&new)) {
@@ -110,10 +111,10 @@ impl Names {
             _ => None,
         };
         fs::rename(root.join(&old), root.join(&new))?;
-        files.rename(&old, &new);
+        files.rename_tree(&old, &new);
         let number = replaced.as_ref().and_then(|kept| kept.number);
-        self.changes.push(Change {
-            what: NameChangeKind::Renamed {
+        self.changes.push(NameChange {
+            kind: NameChangeKind::Renamed {
                 from: (from.0, from.1.to_owned()),
                 to: (to.0, to.1.to_owned()),
                 replaced,
@@ -124,18 +125,18 @@ impl Names {
     }
 
     /// Stores a file that loses its name.
-    fn store_file(&mut self, files: &mut Files, name: &str) -> io::Result<StoredFile> {
+    fn store_file(&mut self, files: &mut FileTable, name: &str) -> io::Result<RemovedFile> {
         self.next += 1;
-        let path = self.removed.join(self.next.to_string());
+        let path = self.removed_folder.join(self.next.to_string());
         fs::rename(files.root().join(name), &path)?;
         let number = files.remove(name);
-        Ok(StoredFile { number, path })
+        Ok(RemovedFile { number, path })
     }
 
     /// Makes all changes in a folder durable.
     pub(crate) fn flush(&mut self, folder: u64) {
         self.changes.retain(|change| {
-            let open = !change.folders().contains(&folder);
+            let open = !change.folder_inodes().contains(&folder);
             if !open {
                 change.drop_stored();
             }
@@ -145,9 +146,13 @@ impl Names {
 
     /// Returns the number of changes of chosen names that a power cut could undo, in all folders or
     /// in one.
-    pub(crate) fn candidates(&self, folder: Option<u64>, chosen: impl Fn(&str) -> bool) -> usize {
+    pub(crate) fn undoable_count(
+        &self,
+        folder: Option<u64>,
+        chosen: impl Fn(&str) -> bool,
+    ) -> usize {
         let all = self.changes.iter().filter(|change| {
-            let here = folder.is_none_or(|folder| change.folders().contains(&folder));
+            let here = folder.is_none_or(|folder| change.folder_inodes().contains(&folder));
             here && change.paths.iter().any(|path| chosen(path))
         });
         all.count()
@@ -157,19 +162,20 @@ impl Names {
     /// remaining changes become durable. Returns descriptions of the undone changes.
     pub(crate) fn cut_power(
         &mut self,
-        files: &mut Files,
+        files: &mut FileTable,
         dice: &mut Dice,
         chosen: impl Fn(&str) -> bool,
     ) -> io::Result<Vec<String>> {
         let changes = std::mem::take(&mut self.changes);
-        let takes = |change: &Change| change.paths.iter().any(|path| chosen(path));
-        let folders: BTreeSet<u64> = changes.iter().map(|change| change.folders()[1]).collect();
+        let takes = |change: &NameChange| change.paths.iter().any(|path| chosen(path));
+        let folders: BTreeSet<u64> =
+            changes.iter().map(|change| change.folder_inodes()[1]).collect();
         let all = dice.chance(1, 2);
         let mut lost = vec![false; changes.len()];
         for folder in folders {
             let of_folder = |at: &usize| {
-                let change: &Change = &changes[*at];
-                change.folders()[1] == folder && takes(change)
+                let change: &NameChange = &changes[*at];
+                change.folder_inodes()[1] == folder && takes(change)
             };
             let places: Vec<usize> = (0..changes.len()).filter(of_folder).collect();
             if places.is_empty() {
@@ -190,29 +196,29 @@ impl Names {
     }
 }
 
-impl Change {
+impl NameChange {
     /// Drops the stored file once the change is durable.
     fn drop_stored(&self) {
-        let kept = match &self.what {
-            NameChangeKind::Made(_) => None,
+        let kept = match &self.kind {
+            NameChangeKind::Created(_) => None,
             NameChangeKind::Removed(_, kept) => Some(kept),
             NameChangeKind::Renamed { replaced, .. } => replaced.as_ref(),
         };
-        if let Some(StoredFile { path, .. }) = kept {
+        if let Some(RemovedFile { path, .. }) = kept {
             // Files that remain are deleted with the disk.
             let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
         }
     }
 
     /// Undoes the change; `None` if its folder no longer exists.
-    fn undo(self, files: &mut Files) -> io::Result<Option<String>> {
+    fn undo(self, files: &mut FileTable) -> io::Result<Option<String>> {
         let root = files.root().to_owned();
-        let there = |files: &Files, (folder, name): &NameInFolder| {
-            let path = below(files, *folder, name).ok();
+        let there = |files: &FileTable, (folder, name): &NameInFolder| {
+            let path = name_in_folder(files, *folder, name).ok();
             path.filter(|path| root.join(path).symlink_metadata().is_ok())
         };
-        match self.what {
-            NameChangeKind::Made(at) => {
+        match self.kind {
+            NameChangeKind::Created(at) => {
                 let Some(path) = there(files, &at) else {
                     return Ok(None);
                 };
@@ -225,21 +231,22 @@ impl Change {
                 Ok(Some(format!("{path} was not made")))
             }
             NameChangeKind::Removed((folder, name), kept) => {
-                let Ok(path) = below(files, folder, &name) else {
+                let Ok(path) = name_in_folder(files, folder, &name) else {
                     return Ok(None);
                 };
-                kept.put_back(files, &path)?;
+                kept.restore_as(files, &path)?;
                 Ok(Some(format!("{path} was not removed")))
             }
             NameChangeKind::Renamed { from, to, replaced } => {
-                let (Some(new), Ok(old)) = (there(files, &to), below(files, from.0, &from.1))
+                let (Some(new), Ok(old)) =
+                    (there(files, &to), name_in_folder(files, from.0, &from.1))
                 else {
                     return Ok(None);
                 };
                 fs::rename(root.join(&new), root.join(&old))?;
-                files.rename(&new, &old);
+                files.rename_tree(&new, &old);
                 if let Some(kept) = replaced {
-                    kept.put_back(files, &new)?;
+                    kept.restore_as(files, &new)?;
                 }
                 Ok(Some(format!("{new} is {old} again")))
             }
@@ -247,30 +254,30 @@ impl Change {
     }
 }
 
-impl StoredFile {
-    fn put_back(self, files: &mut Files, name: &str) -> io::Result<()> {
+impl RemovedFile {
+    fn restore_as(self, files: &mut FileTable, name: &str) -> io::Result<()> {
         fs::rename(self.path, files.root().join(name))?;
         if let Some(number) = self.number {
-            files.restore(number, name);
+            files.set_name(number, name);
         }
         Ok(())
     }
 }
 
-fn below(files: &Files, folder: u64, name: &str) -> io::Result<String> {
-    files.child(folder, name.as_ref())
+fn name_in_folder(files: &FileTable, folder: u64, name: &str) -> io::Result<String> {
+    files.child_name(folder, name.as_ref())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::ROOT;
+    use crate::files::ROOT_INODE;
 
     /// A folder, and the changes of its names.
     struct Stage {
         _folder: tempfile::TempDir,
-        files: Files,
-        names: Names,
+        files: FileTable,
+        names: NameJournal,
     }
 
     impl Stage {
@@ -280,23 +287,23 @@ mod tests {
             let root = folder.path().join("root");
             fs::create_dir(&root).unwrap();
             let mut stage = Self {
-                files: Files::new(&root),
-                names: Names::new(&root).unwrap(),
+                files: FileTable::new(&root),
+                names: NameJournal::new(&root).unwrap(),
                 _folder: folder,
             };
             durable.iter().for_each(|name| stage.make(name));
-            stage.names.flush(ROOT);
+            stage.names.flush(ROOT_INODE);
             stage
         }
 
         fn make(&mut self, name: &str) {
             fs::write(self.files.root().join(name), name).unwrap();
-            self.files.number(name);
-            self.names.record_created(&self.files, ROOT, name);
+            self.files.inode_of(name);
+            self.names.record_created(&self.files, ROOT_INODE, name);
         }
 
         fn rename(&mut self, from: &str, to: &str) {
-            self.names.rename(&mut self.files, (ROOT, from), (ROOT, to)).unwrap();
+            self.names.rename(&mut self.files, (ROOT_INODE, from), (ROOT_INODE, to)).unwrap();
         }
 
         /// Cuts the power and lists the remaining files, with the content of each file that another
@@ -339,7 +346,7 @@ mod tests {
         assert_eq!(all(replaced), ["file", "file new"]);
         let flushed = || {
             let mut stage = replaced();
-            stage.names.flush(ROOT);
+            stage.names.flush(ROOT_INODE);
             stage
         };
         assert_eq!(all(flushed), ["file=new"]);
@@ -349,7 +356,7 @@ mod tests {
     fn unflushed_removal_is_undone_and_other_files_stay() {
         let removed = || {
             let mut stage = Stage::new(&["file"]);
-            stage.names.remove(&mut stage.files, ROOT, "file").unwrap();
+            stage.names.remove(&mut stage.files, ROOT_INODE, "file").unwrap();
             stage.make("other");
             stage
         };
@@ -361,8 +368,8 @@ mod tests {
         let made = || {
             let mut stage = Stage::new(&["file"]);
             fs::create_dir(stage.files.root().join("folder")).unwrap();
-            let folder = stage.files.number("folder");
-            stage.names.record_created(&stage.files, ROOT, "folder");
+            let folder = stage.files.inode_of("folder");
+            stage.names.record_created(&stage.files, ROOT_INODE, "folder");
             fs::write(stage.files.root().join("folder/within"), "x").unwrap();
             stage.names.record_created(&stage.files, folder, "within");
             stage.names.flush(folder);
@@ -371,7 +378,7 @@ mod tests {
         assert_eq!(all(made), ["file"]);
         let renamed = || {
             let mut stage = made();
-            stage.names.flush(ROOT);
+            stage.names.flush(ROOT_INODE);
             stage.rename("folder", "moved");
             stage
         };

@@ -4,20 +4,20 @@ use std::{fs::File, io, os::unix::fs::FileExt as _};
 
 /// A change of size that a power cut may undo.
 #[derive(Debug)]
-struct Size {
+struct SizeChange {
     /// Inode number of the file.
-    file: u64,
-    old: u64,
+    inode: u64,
+    old_size: u64,
     new: u64,
     /// Bytes that were truncated.
-    lost: Vec<u8>,
+    truncated_bytes: Vec<u8>,
 }
 
 /// All changes that a power cut could undo, in the order in which they were made.
 #[derive(Debug, Default)]
-pub(crate) struct Sizes(Vec<Size>);
+pub(crate) struct SizeJournal(Vec<SizeChange>);
 
-impl Sizes {
+impl SizeJournal {
     /// Runs the operation that sets the size of a file, and records how to undo it.
     pub(crate) fn set(
         &mut self,
@@ -31,19 +31,19 @@ impl Sizes {
         open.read_exact_at(&mut lost, new.min(old))?;
         set(open)?;
         if old != new {
-            self.0.push(Size { file, old, new, lost });
+            self.0.push(SizeChange { inode: file, old_size: old, new, truncated_bytes: lost });
         }
         Ok(())
     }
 
     /// Makes the size of a flushed file durable.
     pub(crate) fn flush(&mut self, file: u64) {
-        self.0.retain(|size| size.file != file);
+        self.0.retain(|size| size.inode != file);
     }
 
     /// Returns the number of size changes of chosen files that a power cut could undo.
-    pub(crate) fn candidates(&self, chosen: impl Fn(u64) -> bool) -> usize {
-        self.0.iter().filter(|size| chosen(size.file)).count()
+    pub(crate) fn undoable_count(&self, chosen: impl Fn(u64) -> bool) -> usize {
+        self.0.iter().filter(|size| chosen(size.inode)).count()
     }
 
     /// Cuts the power. Files return to their durable sizes, unless later writes have changed the
@@ -55,7 +55,7 @@ impl Sizes {
     ) -> io::Result<Vec<String>> {
         let mut said = Vec::new();
         for size in std::mem::take(&mut self.0).into_iter().rev() {
-            let Size { file, old, new, lost } = size;
+            let SizeChange { inode: file, old_size: old, new, truncated_bytes: lost } = size;
             let Some((open, name)) = open(file).filter(|_| chosen(file)) else {
                 continue;
             };
@@ -81,7 +81,7 @@ mod tests {
         for flushed in [false, true] {
             let file = tempfile::tempfile().unwrap();
             file.write_all_at(b"abcdef", 0).unwrap();
-            let mut sizes = Sizes::default();
+            let mut sizes = SizeJournal::default();
             for new in [2, 9] {
                 sizes.set(&file, FILE, |file| file.set_len(new), new).unwrap();
             }
@@ -89,7 +89,7 @@ mod tests {
                 sizes.flush(FILE);
             }
             let open = |_| Some((file.try_clone().unwrap(), "f".to_owned()));
-            assert_eq!(sizes.candidates(|_| true), if flushed { 0 } else { 2 });
+            assert_eq!(sizes.undoable_count(|_| true), if flushed { 0 } else { 2 });
             let said = sizes.cut_power(|_| true, open).unwrap();
             let mut bytes = [0; 12];
             let left = file.read_at(&mut bytes, 0).unwrap();

@@ -10,33 +10,33 @@ use fuser::{Errno, ReplyEmpty, ReplyWrite};
 use quorate_core::dice::Dice;
 
 use super::{
-    files::Files,
-    journal::{Journal, PowerCutEffect},
-    names::Names,
-    sizes::Sizes,
+    files::FileTable,
+    journal::{PowerCutEffect, WriteJournal},
+    names::NameJournal,
+    sizes::SizeJournal,
 };
 
 /// Size of a block, which careful programs read and write as a whole.
-const BLOCK: u64 = 4096;
+const BLOCK_BYTES: u64 = 4096;
 /// Name of lock files, whose content is irrelevant.
-const LOCK: &str = "lock";
+const LOCK_FILE: &str = "lock";
 
 /// Requests whose replies are withheld until the power cut.
-enum WithheldRequests {
+enum WithheldRequest {
     Write { file: u64, offset: u64, bytes: Vec<u8>, reply: ReplyWrite },
     Flush(ReplyEmpty),
 }
 
 /// Files of the disk, and the faults that apply to them.
-pub(crate) struct State {
-    pub(crate) files: Files,
-    pub(crate) journal: Journal,
-    pub(crate) names: Names,
-    pub(crate) sizes: Sizes,
+pub(crate) struct FaultyDisk {
+    pub(crate) files: FileTable,
+    pub(crate) journal: WriteJournal,
+    pub(crate) names: NameJournal,
+    pub(crate) sizes: SizeJournal,
     /// Prefixes of the names of files that faults apply to.
-    chosen: Vec<String>,
+    chosen_prefixes: Vec<String>,
     /// Effect of the next power cut on writes.
-    cut: PowerCutEffect,
+    next_cut_effect: PowerCutEffect,
     /// Set if the next power cut also undoes names and sizes.
     cut_undoes_names: bool,
     /// Set if flushes are acknowledged but not done.
@@ -45,21 +45,21 @@ pub(crate) struct State {
     writes_to_misdirect: u32,
     /// Set while writes to the chosen files stay unanswered.
     withholds_replies: bool,
-    withheld: Vec<WithheldRequests>,
+    withheld: Vec<WithheldRequest>,
     dice: Dice,
     /// Descriptions of the injected faults.
     pub(crate) injected_faults: Vec<String>,
 }
 
-impl State {
+impl FaultyDisk {
     pub(crate) fn new(root: &Path) -> io::Result<Self> {
         Ok(Self {
-            files: Files::new(root),
-            journal: Journal::default(),
-            names: Names::new(root)?,
-            sizes: Sizes::default(),
-            chosen: Vec::new(),
-            cut: PowerCutEffect::Nothing,
+            files: FileTable::new(root),
+            journal: WriteJournal::default(),
+            names: NameJournal::new(root)?,
+            sizes: SizeJournal::default(),
+            chosen_prefixes: Vec::new(),
+            next_cut_effect: PowerCutEffect::Nothing,
             cut_undoes_names: false,
             fakes_flushes: false,
             writes_to_misdirect: 0,
@@ -71,7 +71,7 @@ impl State {
     }
 
     /// Starts injecting this fault.
-    pub(crate) fn arm(&mut self, fault: &str, chosen: &str, seed: u64) -> Result<(), String> {
+    pub(crate) fn arm_fault(&mut self, fault: &str, chosen: &str, seed: u64) -> Result<(), String> {
         let (cut, lies, astray) = match fault {
             "torn" => (PowerCutEffect::Torn, false, 0),
             "reordered" => (PowerCutEffect::Reordered, false, 0),
@@ -81,8 +81,8 @@ impl State {
             "lost-names" => (PowerCutEffect::Nothing, false, 0),
             other => return Err(format!("no such fault: {other}")),
         };
-        self.chosen = chosen.split(',').map(str::to_owned).collect();
-        (self.cut, self.fakes_flushes, self.writes_to_misdirect) = (cut, lies, astray);
+        self.chosen_prefixes = chosen.split(',').map(str::to_owned).collect();
+        (self.next_cut_effect, self.fakes_flushes, self.writes_to_misdirect) = (cut, lies, astray);
         self.cut_undoes_names = fault == "lost-names";
         self.dice = Dice::new(seed);
         Ok(())
@@ -91,16 +91,19 @@ impl State {
     /// Returns the number of changes that a power cut could undo, and of faults already injected.
     pub(crate) fn undoable_changes(&self) -> usize {
         let held = self.withheld.iter();
-        let held = held.filter(|held| matches!(held, WithheldRequests::Write { .. }));
+        let held = held.filter(|held| matches!(held, WithheldRequest::Write { .. }));
         let names = match self.cut_undoes_names {
             true => {
-                let sizes = self.sizes.candidates(|file| self.is_chosen(file));
-                let names = self.names.candidates(None, |name| self.chooses(name));
+                let sizes = self.sizes.undoable_count(|file| self.is_chosen(file));
+                let names = self.names.undoable_count(None, |name| self.is_chosen_name(name));
                 sizes + names
             }
             false => 0,
         };
-        self.journal.candidates(self.cut) + names + held.count() + self.injected_faults.len()
+        self.journal.undoable_count(self.next_cut_effect)
+            + names
+            + held.count()
+            + self.injected_faults.len()
     }
 
     /// Returns the number of requests waiting for a reply.
@@ -118,27 +121,28 @@ impl State {
     pub(crate) fn cut_power(&mut self) -> io::Result<()> {
         for held in std::mem::take(&mut self.withheld) {
             match held {
-                WithheldRequests::Write { file, offset, bytes, reply } => {
-                    if let Some((open, _)) = self.files.open_number(file) {
+                WithheldRequest::Write { file, offset, bytes, reply } => {
+                    if let Some((open, _)) = self.files.open_by_inode(file) {
                         self.journal.write(&open, file, offset, &bytes, true)?;
                     }
                     reply.error(Errno::EIO);
                 }
-                WithheldRequests::Flush(reply) => reply.error(Errno::EIO),
+                WithheldRequest::Flush(reply) => reply.error(Errno::EIO),
             }
         }
         let files = &self.files;
-        let lost =
-            self.journal.cut_power(self.cut, &mut self.dice, |number| files.open_number(number))?;
+        let lost = self.journal.cut_power(self.next_cut_effect, &mut self.dice, |number| {
+            files.open_by_inode(number)
+        })?;
         self.injected_faults.extend(lost);
         if self.cut_undoes_names {
             let chosen = |file| {
                 let name = files.name(file);
-                name.is_some_and(|name| chooses(&self.chosen, &name))
+                name.is_some_and(|name| matches_prefixes(&self.chosen_prefixes, &name))
             };
-            let lost = self.sizes.cut_power(chosen, |number| files.open_number(number))?;
+            let lost = self.sizes.cut_power(chosen, |number| files.open_by_inode(number))?;
             self.injected_faults.extend(lost);
-            let chosen = |name: &str| chooses(&self.chosen, name);
+            let chosen = |name: &str| matches_prefixes(&self.chosen_prefixes, name);
             let lost = self.names.cut_power(&mut self.files, &mut self.dice, chosen)?;
             self.injected_faults.extend(lost);
         }
@@ -148,7 +152,7 @@ impl State {
 
     /// Stops injecting faults.
     pub(crate) fn stop_faults(&mut self) {
-        (self.cut, self.fakes_flushes, self.writes_to_misdirect) =
+        (self.next_cut_effect, self.fakes_flushes, self.writes_to_misdirect) =
             (PowerCutEffect::Nothing, false, 0);
         (self.cut_undoes_names, self.withholds_replies) = (false, false);
         self.journal.forget_durable();
@@ -156,11 +160,11 @@ impl State {
 
     fn is_chosen(&self, file: u64) -> bool {
         let name = self.files.name(file);
-        name.is_some_and(|name| self.chooses(&name))
+        name.is_some_and(|name| self.is_chosen_name(&name))
     }
 
-    fn chooses(&self, name: &str) -> bool {
-        chooses(&self.chosen, name)
+    fn is_chosen_name(&self, name: &str) -> bool {
+        matches_prefixes(&self.chosen_prefixes, name)
     }
 
     pub(crate) fn write(
@@ -176,11 +180,11 @@ impl State {
         let chosen = self.is_chosen(file) && bytes.iter().any(|byte| *byte != 0);
         if chosen && self.withholds_replies && !self.cut_undoes_names {
             let bytes = bytes.to_vec();
-            return self.withheld.push(WithheldRequests::Write { file, offset, bytes, reply });
+            return self.withheld.push(WithheldRequest::Write { file, offset, bytes, reply });
         }
         let written = match chosen && self.writes_to_misdirect > 0 && !bytes.is_empty() {
-            true => self.write_astray(open, file, offset, bytes),
-            false => self.write_well(open, file, offset, bytes, chosen, durable),
+            true => self.misdirect_write(open, file, offset, bytes),
+            false => self.write_in_place(open, file, offset, bytes, chosen, durable),
         };
         match written {
             Ok(()) => reply.written(u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
@@ -188,7 +192,7 @@ impl State {
         }
     }
 
-    fn write_well(
+    fn write_in_place(
         &mut self,
         open: &File,
         file: u64,
@@ -199,7 +203,7 @@ impl State {
     ) -> io::Result<()> {
         self.journal.write(open, file, offset, bytes, chosen)?;
         if durable {
-            self.journal.last_is_durable(self.fakes_flushes);
+            self.journal.mark_last_durable(self.fakes_flushes);
             self.sizes.flush(file);
         }
         Ok(())
@@ -207,7 +211,7 @@ impl State {
 
     /// Misdirects a write to another offset of the file, or to the same offset of a neighbouring
     /// file. Drops the write if there is no such place.
-    fn write_astray(
+    fn misdirect_write(
         &mut self,
         open: &File,
         file: u64,
@@ -215,15 +219,15 @@ impl State {
         bytes: &[u8],
     ) -> io::Result<()> {
         let name = self.files.name(file).unwrap_or_default();
-        let blocks = open.metadata()?.len() / BLOCK;
-        let need = (bytes.len() as u64).div_ceil(BLOCK);
-        let sibling = self.sibling(&name, offset)?;
+        let blocks = open.metadata()?.len() / BLOCK_BYTES;
+        let need = (bytes.len() as u64).div_ceil(BLOCK_BYTES);
+        let sibling = self.sibling_file(&name, offset)?;
         let elsewhere = match (blocks > need, sibling) {
             (true, sibling) if sibling.is_none() || self.dice.chance(1, 2) => {
-                let to = BLOCK * self.dice.below(blocks - need) + offset % BLOCK;
+                let to = BLOCK_BYTES * self.dice.below(blocks - need) + offset % BLOCK_BYTES;
                 if to == offset {
                     // The drawn offset is the right one: misdirect the next write instead.
-                    return self.write_well(open, file, offset, bytes, true, true);
+                    return self.write_in_place(open, file, offset, bytes, true, true);
                 }
                 Some((name.clone(), to))
             }
@@ -244,14 +248,14 @@ impl State {
     }
 
     /// Returns another file in the same folder that extends beyond the offset.
-    fn sibling(&mut self, name: &str, offset: u64) -> io::Result<Option<String>> {
+    fn sibling_file(&mut self, name: &str, offset: u64) -> io::Result<Option<String>> {
         let path = self.files.root().join(name);
         let folder = path.parent().unwrap_or(self.files.root());
         let mut found: Vec<PathBuf> = Vec::new();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let about = entry.metadata()?;
-            let other = entry.path() != path && entry.file_name() != LOCK;
+            let other = entry.path() != path && entry.file_name() != LOCK_FILE;
             if about.is_file() && about.len() > offset && other {
                 found.push(entry.path());
             }
@@ -266,10 +270,10 @@ impl State {
     }
 
     pub(crate) fn flush(&mut self, file: u64, reply: ReplyEmpty) {
-        let waits = |held: &WithheldRequests| matches!(held, WithheldRequests::Write { file: of, .. } if *of == file);
+        let waits = |held: &WithheldRequest| matches!(held, WithheldRequest::Write { file: of, .. } if *of == file);
         let in_flight = self.withheld.iter().any(waits) || self.journal.has_pending_write(file);
         if self.withholds_replies && !self.cut_undoes_names && in_flight {
-            return self.withheld.push(WithheldRequests::Flush(reply));
+            return self.withheld.push(WithheldRequest::Flush(reply));
         }
         self.journal.flush(file, self.fakes_flushes);
         self.sizes.flush(file);
@@ -278,12 +282,12 @@ impl State {
 
     /// Handles the flush of a folder's names.
     pub(crate) fn flush_names(&mut self, folder: u64, reply: ReplyEmpty) {
-        let chosen = |name: &str| self.chooses(name);
+        let chosen = |name: &str| self.is_chosen_name(name);
         if self.withholds_replies
             && self.cut_undoes_names
-            && self.names.candidates(Some(folder), chosen) > 0
+            && self.names.undoable_count(Some(folder), chosen) > 0
         {
-            return self.withheld.push(WithheldRequests::Flush(reply));
+            return self.withheld.push(WithheldRequest::Flush(reply));
         }
         self.names.flush(folder);
         reply.ok();
@@ -292,8 +296,8 @@ impl State {
 
 /// Returns whether faults apply to the file `name`: it begins with one of the prefixes or is the
 /// folder that a prefix names, and is not a lock file.
-fn chooses(beginnings: &[String], name: &str) -> bool {
-    let is_lock = name.rsplit('/').next() == Some(LOCK);
+fn matches_prefixes(beginnings: &[String], name: &str) -> bool {
+    let is_lock = name.rsplit('/').next() == Some(LOCK_FILE);
     let begins = |one: &String| {
         name.starts_with(one.as_str()) || one.strip_suffix('/').is_some_and(|folder| folder == name)
     };

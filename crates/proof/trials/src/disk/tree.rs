@@ -18,51 +18,51 @@ use fuser::{
 };
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
-use super::state::State;
+use super::state::FaultyDisk;
 
 /// Flag from the kernel's `asm-generic/fcntl.h`, also set for writes with `RWF_DSYNC`.
 /// `OFlags::DSYNC` is `O_SYNC` on Linux.
 const O_DSYNC: i32 = 0o10_000;
 /// Lifetime of cached attributes. It is zero, so that the kernel requests them each time.
-const NEVER: Duration = Duration::ZERO;
+const NO_CACHE: Duration = Duration::ZERO;
 /// Open flags with which the kernel caches no bytes, and writes to several offsets of a file
 /// concurrently.
-const THROUGH: FopenFlags =
+const UNCACHED_FLAGS: FopenFlags =
     FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
 
 /// Names and types of the entries of an open folder.
-type Entries = Vec<(OsString, FileType)>;
+type FolderEntries = Vec<(OsString, FileType)>;
 
-pub(crate) struct Tree {
-    pub(crate) state: Arc<Mutex<State>>,
-    folders: Mutex<BTreeMap<u64, Entries>>,
+pub(crate) struct FaultyTree {
+    pub(crate) state: Arc<Mutex<FaultyDisk>>,
+    open_folders: Mutex<BTreeMap<u64, FolderEntries>>,
 }
 
-impl Tree {
-    pub(crate) fn new(state: Arc<Mutex<State>>) -> Self {
-        Self { state, folders: Mutex::default() }
+impl FaultyTree {
+    pub(crate) fn new(state: Arc<Mutex<FaultyDisk>>) -> Self {
+        Self { state, open_folders: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FaultyDisk> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn folders(&self) -> MutexGuard<'_, BTreeMap<u64, Entries>> {
-        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    fn folders(&self) -> MutexGuard<'_, BTreeMap<u64, FolderEntries>> {
+        self.open_folders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn look_up(&self, folder: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
         let files = &mut self.state().files;
-        let name = files.child(folder.0, name)?;
+        let name = files.child_name(folder.0, name)?;
         fs::symlink_metadata(files.root().join(&name))?;
-        let number = files.number(&name);
-        files.about(number)
+        let number = files.inode_of(&name);
+        files.attributes_of(number)
     }
 
     /// Removes a file or a folder. The kernel has already checked its type.
     fn remove(&self, folder: INodeNo, name: &OsStr) -> io::Result<()> {
         let state = &mut *self.state();
-        let path = state.files.child(folder.0, name)?;
+        let path = state.files.child_name(folder.0, name)?;
         let path = state.files.root().join(path);
         if path.is_dir() && fs::read_dir(path)?.next().is_some() {
             return Err(rustix::io::Errno::NOTEMPTY.into());
@@ -77,12 +77,12 @@ impl Tree {
 
     fn make_folder(&self, folder: INodeNo, name: &OsStr, mode: u32) -> io::Result<FileAttr> {
         let state = &mut *self.state();
-        let path = state.files.child(folder.0, name)?;
+        let path = state.files.child_name(folder.0, name)?;
         let full = state.files.root().join(&path);
         fs::DirBuilder::new().mode(mode).create(full)?;
         state.names.record_created(&state.files, folder.0, &name.to_string_lossy());
-        let number = state.files.number(&path);
-        state.files.about(number)
+        let number = state.files.inode_of(&path);
+        state.files.attributes_of(number)
     }
 
     fn set(
@@ -99,7 +99,7 @@ impl Tree {
         }
         if let Some(size) = size {
             let open = match handle {
-                Some(handle) => state.files.handle(handle.0)?.file,
+                Some(handle) => state.files.open_file(handle.0)?.file,
                 None => {
                     let path = state.files.path(number)?;
                     Arc::new(File::options().read(true).write(true).open(path)?)
@@ -108,12 +108,12 @@ impl Tree {
             let set = |file: &File| file.set_len(size);
             state.sizes.set(&open, number, set, size)?;
         }
-        state.files.about(number)
+        state.files.attributes_of(number)
     }
 
-    fn make(&self, folder: INodeNo, name: &OsStr, mode: u32) -> io::Result<(FileAttr, u64)> {
+    fn create_file(&self, folder: INodeNo, name: &OsStr, mode: u32) -> io::Result<(FileAttr, u64)> {
         let state = &mut *self.state();
-        let path = state.files.child(folder.0, name)?;
+        let path = state.files.child_name(folder.0, name)?;
         let full = state.files.root().join(&path);
         let mut open = File::options();
         open.read(true).write(true).create(true).mode(mode);
@@ -122,9 +122,9 @@ impl Tree {
         if new {
             state.names.record_created(&state.files, folder.0, &name.to_string_lossy());
         }
-        let number = state.files.number(&path);
-        let handle = state.files.opened(number, file);
-        Ok((state.files.about(number)?, handle))
+        let number = state.files.inode_of(&path);
+        let handle = state.files.record_open(number, file);
+        Ok((state.files.attributes_of(number)?, handle))
     }
 
     fn rename_file(
@@ -134,7 +134,7 @@ impl Tree {
         flags: RenameFlags,
     ) -> io::Result<()> {
         if !flags.is_empty() {
-            return Err(invalid());
+            return Err(invalid_argument());
         }
         let state = &mut *self.state();
         let (old, new) = (from.1.to_string_lossy(), to.1.to_string_lossy());
@@ -145,9 +145,9 @@ impl Tree {
         Ok(())
     }
 
-    fn entries(&self, number: u64) -> io::Result<Entries> {
+    fn read_entries(&self, number: u64) -> io::Result<FolderEntries> {
         let path = self.state().files.path(number)?;
-        let mut entries: Entries =
+        let mut entries: FolderEntries =
             vec![(".".into(), FileType::Directory), ("..".into(), FileType::Directory)];
         for entry in fs::read_dir(path)? {
             let entry = entry?;
@@ -161,12 +161,12 @@ impl Tree {
     }
 }
 
-fn invalid() -> io::Error {
+fn invalid_argument() -> io::Error {
     io::Error::from_raw_os_error(rustix::io::Errno::INVAL.raw_os_error())
 }
 
 /// Reads `size` bytes, or fewer at the end of the file.
-fn read(file: &File, offset: u64, size: u32) -> io::Result<Vec<u8>> {
+fn read_range(file: &File, offset: u64, size: u32) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; size as usize];
     let mut done = 0;
     while done < bytes.len() {
@@ -179,18 +179,18 @@ fn read(file: &File, offset: u64, size: u32) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-impl Filesystem for Tree {
+impl Filesystem for FaultyTree {
     fn lookup(&self, _: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.look_up(folder, name) {
-            Ok(about) => reply.entry(&NEVER, &about, Generation(0)),
+            Ok(about) => reply.entry(&NO_CACHE, &about, Generation(0)),
             Err(error) => reply.error(error.into()),
         }
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let about = self.state().files.about(number.0);
+        let about = self.state().files.attributes_of(number.0);
         match about {
-            Ok(about) => reply.attr(&NEVER, &about),
+            Ok(about) => reply.attr(&NO_CACHE, &about),
             Err(error) => reply.error(error.into()),
         }
     }
@@ -214,7 +214,7 @@ impl Filesystem for Tree {
         reply: ReplyAttr,
     ) {
         match self.set(number.0, mode, size, handle) {
-            Ok(about) => reply.attr(&NEVER, &about),
+            Ok(about) => reply.attr(&NO_CACHE, &about),
             Err(error) => reply.error(error.into()),
         }
     }
@@ -229,17 +229,17 @@ impl Filesystem for Tree {
         reply: ReplyEntry,
     ) {
         match self.make_folder(folder, name, mode) {
-            Ok(about) => reply.entry(&NEVER, &about, Generation(0)),
+            Ok(about) => reply.entry(&NO_CACHE, &about, Generation(0)),
             Err(error) => reply.error(error.into()),
         }
     }
 
     fn unlink(&self, _: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer(self.remove(folder, name), reply);
+        reply_result(self.remove(folder, name), reply);
     }
 
     fn rmdir(&self, _: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer(self.remove(folder, name), reply);
+        reply_result(self.remove(folder, name), reply);
     }
 
     fn rename(
@@ -253,7 +253,7 @@ impl Filesystem for Tree {
         reply: ReplyEmpty,
     ) {
         let renamed = self.rename_file((folder, name), (new_folder, new_name), flags);
-        answer(renamed, reply);
+        reply_result(renamed, reply);
     }
 
     fn open(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -262,10 +262,10 @@ impl Filesystem for Tree {
         // the file was opened.
         let opened = state.files.path(number.0).and_then(|path| {
             let open = File::options().read(true).write(true).open(path)?;
-            Ok(state.files.opened(number.0, open))
+            Ok(state.files.record_open(number.0, open))
         });
         match opened {
-            Ok(handle) => reply.opened(FileHandle(handle), THROUGH),
+            Ok(handle) => reply.opened(FileHandle(handle), UNCACHED_FLAGS),
             Err(error) => reply.error(error.into()),
         }
     }
@@ -280,9 +280,9 @@ impl Filesystem for Tree {
         _: i32,
         reply: ReplyCreate,
     ) {
-        match self.make(folder, name, mode) {
+        match self.create_file(folder, name, mode) {
             Ok((about, handle)) => {
-                reply.created(&NEVER, &about, Generation(0), FileHandle(handle), THROUGH);
+                reply.created(&NO_CACHE, &about, Generation(0), FileHandle(handle), UNCACHED_FLAGS);
             }
             Err(error) => reply.error(error.into()),
         }
@@ -299,8 +299,8 @@ impl Filesystem for Tree {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let open = self.state().files.handle(handle.0);
-        match open.and_then(|open| read(&open.file, offset, size)) {
+        let open = self.state().files.open_file(handle.0);
+        match open.and_then(|open| read_range(&open.file, offset, size)) {
             Ok(bytes) => reply.data(&bytes),
             Err(error) => reply.error(error.into()),
         }
@@ -320,8 +320,8 @@ impl Filesystem for Tree {
     ) {
         let mut state = self.state();
         let durable = flags.0 & O_DSYNC != 0;
-        match state.files.handle(handle.0) {
-            Ok(open) => state.write(&open.file, open.number, offset, bytes, durable, reply),
+        match state.files.open_file(handle.0) {
+            Ok(open) => state.write(&open.file, open.inode, offset, bytes, durable, reply),
             Err(error) => reply.error(error.into()),
         }
     }
@@ -344,12 +344,12 @@ impl Filesystem for Tree {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.state().files.closed(handle.0);
+        self.state().files.record_close(handle.0);
         reply.ok();
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.entries(number.0) {
+        match self.read_entries(number.0) {
             Ok(entries) => {
                 let mut folders = self.folders();
                 let handle = folders.last_key_value().map_or(1, |(last, _)| last + 1);
@@ -423,20 +423,20 @@ impl Filesystem for Tree {
     ) {
         let state = &mut *self.state();
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
-        let done = state.files.handle(handle.0).and_then(|open| {
+        let done = state.files.open_file(handle.0).and_then(|open| {
             let old = open.file.metadata()?.len();
             let new = match flags.contains(FallocateFlags::KEEP_SIZE) {
                 true => old,
                 false => old.max(offset + length),
             };
             let set = |file: &File| Ok(fallocate(file, flags, offset, length)?);
-            state.sizes.set(&open.file, open.number, set, new)
+            state.sizes.set(&open.file, open.inode, set, new)
         });
-        answer(done, reply);
+        reply_result(done, reply);
     }
 }
 
-fn answer(done: io::Result<()>, reply: ReplyEmpty) {
+fn reply_result(done: io::Result<()>, reply: ReplyEmpty) {
     match done {
         Ok(()) => reply.ok(),
         Err(error) => reply.error(Errno::from(error)),

@@ -12,28 +12,29 @@ use rustix::mount::{UnmountFlags, unmount};
 use crate::shell;
 
 /// A mounted disk. Dropping it unmounts it and deletes its folder; no process may use it by then.
-pub(super) struct Disk {
+pub(super) struct MountedDisk {
     process: Child,
-    words: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    command_input: Option<ChildStdin>,
+    answer_output: BufReader<ChildStdout>,
     folder: tempfile::TempDir,
 }
 
-impl Disk {
+impl MountedDisk {
     /// Mounts an empty disk without faults.
     pub(super) fn mount() -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("quorate-disk-").tempdir()?;
         let (under, place) = (folder.path().join("under"), folder.path().join("place"));
         fs::create_dir(&under)?;
         fs::create_dir(&place)?;
-        let mut process = Command::new(shell::program("quorate-disk"))
+        let mut process = Command::new(shell::program_path("quorate-disk"))
             .args([&under, &place])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
         let (words, answers) = (process.stdin.take(), process.stdout.take());
         let answers = answers.ok_or_else(|| io::Error::other("the disk has no answers"))?;
-        let mut disk = Self { process, words, answers: BufReader::new(answers), folder };
+        let mut disk =
+            Self { process, command_input: words, answer_output: BufReader::new(answers), folder };
         match disk.read_answer()?.as_str() {
             "mounted" => Ok(disk),
             other => Err(io::Error::other(format!("the disk said {other}"))),
@@ -52,13 +53,13 @@ impl Disk {
 
     fn read_answer(&mut self) -> io::Result<String> {
         let mut line = String::new();
-        self.answers.read_line(&mut line)?;
+        self.answer_output.read_line(&mut line)?;
         Ok(line.trim_end().to_owned())
     }
 
     /// Sends a command and returns the reply.
     pub(super) fn send_command(&mut self, words: &str) -> io::Result<String> {
-        if let Some(to) = &mut self.words {
+        if let Some(to) = &mut self.command_input {
             writeln!(to, "{words}")?;
         }
         let answer = self.read_answer()?;
@@ -79,11 +80,11 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for MountedDisk {
     /// Unmounts even if a process still has a file open or the disk's process no longer responds.
     fn drop(&mut self) {
         let _ = unmount(self.mount_point(), UnmountFlags::DETACH);
-        drop(self.words.take());
+        drop(self.command_input.take());
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -91,7 +92,7 @@ impl Drop for Disk {
 
 /// Lists all nonempty files below a folder whose names begin with one of the prefixes. `beginnings`
 /// contains the prefixes, separated by commas.
-pub(super) fn files(root: &Path, beginnings: &str) -> io::Result<Vec<String>> {
+pub(super) fn list_files(root: &Path, beginnings: &str) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {

@@ -12,10 +12,10 @@ use std::{
 
 use quorate_core::dice::Dice;
 use quorate_testbed::{
-    nodes::Nodes,
+    nodes::NodeCluster,
     process, replace,
     stream_load::{self, Lane},
-    trial::{history::Operation, load::Load},
+    trial::{history::Operation, load::ClientLoad},
     wait,
     writers::Writers,
 };
@@ -23,13 +23,13 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{
-    Fault, Kind, UNMET, WriteTrigger,
-    disk::{Disk, files},
+    DiskFault, IMPOSSIBLE_ROWS, Kind, WriteTrigger,
+    disk::{MountedDisk, list_files},
 };
 use crate::{
     cluster::{
         check::{Checker, Verdict, create_evidence_folder},
-        round::{final_reads, nothing_lost},
+        round::{check_nothing_lost, read_all_keys},
     },
     nodes,
     shell::Failed,
@@ -37,24 +37,25 @@ use crate::{
 
 const NODES: u32 = 3;
 /// Flags for small logs, which are trimmed soon.
-const SMALL: [&str; 6] = ["--log-ready", "0", "--log-segment", "8388608", "--snapshot-ratio", "1"];
+const SMALL_LOG_FLAGS: [&str; 6] =
+    ["--log-ready", "0", "--log-segment", "8388608", "--snapshot-ratio", "1"];
 /// Number of operations, and of writes, between two events.
-const OPERATIONS: u64 = 300;
-const WRITES: u64 = 60;
+const OPERATIONS_BETWEEN_EVENTS: u64 = 300;
+const WRITES_BETWEEN_EVENTS: u64 = 60;
 /// Size of a stream writer's writes, in bytes.
-const STREAM_PART: u64 = 8 << 10;
+const STREAM_WRITE_BYTES: u64 = 8 << 10;
 /// Time to wait for a write that a fault can affect. It is long because some files are rarely
 /// written.
-const PREY: Duration = Duration::from_secs(60);
+const AFFECTED_WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time to wait for more writes in flight when the power fails.
-const HELD: Duration = Duration::from_secs(2);
+const WITHHELD_WRITES_TIMEOUT: Duration = Duration::from_secs(2);
 /// Size of a block in bytes. Blocks are read and written as a whole.
-const BLOCK: usize = 4096;
-/// First bytes of a log write. The number of its segment is at [`SEGMENT_AT`].
-const LOG_WRITE: &[u8] = b"qrtebtch";
-const SEGMENT_AT: usize = 40;
+const BLOCK_BYTES: usize = 4096;
+/// First bytes of a log write. The number of its segment is at [`SEGMENT_NUMBER_OFFSET`].
+const LOG_WRITE_MAGIC: &[u8] = b"qrtebtch";
+const SEGMENT_NUMBER_OFFSET: usize = 40;
 /// Fragments of log lines about damaged files. Reports of a lost leader are not among them.
-const ABOUT_FILES: [&str; 9] = [
+const FILE_DAMAGE_WORDS: [&str; 9] = [
     "damage",
     "lost votes",
     "checksum",
@@ -68,87 +69,99 @@ const ABOUT_FILES: [&str; 9] = [
 
 /// A row of the table: a kind of file and a fault.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
+pub(super) struct TrialRow {
     pub(super) kind: Kind,
-    pub(super) fault: Fault,
+    pub(super) fault: DiskFault,
     pub(super) seed: u64,
 }
 
 /// Result of a trial without loss and without a wrong reply.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct TrialOutcome {
     /// Description of the injected fault.
-    pub(super) done: String,
+    pub(super) injected_fault: String,
     /// The node's first report about the fault.
-    pub(super) noticed: Option<String>,
+    pub(super) first_report: Option<String>,
     /// Final state of the node.
-    pub(super) end: String,
-    pub(super) keys: usize,
+    pub(super) final_state: String,
+    pub(super) key_count: usize,
     pub(super) stream_bytes: u64,
 }
 
-impl Outcome {
+impl TrialOutcome {
     /// Returns whether the fault occurred.
     pub(super) fn has_occurred(&self) -> bool {
-        !self.done.is_empty()
+        !self.injected_fault.is_empty()
     }
 }
 
 /// Clients of keys, and of the service's other data.
-struct Clients {
-    load: Option<Load>,
+struct TrialClients {
+    load: Option<ClientLoad>,
     keys: Writers,
-    streams: Option<stream_load::Load>,
+    streams: Option<stream_load::StreamLoad>,
 }
 
-impl Clients {
-    fn start(nodes: &Nodes, seed: u64) -> io::Result<Self> {
+impl TrialClients {
+    fn start(nodes: &NodeCluster, seed: u64) -> io::Result<Self> {
         let addresses = nodes.client_addresses();
-        if nodes.speak_etcd() {
-            return Ok(Self { load: None, keys: Writers::busy_etcd(&addresses), streams: None });
+        if nodes.uses_etcd() {
+            return Ok(Self {
+                load: None,
+                keys: Writers::start_busy_etcd(&addresses),
+                streams: None,
+            });
         }
         let streams = nodes.stream_addresses();
         Ok(Self {
-            load: Some(Load::start(addresses.clone(), seed)?),
-            keys: Writers::few(1, &addresses),
-            streams: Some(stream_load::Load::start(&streams, false, STREAM_PART, seed)?),
+            load: Some(ClientLoad::start(addresses.clone(), seed)?),
+            keys: Writers::start_unretried(1, &addresses),
+            streams: Some(stream_load::StreamLoad::start(
+                &streams,
+                false,
+                STREAM_WRITE_BYTES,
+                seed,
+            )?),
         })
     }
 
-    fn lanes(&self) -> Vec<Arc<Lane>> {
+    fn stream_lanes(&self) -> Vec<Arc<Lane>> {
         let streams = self.streams.as_ref();
-        streams.map(stream_load::Load::lanes).unwrap_or_default()
+        streams.map(stream_load::StreamLoad::lanes).unwrap_or_default()
     }
 
-    fn known(&self) -> Option<u64> {
-        self.load.as_ref().map(Load::known)
+    fn known_operation_count(&self) -> Option<u64> {
+        self.load.as_ref().map(ClientLoad::known_outcomes)
     }
 
     fn check_progress(&mut self) -> Result<(), Failed> {
-        let (known, written) = (self.known(), self.keys.acknowledged());
+        let (known, written) = (self.known_operation_count(), self.keys.acknowledged_count());
         nodes::wait_for("clients to go on", || {
-            let more = known.is_none_or(|known| self.known() >= Some(known + OPERATIONS));
-            (more && self.keys.acknowledged() >= written + WRITES).then_some(())
+            let more = known.is_none_or(|known| {
+                self.known_operation_count() >= Some(known + OPERATIONS_BETWEEN_EVENTS)
+            });
+            (more && self.keys.acknowledged_count() >= written + WRITES_BETWEEN_EVENTS)
+                .then_some(())
         })?;
         let streams = self.streams.as_mut();
-        Ok(streams.map_or(Ok(()), stream_load::Load::wait_going_on)?)
+        Ok(streams.map_or(Ok(()), stream_load::StreamLoad::wait_for_progress)?)
     }
 }
 
 /// Running `quorate snapshot` commands. Dropping this kills those still waiting for a reply.
 #[derive(Default)]
-struct Snapshots(Vec<Child>);
+struct SnapshotCommands(Vec<Child>);
 
-impl Snapshots {
+impl SnapshotCommands {
     /// Requests a snapshot from every node, unless an earlier request is still pending.
-    fn request_all(&mut self, nodes: &Nodes) -> io::Result<()> {
+    fn request_all(&mut self, nodes: &NodeCluster) -> io::Result<()> {
         let owed = |child: &mut Child| child.try_wait().is_ok_and(|ended| ended.is_none());
         if self.0.iter_mut().any(owed) {
             return Ok(());
         }
         self.0.clear();
         for admin in nodes.admin_addresses() {
-            let mut ask = process::command(&nodes::program());
+            let mut ask = process::command_of(&nodes::program_path());
             ask.args(["snapshot", "--admin", &admin]);
             let child = ask.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
             self.0.push(child);
@@ -157,7 +170,7 @@ impl Snapshots {
     }
 }
 
-impl Drop for Snapshots {
+impl Drop for SnapshotCommands {
     fn drop(&mut self) {
         for child in &mut self.0 {
             let _ = child.kill();
@@ -166,27 +179,28 @@ impl Drop for Snapshots {
     }
 }
 
-impl Row {
+impl TrialRow {
     /// Returns the reason why the fault cannot occur in this row; `None` if it can.
-    pub(super) fn why_unmet(&self) -> Option<&'static str> {
-        let mut all = UNMET.iter();
+    pub(super) fn impossible_reason(&self) -> Option<&'static str> {
+        let mut all = IMPOSSIBLE_ROWS.iter();
         all.find(|(kind, fault, _)| *kind == self.kind.name && *fault == self.fault)
             .map(|(.., why)| *why)
     }
 
     /// Runs three nodes, one of them on a failing disk, and compares all data.
-    pub(super) fn run_trial(&self, checker: Option<&Checker>) -> Result<Outcome, Failed> {
+    pub(super) fn run_trial(&self, checker: Option<&Checker>) -> Result<TrialOutcome, Failed> {
         let mut dice = Dice::new(self.seed);
-        let mut disk = Disk::mount()?;
+        let mut disk = MountedDisk::mount()?;
         let victim = 2 + u32::from(dice.chance(1, 2));
-        let mut nodes = Nodes::none("quorate-disks-")?;
+        let mut nodes = NodeCluster::with_empty_folder("quorate-disks-")?;
         let durable = ["--durability", "durable"];
-        let flags = [&durable, &SMALL[..], self.kind.flags].concat();
-        let mut specs = process::cluster(&nodes::program(), nodes.folder(), NODES, &flags)?;
-        specs[victim as usize - 1].data = disk.mount_point();
+        let flags = [&durable, &SMALL_LOG_FLAGS[..], self.kind.flags].concat();
+        let mut specs =
+            process::loopback_cluster(&nodes::program_path(), nodes.data_folder(), NODES, &flags)?;
+        specs[victim as usize - 1].data_folder = disk.mount_point();
         let mut lanes = Vec::new();
         let played = nodes.start(specs).map_err(Failed::from).and_then(|()| {
-            self.under_load(&mut nodes, victim, &mut disk, &mut dice, &mut lanes, checker)
+            self.run_under_load(&mut nodes, victim, &mut disk, &mut dice, &mut lanes, checker)
         });
         played.map_err(|Failed(why)| {
             let place = create_evidence_folder(&format!(
@@ -198,7 +212,7 @@ impl Row {
             let done = disk.send_command("done").unwrap_or_default();
             match place {
                 Ok(place) => {
-                    let _ = stream_load::save(&lanes, &place);
+                    let _ = stream_load::save_histories(&lanes, &place);
                     // Copy the node's folder before the disk is removed.
                     let _ = Command::new("cp")
                         .arg("-R")
@@ -207,9 +221,9 @@ impl Row {
                         .status();
                     let mut kept = std::mem::replace(
                         &mut nodes,
-                        Nodes::none("quorate-disks-").expect("a folder"),
+                        NodeCluster::with_empty_folder("quorate-disks-").expect("a folder"),
                     );
-                    kept.end();
+                    kept.kill_all();
                     let folders = kept.keep_for_inspection(&place.join("nodes"));
                     Failed(format!(
                         "node {victim}: {why}\n    done: {done}\n    folders: {}, {}",
@@ -222,66 +236,68 @@ impl Row {
         })
     }
 
-    fn start_fault(&self, disk: &mut Disk, dice: &mut Dice) -> Result<(), Failed> {
+    fn arm_fault(&self, disk: &mut MountedDisk, dice: &mut Dice) -> Result<(), Failed> {
         let (fault, files) = (self.fault.name(), self.kind.files);
         let word = dice.word();
         disk.send_command(&format!("arm {fault} {files} {word}"))?;
         Ok(())
     }
 
-    fn under_load(
+    fn run_under_load(
         &self,
-        nodes: &mut Nodes,
+        nodes: &mut NodeCluster,
         victim: u32,
-        disk: &mut Disk,
+        disk: &mut MountedDisk,
         dice: &mut Dice,
         lanes: &mut Vec<Arc<Lane>>,
         checker: Option<&Checker>,
-    ) -> Result<Outcome, Failed> {
+    ) -> Result<TrialOutcome, Failed> {
         nodes.wait_until_all_serve()?;
-        let mut clients = Clients::start(nodes, self.seed)?;
-        *lanes = clients.lanes();
+        let mut clients = TrialClients::start(nodes, self.seed)?;
+        *lanes = clients.stream_lanes();
         clients.check_progress()?;
-        let before = nodes.log(victim).len();
+        let before = nodes.log_path(victim).len();
         let mut found = Vec::new();
         let mut flipped = None;
         match self.fault {
-            Fault::Flip => {
+            DiskFault::BitFlip => {
                 let under = disk.underlying_folder();
-                self.write_until(nodes, victim, &mut clients, &mut || {
-                    Ok(!files(&under, self.kind.files)?.is_empty())
+                self.write_until_met(nodes, victim, &mut clients, &mut || {
+                    Ok(!list_files(&under, self.kind.files)?.is_empty())
                 })?;
-                flipped = Some(flip(disk, self.kind.files, dice)?);
-                found.extend(scrub(nodes, victim)?);
+                flipped = Some(flip_bit(disk, self.kind.files, dice)?);
+                found.extend(scrub_findings(nodes, victim)?);
                 if let (Err(why), Some(done)) = (nodes.check_alive(), &mut flipped) {
                     *done = format!("{done}; {why}");
                 }
                 let _ = nodes.kill(&[victim]);
             }
-            Fault::Misdirected => {
-                self.start_fault(disk, dice)?;
-                self.write_until(nodes, victim, &mut clients, &mut || {
+            DiskFault::MisdirectedWrite => {
+                self.arm_fault(disk, dice)?;
+                self.write_until_met(nodes, victim, &mut clients, &mut || {
                     Ok(disk.undoable_changes()? > 0)
                 })?;
-                found.extend(scrub(nodes, victim)?);
+                found.extend(scrub_findings(nodes, victim)?);
                 disk.send_command("calm")?;
                 nodes.kill(&[victim])?;
             }
-            Fault::Torn | Fault::Reordered | Fault::LostNames => {
-                self.start_fault(disk, dice)?;
+            DiskFault::TornWrite | DiskFault::ReorderedWrites | DiskFault::LostNames => {
+                self.arm_fault(disk, dice)?;
                 disk.send_command("hold")?;
-                self.write_until(nodes, victim, &mut clients, &mut || {
+                self.write_until_met(nodes, victim, &mut clients, &mut || {
                     Ok(disk.undoable_changes()? > 0)
                 })?;
                 // Names may be lost without ever being flushed.
-                let _ = wait::at_most(HELD, "a write to wait for the disk", || {
-                    disk.withheld_count().is_ok_and(|held| held > 1).then_some(())
-                });
+                let _ = wait::wait_at_most(
+                    WITHHELD_WRITES_TIMEOUT,
+                    "a write to wait for the disk",
+                    || disk.withheld_count().is_ok_and(|held| held > 1).then_some(()),
+                );
                 self.cut_power(nodes, victim, disk)?;
             }
-            Fault::LostOne | Fault::LostTail => {
-                self.start_fault(disk, dice)?;
-                self.write_until(nodes, victim, &mut clients, &mut || {
+            DiskFault::LostWrite | DiskFault::LostTail => {
+                self.arm_fault(disk, dice)?;
+                self.write_until_met(nodes, victim, &mut clients, &mut || {
                     Ok(disk.undoable_changes()? > 0)
                 })?;
                 clients.check_progress()?;
@@ -292,41 +308,46 @@ impl Row {
             Some(done) => done,
             None => disk.send_command("done")?,
         };
-        self.restarted(nodes, victim, done, before, found, clients, checker)
+        self.check_restarted(nodes, victim, done, before, found, clients, checker)
     }
 
-    /// Makes a node write files of this kind until the condition is met or [`PREY`] has passed.
-    fn write_until(
+    /// Makes a node write files of this kind until the condition is met or [`AFFECTED_WRITE_TIMEOUT`] has passed.
+    fn write_until_met(
         &self,
-        nodes: &mut Nodes,
+        nodes: &mut NodeCluster,
         victim: u32,
-        clients: &mut Clients,
+        clients: &mut TrialClients,
         met: &mut dyn FnMut() -> io::Result<bool>,
     ) -> Result<(), Failed> {
         let from = Instant::now();
-        let mut snapshots = Snapshots::default();
+        let mut snapshots = SnapshotCommands::default();
         let mut joined = false;
-        while !met()? && from.elapsed() < PREY {
+        while !met()? && from.elapsed() < AFFECTED_WRITE_TIMEOUT {
             match self.kind.trigger {
-                WriteTrigger::Load => {}
-                WriteTrigger::Snapshots => snapshots.request_all(nodes)?,
-                WriteTrigger::Restart if self.fault.is_honest() => {
+                WriteTrigger::ClientLoad => {}
+                WriteTrigger::SnapshotRequests => snapshots.request_all(nodes)?,
+                WriteTrigger::NodeRestart if self.fault.is_honest_disk_fault() => {
                     nodes.kill(&[victim])?;
                     // The node does not become ready, since its disk does not reply.
                     nodes.respawn(victim)?;
-                    wait::at_most(PREY, "a start that writes", || {
+                    wait::wait_at_most(AFFECTED_WRITE_TIMEOUT, "a start that writes", || {
                         met().unwrap_or(true).then_some(())
                     })?;
                 }
-                WriteTrigger::Restart => {
+                WriteTrigger::NodeRestart => {
                     nodes.kill(&[victim])?;
                     nodes.restart(&[victim])?;
                     nodes.wait_until_all_serve()?;
                 }
-                WriteTrigger::Newcomer if joined => {}
-                WriteTrigger::Newcomer => {
-                    let newcomers = replace::newcomers(nodes, &nodes::program(), 1, &SMALL)?;
-                    replace::learners(nodes, newcomers)?;
+                WriteTrigger::NewNode if joined => {}
+                WriteTrigger::NewNode => {
+                    let newcomers = replace::newcomer_specs(
+                        nodes,
+                        &nodes::program_path(),
+                        1,
+                        &SMALL_LOG_FLAGS,
+                    )?;
+                    replace::add_learners(nodes, newcomers)?;
                     joined = true;
                 }
             }
@@ -336,7 +357,12 @@ impl Row {
     }
 
     /// Cuts the power of a node's machine.
-    fn cut_power(&self, nodes: &mut Nodes, victim: u32, disk: &mut Disk) -> Result<(), Failed> {
+    fn cut_power(
+        &self,
+        nodes: &mut NodeCluster,
+        victim: u32,
+        disk: &mut MountedDisk,
+    ) -> Result<(), Failed> {
         disk.send_command("hold")?;
         // The process exits once the disk replies, and does nothing more.
         nodes.node(victim)?.signal(Signal::KILL)?;
@@ -345,17 +371,17 @@ impl Row {
     }
 
     #[allow(clippy::too_many_arguments, reason = "all that a row has come to")]
-    fn restarted(
+    fn check_restarted(
         &self,
-        nodes: &mut Nodes,
+        nodes: &mut NodeCluster,
         victim: u32,
         done: String,
         before: usize,
         mut found: Vec<(String, String)>,
-        mut clients: Clients,
+        mut clients: TrialClients,
         checker: Option<&Checker>,
-    ) -> Result<Outcome, Failed> {
-        let mut outcome = Outcome { done, ..Outcome::default() };
+    ) -> Result<TrialOutcome, Failed> {
+        let mut outcome = TrialOutcome { injected_fault: done, ..TrialOutcome::default() };
         let mut refused = None;
         if let Err(why) = nodes.restart(&[victim]) {
             let why = why.to_string();
@@ -363,76 +389,79 @@ impl Row {
             let from = why.find("ERROR ").unwrap_or(0);
             refused = Some(why[from..].to_owned());
             let _ = nodes.kill(&[victim]);
-            nodes.leave(victim);
+            nodes.mark_departed(victim);
         }
         nodes.wait_until_all_serve()?;
         clients.check_progress()?;
         if refused.is_none() {
-            found.extend(scrub(nodes, victim)?);
+            found.extend(scrub_findings(nodes, victim)?);
         }
         // Compare first, so that the log is read when it is complete.
-        let (keys, bytes) = self.compare(nodes, clients, refused.is_none(), checker)?;
-        (outcome.keys, outcome.stream_bytes) = (keys, bytes);
-        let log = nodes.log(victim);
+        let (keys, bytes) = self.compare_nodes(nodes, clients, refused.is_none(), checker)?;
+        (outcome.key_count, outcome.stream_bytes) = (keys, bytes);
+        let log = nodes.log_path(victim);
         let said = log.get(before..).unwrap_or_default();
         if let Some(line) = said.lines().find(|line| line.contains("panicked")) {
             return Err(Failed(line.to_owned()));
         }
         let about = said.lines().find(|line| {
             let grave = line.contains(" WARN ") || line.contains(" ERROR ");
-            grave && ABOUT_FILES.iter().any(|word| line.contains(word))
+            grave && FILE_DAMAGE_WORDS.iter().any(|word| line.contains(word))
         });
-        outcome.noticed = refused
+        outcome.first_report = refused
             .clone()
             .or_else(|| found.first().map(|(_, what)| what.clone()))
             .or_else(|| about.map(str::to_owned));
         let learns = said.contains("learns without a vote");
         // [lie-4] The other nodes were running and had received the lost data: clients got replies
         // since.
-        let lost_end = self.kind.name == "log" && self.fault == Fault::LostTail;
+        let lost_end = self.kind.name == "log" && self.fault == DiskFault::LostTail;
         if lost_end && outcome.has_occurred() && refused.is_none() && !learns {
             return Err(Failed(format!(
                 "it lost the end of its log, and goes on: {}",
-                outcome.done
+                outcome.injected_fault
             )));
         }
         let sound = refused.is_none() && !learns && found.is_empty();
-        if self.fault.is_honest() && !sound {
-            let what = outcome.noticed.unwrap_or_default();
-            return Err(Failed(format!("a power cut did it damage: {what}; {}", outcome.done)));
+        if self.fault.is_honest_disk_fault() && !sound {
+            let what = outcome.first_report.unwrap_or_default();
+            return Err(Failed(format!(
+                "a power cut did it damage: {what}; {}",
+                outcome.injected_fault
+            )));
         }
-        outcome.end = match refused {
+        outcome.final_state = match refused {
             Some(_) => "the node does not start".to_owned(),
             None if learns => "the node learns without a vote".to_owned(),
-            None => fates(&found),
+            None => describe_findings(&found),
         };
         Ok(outcome)
     }
 
     /// Compares all acknowledged data on all remaining nodes, and checks the clients' history and
     /// the nodes' alarms.
-    fn compare(
+    fn compare_nodes(
         &self,
-        nodes: &mut Nodes,
-        clients: Clients,
+        nodes: &mut NodeCluster,
+        clients: TrialClients,
         all: bool,
         checker: Option<&Checker>,
     ) -> Result<(usize, u64), Failed> {
-        let lanes = clients.lanes();
+        let lanes = clients.stream_lanes();
         if let Some(streams) = clients.streams {
             streams.finish()?;
         }
         let operations = match clients.load {
-            Some(load) => finished(load, all)?,
+            Some(load) => finish_load(load, all)?,
             None => Vec::new(),
         };
         let keys = clients.keys.compare(nodes)?;
         let bytes = match lanes.is_empty() {
             true => 0,
-            false => stream_load::compare(&lanes, &nodes.stream_addresses())?.bytes,
+            false => stream_load::compare_nodes(&lanes, &nodes.stream_addresses())?.bytes,
         };
         if let Some(checker) = checker.filter(|_| !operations.is_empty()) {
-            let (verdict, text) = checker.check_history(&operations, nodes.folder())?;
+            let (verdict, text) = checker.check_history(&operations, nodes.data_folder())?;
             if verdict != Verdict::Linearizable {
                 return Err(Failed(format!("{verdict:?}: {text}")));
             }
@@ -449,22 +478,22 @@ impl Row {
 
 /// Stops the clients and returns their operations. Fails if a client got a wrong reply or an
 /// acknowledged insert is lost.
-fn finished(load: Load, all: bool) -> Result<Vec<Operation>, Failed> {
+fn finish_load(load: ClientLoad, all: bool) -> Result<Vec<Operation>, Failed> {
     let shared = Arc::clone(&load.shared);
     let mut seen = load.finish()?;
-    if let Some(what) = seen.strange.take() {
+    if let Some(what) = seen.first_violation.take() {
         return Err(Failed(format!("a client got {what}")));
     }
     if all {
-        let last = final_reads(&seen, &shared)?;
+        let last = read_all_keys(&seen, &shared)?;
         seen.operations.extend(last);
     }
-    nothing_lost(&seen, &shared)?;
+    check_nothing_lost(&seen, &shared)?;
     Ok(seen.operations)
 }
 
 /// Describes how the scrubs' findings were handled.
-fn fates(found: &[(String, String)]) -> String {
+fn describe_findings(found: &[(String, String)]) -> String {
     let kinds: BTreeSet<&str> = found.iter().map(|(fate, _)| fate.as_str()).collect();
     let counts = kinds.into_iter().map(|fate| {
         let count = found.iter().filter(|(one, _)| one == fate).count();
@@ -478,9 +507,9 @@ fn fates(found: &[(String, String)]) -> String {
 }
 
 /// Flips a bit of a nonzero byte in a file of kind `kind` that is in use.
-fn flip(disk: &Disk, kind: &str, dice: &mut Dice) -> Result<String, Failed> {
+fn flip_bit(disk: &MountedDisk, kind: &str, dice: &mut Dice) -> Result<String, Failed> {
     let root = disk.underlying_folder();
-    let mut names = in_use(files(&root, kind)?);
+    let mut names = drop_unused(list_files(&root, kind)?);
     dice.shuffle(&mut names);
     for name in names {
         let bytes = fs::read(root.join(&name))?;
@@ -488,8 +517,8 @@ fn flip(disk: &Disk, kind: &str, dice: &mut Dice) -> Result<String, Failed> {
         if used.is_empty() {
             continue;
         }
-        let from = used[dice.index(used.len())] * BLOCK;
-        let to = bytes.len().min(from + BLOCK);
+        let from = used[dice.index(used.len())] * BLOCK_BYTES;
+        let to = bytes.len().min(from + BLOCK_BYTES);
         let places: Vec<usize> = (from..to).filter(|at| bytes[*at] != 0).collect();
         let at = places[dice.index(places.len())];
         let bit = dice.below(8);
@@ -502,7 +531,7 @@ fn flip(disk: &Disk, kind: &str, dice: &mut Dice) -> Result<String, Failed> {
 
 /// Drops locks and temporary files from a list of files, and keeps only the latest list of a tree's
 /// tables (`v7`).
-fn in_use(mut names: Vec<String>) -> Vec<String> {
+fn drop_unused(mut names: Vec<String>) -> Vec<String> {
     let list = |name: &str| {
         let (folder, name) = name.rsplit_once('/')?;
         let number = name.strip_prefix('v')?.parse::<u64>().ok()?;
@@ -529,10 +558,11 @@ fn used_blocks(name: &str, bytes: &[u8]) -> Vec<usize> {
     });
     let mut live = segment.is_none();
     let mut used = Vec::new();
-    for (at, block) in bytes.chunks(BLOCK).enumerate() {
-        if let (Some(number), true) = (segment, block.starts_with(LOG_WRITE)) {
-            live =
-                block.get(SEGMENT_AT..).is_some_and(|rest| rest.starts_with(&number.to_le_bytes()));
+    for (at, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
+        if let (Some(number), true) = (segment, block.starts_with(LOG_WRITE_MAGIC)) {
+            live = block
+                .get(SEGMENT_NUMBER_OFFSET..)
+                .is_some_and(|rest| rest.starts_with(&number.to_le_bytes()));
         }
         if live && block.iter().any(|byte| *byte != 0) {
             used.push(at);
@@ -543,10 +573,10 @@ fn used_blocks(name: &str, bytes: &[u8]) -> Vec<usize> {
 
 /// Returns the findings of a scrub of this node, each with its handling and its description. A node
 /// that has exited has no findings.
-fn scrub(nodes: &mut Nodes, id: u32) -> Result<Vec<(String, String)>, Failed> {
-    let program = nodes::program();
+fn scrub_findings(nodes: &mut NodeCluster, id: u32) -> Result<Vec<(String, String)>, Failed> {
+    let program = nodes::program_path();
     let node = nodes.node(id)?;
-    let output = process::command(&program)
+    let output = process::command_of(&program)
         .args(["scrub", "--json", "--pace", "1GB", "--admin"])
         .arg(&node.ready.admin)
         .output()?;

@@ -4,44 +4,44 @@
 use std::{fs, process::Command};
 
 use crate::{
-    go::{Go, NO_GO},
-    shell::{self, Failed, read, root, skip},
+    go::{GoToolchain, NO_GO_MESSAGE},
+    shell::{self, Failed, read_output, report_skip, workspace_root},
 };
 
 /// The module under test. Its own `go.sum` lists its dependencies.
-const MODULE: &str = "k8s.io/apiserver@v0.35.3";
-const PACKAGE: &str = "pkg/storage/etcd3";
+const TESTED_MODULE: &str = "k8s.io/apiserver@v0.35.3";
+const TESTED_PACKAGE: &str = "pkg/storage/etcd3";
 /// Excluded test. It configures progress notifications every second; ours come every ten minutes,
 /// etcd's default.
-const LEFT_OUT: &str = "^TestProgressNotify$";
+const EXCLUDED_TEST: &str = "^TestProgressNotify$";
 
 pub(crate) fn run() -> Result<(), Failed> {
-    let Some(go) = Go::find() else {
-        return skip("etcd kubernetes", NO_GO);
+    let Some(go) = GoToolchain::find() else {
+        return report_skip("etcd kubernetes", NO_GO_MESSAGE);
     };
-    let folder = shell::target().join("kubernetes");
-    let source = match super::module(&go, MODULE, &folder) {
+    let folder = shell::build_folder().join("kubernetes");
+    let source = match super::copy_module(&go, TESTED_MODULE, &folder) {
         Ok(source) => source,
         Err(Failed(why)) => {
-            let why = format!("{MODULE} cannot be fetched: {why}");
-            return skip("etcd kubernetes", &why);
+            let why = format!("{TESTED_MODULE} cannot be fetched: {why}");
+            return report_skip("etcd kubernetes", &why);
         }
     };
-    let theirs = source.join(PACKAGE).join("testserver/test_server.go");
-    fs::copy(root().join("tools/kubernetes/test_server.go"), theirs)?;
+    let theirs = source.join(TESTED_PACKAGE).join("testserver/test_server.go");
+    fs::copy(workspace_root().join("tools/kubernetes/test_server.go"), theirs)?;
     let tests = folder.join("tests");
     let mut command = go.go_command_in(&source);
     command.args(["test", "-c", "-o"]).arg(&tests);
-    read(command.arg(format!("./{PACKAGE}")))?;
+    read_output(command.arg(format!("./{TESTED_PACKAGE}")))?;
     shell::build_programs()?;
     for store in ["memory", "lsm"] {
         let mut command = Command::new(&tests);
         command
-            .current_dir(source.join(PACKAGE))
-            .env("QUORATE", shell::program("quorate"))
+            .current_dir(source.join(TESTED_PACKAGE))
+            .env("QUORATE", shell::program_path("quorate"))
             .env("QUORATE_STORE", store)
             .args(["-test.v", "-test.parallel", "1", "-test.timeout", "30m"])
-            .args(["-test.skip", LEFT_OUT]);
+            .args(["-test.skip", EXCLUDED_TEST]);
         let output = command.output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         let count = |outcome: &str| text.lines().filter(|line| line.contains(outcome)).count();

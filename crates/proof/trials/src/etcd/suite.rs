@@ -17,36 +17,38 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    go::{Go, NO_GO},
-    shell::{self, Failed, read, root, skip},
-    suite::{known::Expectations, outcome::Unit, table},
+    go::{GoToolchain, NO_GO_MESSAGE},
+    shell::{self, Failed, read_output, report_skip, workspace_root},
+    suite::{known::Expectations, outcome::UnitResults, table},
 };
 
-const MODULE: &str = "go.etcd.io/etcd/tests/v3@v3.6.16";
-const LIST: &str = "tools/etcdtests/tests.toml";
+const TESTED_MODULE: &str = "go.etcd.io/etcd/tests/v3@v3.6.16";
+const EXPECTATIONS_PATH: &str = "tools/etcdtests/tests.toml";
 /// Log texts of a started etcd, and the texts of our nodes that replace them. Both imply that a
 /// leader exists.
-const READY: [&str; 2] =
+const READY_TEXTS: [&str; 2] =
     [r#""ready to serve client requests""#, r#""following leader", "elected leader", "no vote""#];
-const READY_IN: &str = "framework/e2e/etcd_process.go";
-const SECONDS_MAX: &str = "300";
+const READY_TEXTS_FILE: &str = "framework/e2e/etcd_process.go";
+const TIMEOUT_SECONDS: &str = "300";
 
 /// Runs the named units, or all of them.
 pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
-    let known = Expectations::read(LIST)?;
-    let units = known.units_of(asked)?;
-    let Some(go) = Go::find() else {
-        return skip("etcd tests", NO_GO);
+    let known = Expectations::read(EXPECTATIONS_PATH)?;
+    let units = known.requested_units(asked)?;
+    let Some(go) = GoToolchain::find() else {
+        return report_skip("etcd tests", NO_GO_MESSAGE);
     };
-    let folder = shell::target().join("etcd-tests");
-    let source = match built(&go, &folder) {
+    let folder = shell::build_folder().join("etcd-tests");
+    let source = match build_suite(&go, &folder) {
         Ok(source) => source,
-        Err(Failed(why)) => return skip("etcd tests", &format!("{MODULE} cannot be built: {why}")),
+        Err(Failed(why)) => {
+            return report_skip("etcd tests", &format!("{TESTED_MODULE} cannot be built: {why}"));
+        }
     };
     shell::build_programs()?;
     let bin = folder.join("bin");
-    fs::copy(shell::program("quorate"), bin.join("quorate"))?;
-    fs::copy(root().join("tools/etcdtests/etcd"), bin.join("etcd"))?;
+    fs::copy(shell::program_path("quorate"), bin.join("quorate"))?;
+    fs::copy(workspace_root().join("tools/etcdtests/etcd"), bin.join("etcd"))?;
     let mut judged = Vec::new();
     for name in units {
         println!("{name}");
@@ -54,28 +56,28 @@ pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
         fs::write(bin.join("store"), store)?;
         let log = folder.join(name.replace('/', "-")).with_extension("log");
         let log = fs::File::create(log)?;
-        let unit = unit(name, &source.join(package), &folder.join(package), &log, &known)?;
+        let unit = run_package(name, &source.join(package), &folder.join(package), &log, &known)?;
         unit.print();
         judged.push(unit);
     }
     println!("what the tests said is in {}", folder.display());
-    table::print_verdict(&judged, LIST, &known)
+    table::print_verdict(&judged, EXPECTATIONS_PATH, &known)
 }
 
 /// Builds a copy of the module that uses our clusters, its tests and etcd's tools.
-fn built(go: &Go, folder: &Path) -> Result<PathBuf, Failed> {
-    let source = super::module(go, MODULE, folder)?;
+fn build_suite(go: &GoToolchain, folder: &Path) -> Result<PathBuf, Failed> {
+    let source = super::copy_module(go, TESTED_MODULE, folder)?;
     let here = |words: &[&str]| {
         let mut command = go.go_command_in(&source);
-        read(command.env("GOFLAGS", "-mod=mod").args(words)).map(drop)
+        read_output(command.env("GOFLAGS", "-mod=mod").args(words)).map(drop)
     };
     // The module names its neighbours by their relative paths in etcd's tree.
     let list = fs::read_to_string(source.join("go.mod"))?;
     fs::write(source.join("go.mod"), without_local_modules(&list))?;
-    let ready = source.join(READY_IN);
+    let ready = source.join(READY_TEXTS_FILE);
     let text = fs::read_to_string(&ready)?;
-    fs::write(ready, text.replace(READY[0], READY[1]))?;
-    let clusters = root().join("tools/etcdtests/clusters.go");
+    fs::write(ready, text.replace(READY_TEXTS[0], READY_TEXTS[1]))?;
+    let clusters = workspace_root().join("tools/etcdtests/clusters.go");
     fs::copy(clusters, source.join("common/e2e_test.go"))?;
     for tool in ["etcdctl", "etcdutl"] {
         let to = folder.join("bin").join(tool).display().to_string();
@@ -104,21 +106,21 @@ fn without_local_modules(list: &str) -> String {
 }
 
 /// Runs all tests of a package that are in scope.
-fn unit(
+fn run_package(
     name: &str,
     package: &Path,
     tests: &Path,
     mut log: &fs::File,
     known: &Expectations,
-) -> Result<Unit, Failed> {
+) -> Result<UnitResults, Failed> {
     let here = || {
         let mut command = Command::new("timeout");
-        command.arg(SECONDS_MAX).arg(tests).current_dir(package);
+        command.arg(TIMEOUT_SECONDS).arg(tests).current_dir(package);
         command
     };
-    let all = read(here().args(["-test.list", "."]))?;
-    let mut unit = Unit::new(name);
-    unit.complete = true;
+    let all = read_output(here().args(["-test.list", "."]))?;
+    let mut unit = UnitResults::new(name);
+    unit.is_complete = true;
     for test in all.lines().filter(|line| line.starts_with("Test")) {
         if known.is_outside(name, test) {
             unit.skip(test);
@@ -135,10 +137,10 @@ fn unit(
             .stdout(said.try_clone()?)
             .stderr(said.try_clone()?);
         command.status()?;
-        end_nodes(&tests.with_file_name("bin").join("quorate"));
-        let text = text_of(said)?;
+        kill_leftover_nodes(&tests.with_file_name("bin").join("quorate"));
+        let text = read_text(said)?;
         io::Write::write_all(&mut log, text.as_bytes())?;
-        let outcomes = outcomes(&text);
+        let outcomes = test_outcomes(&text);
         if outcomes.is_empty() {
             unit.fail(test, "it did not come to its end", known);
         }
@@ -155,7 +157,7 @@ fn unit(
 
 /// Kills the nodes left over by an aborted test, which would reply to the next one. Only this task
 /// runs this copy of the program.
-fn end_nodes(program: &Path) {
+fn kill_leftover_nodes(program: &Path) {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes {
         let is_node = fs::read_link(process.path().join("exe")).is_ok_and(|exe| exe == program);
@@ -167,7 +169,7 @@ fn end_nodes(program: &Path) {
     }
 }
 
-fn text_of(mut file: fs::File) -> io::Result<String> {
+fn read_text(mut file: fs::File) -> io::Result<String> {
     let mut bytes = Vec::new();
     io::Seek::rewind(&mut file)?;
     io::Read::read_to_end(&mut file, &mut bytes)?;
@@ -175,7 +177,7 @@ fn text_of(mut file: fs::File) -> io::Result<String> {
 }
 
 /// Returns the result of each test without subtests: `PASS`, `FAIL` or `SKIP`, and its name.
-fn outcomes(text: &str) -> Vec<(&str, &str)> {
+fn test_outcomes(text: &str) -> Vec<(&str, &str)> {
     let told = text.lines().filter_map(|line| {
         let (outcome, rest) = line.trim_start().strip_prefix("--- ")?.split_once(": ")?;
         Some((outcome, rest.split_once(" (").map_or(rest, |(name, _)| name)))
@@ -192,7 +194,7 @@ fn outcomes(text: &str) -> Vec<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{outcomes, without_local_modules};
+    use super::{test_outcomes, without_local_modules};
 
     #[test]
     fn module_file_has_no_replacements_or_toolchain() {
@@ -205,6 +207,6 @@ mod tests {
     fn test_with_subtests_counts_as_its_subtests() {
         let text = "=== RUN   TestA\n    --- PASS: TestA/x_y (0.5s)\n    --- FAIL: TestA/z (1s)\n--- FAIL: TestA (2s)\n--- SKIP: TestAB (0s)\n";
         let expected = [("PASS", "TestA/x_y"), ("FAIL", "TestA/z"), ("SKIP", "TestAB")];
-        assert_eq!(outcomes(text), expected);
+        assert_eq!(test_outcomes(text), expected);
     }
 }

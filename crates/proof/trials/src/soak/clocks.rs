@@ -15,51 +15,51 @@ use std::{
 use quorate_core::dice::Dice;
 use quorate_testbed::{
     etcd,
-    nodes::{Nodes, PATIENCE},
-    process::Spec,
-    resp::{Link, Reply},
+    nodes::{NodeCluster, START_TIMEOUT},
+    process::NodeSpec,
+    resp::{Reply, RespConnection},
     wait,
 };
 
 use crate::shell::{self, Failed};
 
 /// Environment variable with the path of the offset file, read by the library.
-const FILE: &str = "CLOCK_SHIFT";
+const OFFSET_FILE_VARIABLE: &str = "CLOCK_SHIFT";
 const SECOND_MS: i64 = 1000;
 const HOUR_MS: i64 = 3600 * SECOND_MS;
 /// Offsets of the jumps, in milliseconds.
-const SHIFTS_MS: [i64; 6] =
+const JUMP_OFFSETS_MS: [i64; 6] =
     [24 * HOUR_MS, -24 * HOUR_MS, 2 * HOUR_MS, -2 * HOUR_MS, 15 * SECOND_MS, -15 * SECOND_MS];
 /// Lifetime of a long-lived key, in seconds. It must exist at the end of a cycle, because no clock
 /// jump may shorten its life.
-const LONG_S: u32 = 1800;
+const LONG_LIFETIME_S: u32 = 1800;
 /// Lifetime of a short-lived key, in seconds. It must expire at its deadline or soon after.
-const SHORT_S: u32 = 5;
+const SHORT_LIFETIME_S: u32 = 5;
 
 /// Library that makes clocks jump.
-pub(super) struct Clocks {
-    library: PathBuf,
+pub(super) struct ClockLibrary {
+    library_path: PathBuf,
 }
 
-impl Clocks {
+impl ClockLibrary {
     /// Compiles the library into this folder.
     pub(super) fn build(place: &Path) -> Result<Self, Failed> {
-        let source = shell::root().join("crates/proof/trials/src/soak/shift.c");
+        let source = shell::workspace_root().join("crates/proof/trials/src/soak/shift.c");
         let library = place.join("shift.so");
         let mut command = Command::new("cc");
         command.args(["-O2", "-Wall", "-shared", "-fPIC", "-o"]).args([&library, &source]);
-        shell::read(&mut command)?;
-        Ok(Self { library })
+        shell::read_output(&mut command)?;
+        Ok(Self { library_path: library })
     }
 
     /// Prepares a node, before its start, for clock jumps.
-    pub(super) fn prepare_node(&self, spec: &mut Spec) -> io::Result<()> {
-        let file = spec.stderr.with_extension("clock");
+    pub(super) fn prepare_node(&self, spec: &mut NodeSpec) -> io::Result<()> {
+        let file = spec.log_path.with_extension("clock");
         fs::write(&file, 0_i64.to_ne_bytes())?;
-        let variables = [("LD_PRELOAD", &self.library), (FILE, &file)];
+        let variables = [("LD_PRELOAD", &self.library_path), (OFFSET_FILE_VARIABLE, &file)];
         for (name, path) in variables {
             let value = path.display().to_string();
-            spec.variables.push((name.to_owned(), value));
+            spec.environment.push((name.to_owned(), value));
         }
         Ok(())
     }
@@ -67,20 +67,20 @@ impl Clocks {
 
 /// The clock that is currently wrong, if any. At most one clock is wrong at a time.
 #[derive(Default)]
-pub(super) struct WrongClock {
+pub(super) struct ShiftedClock {
     node: Option<u32>,
 }
 
-impl WrongClock {
+impl ShiftedClock {
     /// Shifts the clock of a node that runs this program, and returns once the node reports the
     /// deviation. Does nothing if all nodes run another program.
     pub(super) fn shift_clock(
         &mut self,
-        nodes: &mut Nodes,
+        nodes: &mut NodeCluster,
         program: &Path,
         dice: &mut Dice,
     ) -> io::Result<()> {
-        self.right(nodes)?;
+        self.reset_clock(nodes)?;
         let mut ids = nodes.ids();
         ids.retain(|id| {
             let node = nodes.node(*id);
@@ -90,13 +90,13 @@ impl WrongClock {
             return Ok(());
         }
         let node = ids[dice.index(ids.len())];
-        let ms = SHIFTS_MS[dice.index(SHIFTS_MS.len())];
-        shift(&nodes.node(node)?.spec, ms)?;
+        let ms = JUMP_OFFSETS_MS[dice.index(JUMP_OFFSETS_MS.len())];
+        write_offset(&nodes.node(node)?.spec, ms)?;
         self.node = Some(node);
         let what = format!("a notice that the clock of node {node} is off by {ms} ms");
         let named = format!("clock: node {node} is ");
-        wait::at_most(PATIENCE, &what, || {
-            let view = nodes.view(node)?;
+        wait::wait_at_most(START_TIMEOUT, &what, || {
+            let view = nodes.status(node)?;
             let mut notices = view.notices.iter();
             notices.any(|notice| notice.starts_with(&named)).then_some(())
         })
@@ -108,16 +108,16 @@ impl WrongClock {
     }
 
     /// Resets the shifted clock.
-    pub(super) fn right(&mut self, nodes: &mut Nodes) -> io::Result<()> {
+    pub(super) fn reset_clock(&mut self, nodes: &mut NodeCluster) -> io::Result<()> {
         match self.node.take() {
-            Some(node) => shift(&nodes.node(node)?.spec, 0),
+            Some(node) => write_offset(&nodes.node(node)?.spec, 0),
             None => Ok(()),
         }
     }
 }
 
-fn shift(spec: &Spec, ms: i64) -> io::Result<()> {
-    let file = spec.variables.iter().find(|(name, _)| name == FILE);
+fn write_offset(spec: &NodeSpec, ms: i64) -> io::Result<()> {
+    let file = spec.environment.iter().find(|(name, _)| name == OFFSET_FILE_VARIABLE);
     let (_, path) = file.ok_or_else(|| io::Error::other("a node whose clock cannot jump"))?;
     // Write in place: the node has mapped this file.
     let file = File::options().write(true).open(path)?;
@@ -125,39 +125,40 @@ fn shift(spec: &Spec, ms: i64) -> io::Result<()> {
 }
 
 /// Keys with deadlines, set through each node.
-pub(super) struct Deadlines {
-    long: Vec<String>,
-    short: Vec<String>,
+pub(super) struct DeadlineKeys {
+    long_lived: Vec<String>,
+    short_lived: Vec<String>,
 }
 
-impl Deadlines {
+impl DeadlineKeys {
     /// Sets a long-lived and a short-lived key through each node.
-    pub(super) fn set(nodes: &Nodes) -> io::Result<Self> {
+    pub(super) fn set(nodes: &NodeCluster) -> io::Result<Self> {
         let (mut long, mut short) = (Vec::new(), Vec::new());
         for (at, address) in nodes.client_addresses().iter().enumerate() {
             for (keys, name, seconds) in
-                [(&mut long, "long", LONG_S), (&mut short, "short", SHORT_S)]
+                [(&mut long, "long", LONG_LIFETIME_S), (&mut short, "short", SHORT_LIFETIME_S)]
             {
                 let key = format!("lives {name} by way of {at}");
                 set(nodes, address, &key, seconds)?;
                 keys.push(key);
             }
         }
-        Ok(Self { long, short })
+        Ok(Self { long_lived: long, short_lived: short })
     }
 
     /// Checks on each node that the long-lived keys exist and the short-lived keys expire.
-    pub(super) fn check_deadlines(&self, nodes: &Nodes) -> io::Result<()> {
+    pub(super) fn check_deadlines(&self, nodes: &NodeCluster) -> io::Result<()> {
         for address in nodes.client_addresses() {
-            for key in &self.long {
+            for key in &self.long_lived {
                 if !has_key(nodes, &address, key)? {
-                    let why = format!("{key:?}, set for {LONG_S} s, is gone at {address}");
+                    let why = format!("{key:?}, set for {LONG_LIFETIME_S} s, is gone at {address}");
                     return Err(io::Error::other(why));
                 }
             }
-            for key in &self.short {
-                let what = format!("the end of {key:?}, set for {SHORT_S} s, at {address}");
-                wait::at_most(PATIENCE, &what, || match has_key(nodes, &address, key) {
+            for key in &self.short_lived {
+                let what =
+                    format!("the end of {key:?}, set for {SHORT_LIFETIME_S} s, at {address}");
+                wait::wait_at_most(START_TIMEOUT, &what, || match has_key(nodes, &address, key) {
                     Ok(false) => Some(()),
                     Ok(true) | Err(_) => None,
                 })?;
@@ -168,24 +169,24 @@ impl Deadlines {
 }
 
 /// Sets a key with an expiry. Retries during an election.
-fn set(nodes: &Nodes, address: &str, key: &str, seconds: u32) -> io::Result<()> {
+fn set(nodes: &NodeCluster, address: &str, key: &str, seconds: u32) -> io::Result<()> {
     let what = format!("{key:?} to be taken by {address}");
-    wait::at_most(PATIENCE, &what, || match nodes.speak_etcd() {
-        true => etcd::put_for(address, key, "x", seconds).ok(),
+    wait::wait_at_most(START_TIMEOUT, &what, || match nodes.uses_etcd() {
+        true => etcd::put_with_lease(address, key, "x", seconds).ok(),
         false => {
             let seconds = seconds.to_string();
-            let reply = Link::connect(address)
-                .and_then(|mut link| link.ask(&["SET", key, "x", "EX", &seconds]));
+            let reply = RespConnection::connect(address)
+                .and_then(|mut link| link.run_command(&["SET", key, "x", "EX", &seconds]));
             matches!(reply, Ok(Reply::Simple(_))).then_some(())
         }
     })
 }
 
-fn has_key(nodes: &Nodes, address: &str, key: &str) -> io::Result<bool> {
-    if nodes.speak_etcd() {
+fn has_key(nodes: &NodeCluster, address: &str, key: &str) -> io::Result<bool> {
+    if nodes.uses_etcd() {
         return Ok(etcd::value(address, key)?.is_some());
     }
-    match Link::connect(address)?.ask(&["EXISTS", key])? {
+    match RespConnection::connect(address)?.run_command(&["EXISTS", key])? {
         Reply::Number(count) => Ok(count == 1),
         reply => Err(io::Error::other(format!("{address}: {reply:?}"))),
     }

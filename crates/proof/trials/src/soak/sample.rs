@@ -6,15 +6,15 @@ use std::{
 };
 
 use quorate_bench::{figure::median, samples::Latencies};
-use quorate_testbed::{etcd, nodes::Nodes, resp::Link};
+use quorate_testbed::{etcd, nodes::NodeCluster, resp::RespConnection};
 use serde::Serialize;
 
 use crate::nodes::NodeResources;
 
 /// Idle time, in which background cleanup completes.
-const REST: Duration = Duration::from_secs(3);
+const IDLE_TIME: Duration = Duration::from_secs(3);
 /// Number of sequential writes whose latency is measured.
-const WRITES: usize = 200;
+const LATENCY_WRITES: usize = 200;
 /// Minimum number of samples from which growth can be evaluated.
 const SAMPLES_MIN: usize = 8;
 
@@ -47,14 +47,14 @@ pub(super) const FIGURES: [(&str, SelectFigure, f64); 5] = [
 
 impl Sample {
     /// Measures the nodes while no clients are connected.
-    pub(super) fn measure(nodes: &Nodes) -> io::Result<Self> {
-        thread::sleep(REST);
+    pub(super) fn measure(nodes: &NodeCluster) -> io::Result<Self> {
+        thread::sleep(IDLE_TIME);
         let mut sample = Self::default();
         let held = NodeResources::measure_maximum(nodes)?;
-        sample.memory_mib = mib(held.memory);
+        sample.memory_mib = to_mib(held.memory_bytes);
         sample.descriptors = f64::from(u32::try_from(held.descriptors).unwrap_or(u32::MAX));
-        sample.folder_mib = mib(held.folder);
-        let times = latencies(nodes)?;
+        sample.folder_mib = to_mib(held.folder_bytes);
+        let times = measure_latencies(nodes)?;
         sample.p50_ms = times.quantile_us(0.5) / 1e3;
         sample.p99_ms = times.quantile_us(0.99) / 1e3;
         Ok(sample)
@@ -89,18 +89,18 @@ pub(super) fn growing_figures(samples: &[Sample]) -> Vec<String> {
 }
 
 /// Measures latencies at the first node, which need not lead.
-fn latencies(nodes: &Nodes) -> io::Result<Latencies> {
+fn measure_latencies(nodes: &NodeCluster) -> io::Result<Latencies> {
     let addresses = nodes.client_addresses();
     let address = addresses.first().map_or("", String::as_str);
-    let mut link = match nodes.speak_etcd() {
+    let mut link = match nodes.uses_etcd() {
         true => None,
-        false => Some(Link::connect(address)?),
+        false => Some(RespConnection::connect(address)?),
     };
     let mut times = Latencies::default();
-    for _ in 0..WRITES {
+    for _ in 0..LATENCY_WRITES {
         let began = Instant::now();
         match &mut link {
-            Some(link) => link.ask(&["SET", "at rest", "x"]).map(drop)?,
+            Some(link) => link.run_command(&["SET", "at rest", "x"]).map(drop)?,
             None => etcd::put(address, "at rest", "x")?,
         }
         times.record(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
@@ -109,7 +109,7 @@ fn latencies(nodes: &Nodes) -> io::Result<Latencies> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn mib(bytes: u64) -> f64 {
+fn to_mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 

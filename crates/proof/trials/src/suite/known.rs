@@ -5,7 +5,7 @@ use std::fs;
 
 use serde::Deserialize;
 
-use crate::shell::{Failed, root};
+use crate::shell::{Failed, workspace_root};
 
 /// Content of the file of expectations.
 #[derive(Debug, Deserialize)]
@@ -48,7 +48,7 @@ pub(crate) enum Reason<'a> {
 impl Expectations {
     /// Reads a file of this tree.
     pub(crate) fn read(file: &str) -> Result<Self, Failed> {
-        let text = fs::read_to_string(root().join(file))?;
+        let text = fs::read_to_string(workspace_root().join(file))?;
         Self::parse(&text).map_err(|Failed(why)| Failed(format!("{file}: {why}")))
     }
 
@@ -57,7 +57,7 @@ impl Expectations {
     }
 
     /// Returns the units to run: those requested by name or by folder, or all.
-    pub(crate) fn units_of<'a>(&'a self, asked: &[&str]) -> Result<Vec<&'a str>, Failed> {
+    pub(crate) fn requested_units<'a>(&'a self, asked: &[&str]) -> Result<Vec<&'a str>, Failed> {
         let is = |asked: &str, unit: &str| {
             let rest = unit.strip_prefix(asked);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -72,16 +72,17 @@ impl Expectations {
     }
 
     /// Returns the excluded tags in the suite's syntax.
-    pub(super) fn denied(&self) -> String {
+    pub(super) fn denied_tags(&self) -> String {
         let tags = self.denied.iter().map(|tag| format!("-{tag}"));
         tags.collect::<Vec<_>>().join(" ")
     }
 
     /// Returns why this test is not expected to pass; `None` if it is expected to pass.
-    pub(super) fn reason<'a>(&'a self, unit: &str, test: &str) -> Option<Reason<'a>> {
+    pub(super) fn failure_reason<'a>(&'a self, unit: &str, test: &str) -> Option<Reason<'a>> {
         let of = |groups: &'a [Group]| {
             let mut all = groups.iter();
-            let group = all.find(|group| is_like(unit, &group.unit) && group.has(test));
+            let group =
+                all.find(|group| matches_pattern(unit, &group.unit) && group.includes(test));
             group.map(|group| group.why.as_str())
         };
         let outside = of(&self.outside).map(Reason::Outside);
@@ -92,18 +93,18 @@ impl Expectations {
 impl Expectations {
     /// Returns whether this test requires something out of scope.
     pub(crate) fn is_outside(&self, unit: &str, test: &str) -> bool {
-        matches!(self.reason(unit, test), Some(Reason::Outside(_)))
+        matches!(self.failure_reason(unit, test), Some(Reason::Outside(_)))
     }
 }
 
 impl Group {
-    fn has(&self, test: &str) -> bool {
-        self.tests.iter().any(|name| is_like(test, name))
+    fn includes(&self, test: &str) -> bool {
+        self.tests.iter().any(|name| matches_pattern(test, name))
     }
 }
 
 /// Returns whether the name matches the pattern. Each `*` matches any text.
-fn is_like(name: &str, pattern: &str) -> bool {
+fn matches_pattern(name: &str, pattern: &str) -> bool {
     let Some((begin, rest)) = pattern.split_once('*') else {
         return name == pattern;
     };
@@ -111,12 +112,12 @@ fn is_like(name: &str, pattern: &str) -> bool {
         return false;
     };
     let mut places = name.char_indices().map(|(at, _)| at).chain([name.len()]);
-    places.any(|at| name.get(at..).is_some_and(|end| is_like(end, rest)))
+    places.any(|at| name.get(at..).is_some_and(|end| matches_pattern(end, rest)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Expectations, Reason, is_like};
+    use super::{Expectations, Reason, matches_pattern};
 
     const TEXT: &str = r#"
         units = ["scan", "multi"]
@@ -134,7 +135,7 @@ mod tests {
     #[test]
     fn tests_are_found_by_unit_and_name() {
         let known = Expectations::parse(TEXT).unwrap();
-        let reason = |unit, test| known.reason(unit, test);
+        let reason = |unit, test| known.failure_reason(unit, test);
         assert_eq!(reason("multi", "EXEC fails"), Some(Reason::Differs("words")));
         assert_eq!(reason("multi", "EXEC fails on"), None);
         assert_eq!(reason("scan", "EXEC fails"), None);
@@ -144,28 +145,28 @@ mod tests {
     #[test]
     fn units_that_are_not_there_are_refused() {
         let known = Expectations::parse(TEXT).unwrap();
-        assert_eq!(known.units_of(&[]).unwrap(), ["scan", "multi"]);
-        assert_eq!(known.units_of(&["multi"]).unwrap(), ["multi"]);
-        assert!(known.units_of(&["stream"]).is_err());
-        assert!(known.units_of(&["mul"]).is_err());
-        assert_eq!(known.denied(), "-needs:debug -needs:repl");
+        assert_eq!(known.requested_units(&[]).unwrap(), ["scan", "multi"]);
+        assert_eq!(known.requested_units(&["multi"]).unwrap(), ["multi"]);
+        assert!(known.requested_units(&["stream"]).is_err());
+        assert!(known.requested_units(&["mul"]).is_err());
+        assert_eq!(known.denied_tags(), "-needs:debug -needs:repl");
     }
 
     #[test]
     fn star_matches_any_text() {
-        assert!(is_like("tests ping", "tests ping"));
-        assert!(is_like("tests ping", "*ping"));
-        assert!(is_like("tests ping", "t*s*g"));
-        assert!(is_like("tests", "tests*"));
-        assert!(!is_like("tests ping", "tests"));
-        assert!(!is_like("tests ping", "*pong*"));
+        assert!(matches_pattern("tests ping", "tests ping"));
+        assert!(matches_pattern("tests ping", "*ping"));
+        assert!(matches_pattern("tests ping", "t*s*g"));
+        assert!(matches_pattern("tests", "tests*"));
+        assert!(!matches_pattern("tests ping", "tests"));
+        assert!(!matches_pattern("tests ping", "*pong*"));
     }
 
     #[test]
     fn the_lists_of_this_tree_can_be_read() {
-        let redis = Expectations::read(crate::suite::LIST).unwrap();
-        assert!(redis.units_of(&["type/list", "type"]).is_ok());
-        let clients = Expectations::read(crate::client_suites::LIST).unwrap();
-        assert!(clients.units_of(&["redis-py"]).is_ok());
+        let redis = Expectations::read(crate::suite::EXPECTATIONS_PATH).unwrap();
+        assert!(redis.requested_units(&["type/list", "type"]).is_ok());
+        let clients = Expectations::read(crate::client_suites::EXPECTATIONS_PATH).unwrap();
+        assert!(clients.requested_units(&["redis-py"]).is_ok());
     }
 }

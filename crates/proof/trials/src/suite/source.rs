@@ -6,47 +6,47 @@ use std::{
     process::Command,
 };
 
-use crate::shell::{self, Failed, has, read};
+use crate::shell::{self, Failed, is_installed, read_output};
 
-const HELPER: &str = "tests/test_helper.tcl";
+const HELPER_FILE: &str = "tests/test_helper.tcl";
 /// Last of the suite's own files that the suite loads before its tests.
-const LAST_READ: &str = "tests/support/util.tcl";
-const HOOK: &str = "\nsource $::env(QUORATE_SUITE)\n";
+const LAST_LOADED_FILE: &str = "tests/support/util.tcl";
+const LOAD_HOOK: &str = "\nsource $::env(QUORATE_SUITE)\n";
 
 /// Returns a copy of the suite that also loads our file.
-pub(super) fn folder(given: Option<&Path>) -> Result<PathBuf, Failed> {
-    let copy = shell::target().join("redis-suite/source");
+pub(super) fn suite_folder(given: Option<&Path>) -> Result<PathBuf, Failed> {
+    let copy = shell::build_folder().join("redis-suite/source");
     if copy.exists() {
         fs::remove_dir_all(&copy)?;
     }
     fs::create_dir_all(&copy)?;
     match given {
-        Some(folder) if folder.join(HELPER).is_file() => {
+        Some(folder) if folder.join(HELPER_FILE).is_file() => {
             // Copy the tests and the file with the version.
             let mut command = Command::new("cp");
             command.arg("-R").arg(folder.join("tests"));
-            read(command.arg(&copy))?;
+            read_output(command.arg(&copy))?;
             fs::create_dir_all(copy.join("src"))?;
             fs::copy(folder.join("src/version.h"), copy.join("src/version.h"))?;
         }
         Some(folder) => {
             let folder = folder.display();
-            return Err(Failed(format!("{folder} has no {HELPER}: it is not Redis' source")));
+            return Err(Failed(format!("{folder} has no {HELPER_FILE}: it is not Redis' source")));
         }
         None => {
             let mut command = Command::new("tar");
-            command.arg("--extract").arg("--file").arg(package()?);
-            read(command.args(["--strip-components", "1", "--directory"]).arg(&copy))?;
+            command.arg("--extract").arg("--file").arg(package_archive()?);
+            read_output(command.args(["--strip-components", "1", "--directory"]).arg(&copy))?;
         }
     }
-    let last = copy.join(LAST_READ);
+    let last = copy.join(LAST_LOADED_FILE);
     let text = fs::read_to_string(&last)?;
-    fs::write(last, text + HOOK)?;
+    fs::write(last, text + LOAD_HOOK)?;
     Ok(copy)
 }
 
 /// Returns the version stated by the source.
-pub(super) fn version(source: &Path) -> Result<String, Failed> {
+pub(super) fn source_version(source: &Path) -> Result<String, Failed> {
     let text = fs::read_to_string(source.join("src/version.h"))?;
     let version = text.lines().find_map(|line| line.strip_prefix("#define REDIS_VERSION "));
     let version = version.ok_or_else(|| Failed("src/version.h has no version".to_owned()))?;
@@ -54,21 +54,21 @@ pub(super) fn version(source: &Path) -> Result<String, Failed> {
 }
 
 /// Returns the archive of the source package, and fetches it if necessary.
-fn package() -> Result<PathBuf, Failed> {
-    let folder = shell::target().join("redis-suite/package");
-    if let Some(archive) = archive(&folder)? {
+fn package_archive() -> Result<PathBuf, Failed> {
+    let folder = shell::build_folder().join("redis-suite/package");
+    if let Some(archive) = find_archive(&folder)? {
         return Ok(archive);
     }
     let otherwise = "give the folder of a Redis source tree with --source";
-    if !has("apt-get") {
+    if !is_installed("apt-get") {
         return Err(Failed(format!("no apt-get to fetch the source with; {otherwise}")));
     }
-    fetch(&folder).map_err(|Failed(why)| Failed(format!("{why}\n{otherwise}")))?;
+    fetch_package(&folder).map_err(|Failed(why)| Failed(format!("{why}\n{otherwise}")))?;
     let nothing = || Failed(format!("apt-get fetched no archive; {otherwise}"));
-    archive(&folder)?.ok_or_else(nothing)
+    find_archive(&folder)?.ok_or_else(nothing)
 }
 
-fn archive(folder: &Path) -> Result<Option<PathBuf>, Failed> {
+fn find_archive(folder: &Path) -> Result<Option<PathBuf>, Failed> {
     if !folder.is_dir() {
         return Ok(None);
     }
@@ -83,11 +83,11 @@ fn archive(folder: &Path) -> Result<Option<PathBuf>, Failed> {
 
 /// Fetches the source package from the system's package repositories. Uses its own package lists,
 /// so that the system is not changed.
-fn fetch(folder: &Path) -> Result<(), Failed> {
+fn fetch_package(folder: &Path) -> Result<(), Failed> {
     let lists = folder.join("lists");
     fs::create_dir_all(lists.join("partial"))?;
     let format = "deb-src $(SITE) $(RELEASE) $(COMPONENT)";
-    let places = read(Command::new("apt-get").args([
+    let places = read_output(Command::new("apt-get").args([
         "indextargets",
         "--format",
         format,
@@ -116,7 +116,7 @@ fn fetch(folder: &Path) -> Result<(), Failed> {
         ] {
             command.args(["-o", &option]);
         }
-        read(command.args(words).current_dir(folder))
+        read_output(command.args(words).current_dir(folder))
     };
     apt(&["--quiet", "update"])?;
     apt(&["--quiet", "source", "--download-only", "redis"])?;

@@ -11,33 +11,33 @@ use quorate_bench::figure::median;
 use serde_json::{Value, json};
 
 use super::{
-    is_wanted, keep,
-    load::{self, Ask, Offer, Row, WINDOWS_PER_SECOND},
-    rounds,
-    series::{by_windows, end, in_parts_of, mean, settled},
+    is_wanted,
+    load::{self, LoadRequest, LoadRow, OfferedLoad, WINDOWS_PER_SECOND},
+    parse_rounds, save_results,
+    series::{final_level, mean, median_by_window, relative_to, settling_window},
 };
 use crate::{nodes, shell::Failed};
 
 /// A cluster that runs through all phases.
-struct Scenario {
+struct StepScenario {
     name: &'static str,
     class: &'static str,
-    flush: &'static str,
+    flush_ms: &'static str,
 }
 
-const SCENARIOS: [Scenario; 3] = [
-    Scenario { name: "durable", class: "durable", flush: "0" },
-    Scenario { name: "NVMe", class: "durable", flush: "1" },
-    Scenario { name: "volatile", class: "volatile", flush: "0" },
+const SCENARIOS: [StepScenario; 3] = [
+    StepScenario { name: "durable", class: "durable", flush_ms: "0" },
+    StepScenario { name: "NVMe", class: "durable", flush_ms: "1" },
+    StepScenario { name: "volatile", class: "volatile", flush_ms: "0" },
 ];
 
-struct Phase {
+struct LoadPhase {
     name: &'static str,
     value_bytes: u32,
     outstanding: u32,
 }
 
-const PHASES: [Phase; 5] = [
+const PHASES: [LoadPhase; 5] = [
     phase("idle -> 64 B x 256", 64, 256),
     phase("-> 8 KiB x 16", 8192, 16),
     phase("-> 64 B x 1", 64, 1),
@@ -45,39 +45,39 @@ const PHASES: [Phase; 5] = [
     phase("-> 64 B x 256", 64, 256),
 ];
 
-const fn phase(name: &'static str, value_bytes: u32, outstanding: u32) -> Phase {
-    Phase { name, value_bytes, outstanding }
+const fn phase(name: &'static str, value_bytes: u32, outstanding: u32) -> LoadPhase {
+    LoadPhase { name, value_bytes, outstanding }
 }
 
 /// Duration of each phase.
-const DURATION: Duration = Duration::from_secs(5);
+const PHASE_DURATION: Duration = Duration::from_secs(5);
 /// Idle time before the first phase.
-const IDLE: Duration = Duration::from_secs(1);
+const IDLE_DURATION: Duration = Duration::from_secs(1);
 const CONNECTIONS: u32 = 4;
 /// Windows of a phase's last two seconds, whose mean is its final level.
-const END: usize = 2 * WINDOWS_PER_SECOND;
+const FINAL_WINDOWS: usize = 2 * WINDOWS_PER_SECOND;
 /// Number of windows whose mean must stay above a share of the final level.
-const SPAN: usize = 3;
-const LEAST: f64 = 0.90;
+const MEAN_WINDOWS: usize = 3;
+const SETTLED_SHARE: f64 = 0.90;
 /// Maximum number of windows that a series may take to settle.
-const SETTLED_MAX: usize = 2 * WINDOWS_PER_SECOND;
+const SETTLE_WINDOWS_MAX: usize = 2 * WINDOWS_PER_SECOND;
 
 /// A phase of one turn, with its results.
-struct Seen {
-    row: Row,
+struct PhaseResult {
+    row: LoadRow,
     /// The leader's tuning after the phase.
     tuning: Value,
 }
 
 /// A turn through all phases, with the leader's log lines.
-struct Turn {
-    phases: Vec<Seen>,
+struct ScenarioTurn {
+    phases: Vec<PhaseResult>,
     changes: Vec<String>,
 }
 
 /// Runs `[--rounds N] [NAME…]`.
 pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
-    let (rounds, names) = rounds(words, 5)?;
+    let (rounds, names) = parse_rounds(words, 5)?;
     println!("until throughput stays above 90 % of its end; {rounds} rounds in turns");
     println!(
         "{:<10} {:<20} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10}  settings in the end",
@@ -87,14 +87,14 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     for scenario in SCENARIOS.iter().filter(|one| is_wanted(one.name, names)) {
         let (mut own, mut fixed) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            own.push(turn(scenario, true)?);
-            fixed.push(turn(scenario, false)?);
+            own.push(run_turn(scenario, true)?);
+            fixed.push(run_turn(scenario, false)?);
         }
-        let all = json!({ "own": json(&own), "fixed": json(&fixed) });
-        keep(&format!("step {}", scenario.name), &all)?;
+        let all = json!({ "own": turns_json(&own), "fixed": turns_json(&fixed) });
+        save_results(&format!("step {}", scenario.name), &all)?;
         for (number, phase) in PHASES.iter().enumerate() {
             let name = format!("{}, {}", scenario.name, phase.name);
-            missed.extend(judge(scenario.name, &name, number, &own, &fixed));
+            missed.extend(judge_phase(scenario.name, &name, number, &own, &fixed));
         }
     }
     missed.iter().for_each(|fault| println!("  {fault}"));
@@ -105,46 +105,52 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
 }
 
 /// Prints a phase. Returns its failures.
-fn judge(cluster: &str, name: &str, phase: usize, own: &[Turn], fixed: &[Turn]) -> Vec<String> {
-    let series = |turns: &[Turn]| -> Vec<Vec<f64>> {
-        let of = |turn: &Turn| turn.phases[phase].row.over_time.clone();
+fn judge_phase(
+    cluster: &str,
+    name: &str,
+    phase: usize,
+    own: &[ScenarioTurn],
+    fixed: &[ScenarioTurn],
+) -> Vec<String> {
+    let series = |turns: &[ScenarioTurn]| -> Vec<Vec<f64>> {
+        let of = |turn: &ScenarioTurn| turn.phases[phase].row.replies_over_time.clone();
         turns.iter().map(of).collect()
     };
     let (mine, theirs) = (series(own), series(fixed));
-    let times = (joint(&mine), joint(&theirs));
+    let times = (joint_settling_time(&mine), joint_settling_time(&theirs));
     let ratio = |figure: fn(&[f64]) -> f64| {
         let both = mine.iter().zip(&theirs);
         median(both.map(|(own, fixed)| figure(own) / figure(fixed)))
     };
-    let at_end = ratio(|series| end(series, END));
-    let first = ratio(|series| mean(&series[..SETTLED_MAX.min(series.len())]));
+    let at_end = ratio(|series| final_level(series, FINAL_WINDOWS));
+    let first = ratio(|series| mean(&series[..SETTLE_WINDOWS_MAX.min(series.len())]));
     let settings: Vec<String> =
-        own.iter().map(|turn| shown(&turn.phases[phase].tuning["chosen"])).collect();
+        own.iter().map(|turn| format_setting(&turn.phases[phase].tuning["chosen"])).collect();
     println!(
         "{cluster:<10} {:<20} {:>9} {:>9} {:>9} {:>9} {at_end:>9.2} {first:>10.2}  {}",
         PHASES[phase].name,
-        seconds(times.0),
-        seconds(single(&mine)),
-        seconds(times.1),
-        seconds(single(&theirs)),
+        format_seconds(times.0),
+        format_seconds(median_settling_time(&mine)),
+        format_seconds(times.1),
+        format_seconds(median_settling_time(&theirs)),
         settings.join(", ")
     );
     let mut missed = Vec::new();
-    if times.0.is_none_or(|windows| windows > SETTLED_MAX) {
+    if times.0.is_none_or(|windows| windows > SETTLE_WINDOWS_MAX) {
         // If a setting that never changes takes as long, the machine is the cause.
-        let noise = times.1.is_none_or(|windows| windows > SETTLED_MAX);
+        let noise = times.1.is_none_or(|windows| windows > SETTLE_WINDOWS_MAX);
         missed.push(format!(
             "{name}: {} until it stays at 90 % of its end, {}",
-            seconds(times.0),
+            format_seconds(times.0),
             if noise {
-                format!("but {} with a fixed setting: no result", seconds(times.1))
+                format!("but {} with a fixed setting: no result", format_seconds(times.1))
             } else {
-                format!("wanted 2 s ({} with a fixed setting)", seconds(times.1))
+                format!("wanted 2 s ({} with a fixed setting)", format_seconds(times.1))
             }
         ));
     }
     for (part, what) in [(first, "in the first 2 s"), (at_end, "in the end")] {
-        if part.is_nan() || part < LEAST {
+        if part.is_nan() || part < SETTLED_SHARE {
             missed.push(format!("{name}: {part:.2} of the fixed default {what}"));
         }
     }
@@ -152,19 +158,21 @@ fn judge(cluster: &str, name: &str, phase: usize, own: &[Turn], fixed: &[Turn]) 
 }
 
 /// Returns the settling time of the median of all rounds.
-fn joint(rounds: &[Vec<f64>]) -> Option<usize> {
-    let parts: Vec<Vec<f64>> =
-        rounds.iter().map(|series| in_parts_of(series, end(series, END))).collect();
-    settled(&by_windows(&parts), LEAST, SPAN)
+fn joint_settling_time(rounds: &[Vec<f64>]) -> Option<usize> {
+    let parts: Vec<Vec<f64>> = rounds
+        .iter()
+        .map(|series| relative_to(series, final_level(series, FINAL_WINDOWS)))
+        .collect();
+    settling_window(&median_by_window(&parts), SETTLED_SHARE, MEAN_WINDOWS)
 }
 
 /// Returns the median of the rounds' own settling times. A round that never settles counts with its
 /// whole length.
-fn single(rounds: &[Vec<f64>]) -> Option<usize> {
+fn median_settling_time(rounds: &[Vec<f64>]) -> Option<usize> {
     #[expect(clippy::cast_precision_loss, reason = "a few windows")]
     let time = |series: &Vec<f64>| {
-        let least = end(series, END) * LEAST;
-        settled(series, least, SPAN).unwrap_or(series.len()) as f64
+        let least = final_level(series, FINAL_WINDOWS) * SETTLED_SHARE;
+        settling_window(series, least, MEAN_WINDOWS).unwrap_or(series.len()) as f64
     };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few windows")]
     let windows = median(rounds.iter().map(time)) as usize;
@@ -172,68 +180,68 @@ fn single(rounds: &[Vec<f64>]) -> Option<usize> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a few windows")]
-fn seconds(windows: Option<usize>) -> String {
+fn format_seconds(windows: Option<usize>) -> String {
     windows.map_or_else(
         || "never".to_owned(),
         |windows| format!("{:.1} s", windows as f64 / WINDOWS_PER_SECOND as f64),
     )
 }
 
-fn shown(setting: &Value) -> String {
+fn format_setting(setting: &Value) -> String {
     let kib = setting["batch_bytes"].as_f64().unwrap_or(0.0) / 1024.0;
     format!("{kib} KiB x {}", setting["window"])
 }
 
-fn turn(scenario: &Scenario, tune: bool) -> Result<Turn, Failed> {
+fn run_turn(scenario: &StepScenario, tune: bool) -> Result<ScenarioTurn, Failed> {
     let flags = [
         "--store",
         "none",
         "--durability",
         scenario.class,
         "--disk-flush-ms",
-        scenario.flush,
+        scenario.flush_ms,
         "--tune",
         if tune { "on" } else { "off" },
     ];
-    let mut nodes = nodes::ready(3, &flags)?;
+    let mut nodes = nodes::start_ready(3, &flags)?;
     let leader = nodes.leader()?;
     let place = usize::try_from(leader).unwrap_or(1) - 1;
-    thread::sleep(IDLE);
+    thread::sleep(IDLE_DURATION);
     let mut phases = Vec::new();
     for phase in &PHASES {
-        let ask = Ask {
+        let ask = LoadRequest {
             service: "log",
-            connect: nodes.client_addresses()[place].clone(),
-            offer: Offer::Closed(phase.outstanding),
+            client_addresses: nodes.client_addresses()[place].clone(),
+            offer: OfferedLoad::Closed(phase.outstanding),
             connections: CONNECTIONS,
             value_bytes: phase.value_bytes,
             warmup: Duration::from_millis(100),
-            duration: DURATION,
+            duration: PHASE_DURATION,
         };
         let (row, _) = load::run(&mut nodes, None, &ask)?;
-        if let Some(harm) = row.harm() {
+        if let Some(harm) = row.harmful_errors() {
             return Err(Failed(format!("{}: {harm}", phase.name)));
         }
-        let tuning = nodes.tuning(leader);
-        phases.push(Seen { row, tuning });
+        let tuning = nodes.tuner_status(leader);
+        phases.push(PhaseResult { row, tuning });
     }
-    let log = nodes.log(leader);
+    let log = nodes.log_path(leader);
     let changes = log.lines().filter(|line| line.contains("batch and window"));
-    Ok(Turn { phases, changes: changes.map(str::to_owned).collect() })
+    Ok(ScenarioTurn { phases, changes: changes.map(str::to_owned).collect() })
 }
 
-fn json(turns: &[Turn]) -> Value {
-    let phase = |(phase, seen): (&Phase, &Seen)| {
+fn turns_json(turns: &[ScenarioTurn]) -> Value {
+    let phase = |(phase, seen): (&LoadPhase, &PhaseResult)| {
         json!({
             "step": phase.name,
-            "over_time": seen.row.over_time,
-            "row": seen.row.raw,
+            "over_time": seen.row.replies_over_time,
+            "row": seen.row.raw_report,
             "chosen": seen.tuning["chosen"],
             "reason": seen.tuning["reason"],
             "measured": seen.tuning["measured"],
         })
     };
-    let turn = |turn: &Turn| {
+    let turn = |turn: &ScenarioTurn| {
         json!({
             "phases": PHASES.iter().zip(&turn.phases).map(phase).collect::<Value>(),
             "changes": turn.changes,
@@ -255,9 +263,12 @@ mod tests {
     fn settling_time_is_that_of_the_median_round() {
         let rounds = [round(5, 10.0), round(8, 70.0), round(30, 20.0)];
         // In a mean of three windows, two may still be slow if the third is at the final level.
-        assert_eq!(joint(&rounds), Some(8));
-        assert_eq!(single(&rounds), Some(8));
-        assert_eq!(joint(&[]), None);
-        assert_eq!((seconds(Some(8)), seconds(None)), ("0.8 s".into(), "never".into()));
+        assert_eq!(joint_settling_time(&rounds), Some(8));
+        assert_eq!(median_settling_time(&rounds), Some(8));
+        assert_eq!(joint_settling_time(&[]), None);
+        assert_eq!(
+            (format_seconds(Some(8)), format_seconds(None)),
+            ("0.8 s".into(), "never".into())
+        );
     }
 }

@@ -8,7 +8,7 @@ use crate::message::{Phase1b, Phase2b};
 pub struct Durable<T>(T);
 
 impl<T> Durable<T> {
-    /// Wraps a statement whose record has the class that it claims. Only [`super::Pending`] calls
+    /// Wraps a statement whose record has the class that it claims. Only [`super::PendingStatements`] calls
     /// this.
     pub(super) fn released(statement: T) -> Self {
         Self(statement)

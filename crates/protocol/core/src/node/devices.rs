@@ -11,7 +11,7 @@ use crate::{
     leader::PromiseTargets,
     message::Phase2b,
     node_id::Member,
-    offload::{Offload, Stage},
+    offload::{AssignmentStage, Offload},
     slot::Slot,
     time::Time,
 };
@@ -36,27 +36,27 @@ impl Devices {
 
     /// Returns whether the device may assign slots, in which case this node does not.
     pub(super) fn assigns_slots(&self) -> bool {
-        self.offload.is_out()
+        self.offload.is_active()
     }
 
     /// [offload-12] Returns whether slot assignment is being moved back to this node.
-    pub(super) fn is_ending(&self) -> bool {
-        matches!(self.offload.stage, Stage::TakingBack(_) | Stage::Stopping(_))
+    pub(super) fn is_withdrawing(&self) -> bool {
+        matches!(self.offload.stage, AssignmentStage::TakingBack(_) | AssignmentStage::Stopping(_))
     }
 
     /// Returns whether the device may vote for this node, or assigns slots for it.
     pub(super) fn is_in_use(&self) -> bool {
-        self.fence.armed().is_some() || self.offload.is_out()
+        self.fence.armed_ballot().is_some() || self.offload.is_active()
     }
 
     /// Returns the ballot in which the device votes, as the device reported.
-    pub(super) fn votes_in(&self) -> Option<Ballot> {
-        self.fence.armed().filter(|ballot| self.fence.votes_in(*ballot))
+    pub(super) fn device_ballot(&self) -> Option<Ballot> {
+        self.fence.armed_ballot().filter(|ballot| self.fence.device_votes_in(*ballot))
     }
 
     /// Returns whether the device sends proposals to this member.
-    pub(super) fn reaches(&self, member: Member) -> bool {
-        self.offload.reaches(member)
+    pub(super) fn device_reaches(&self, member: Member) -> bool {
+        self.offload.device_reaches(member)
     }
 
     /// [offload-8] Makes a campaign wait until the device has been fenced.
@@ -76,12 +76,12 @@ impl Devices {
     }
 
     /// Records that a member's device may have stopped voting.
-    pub(super) fn disarmed(&mut self, member: Member) {
-        self.offload.disarmed(member);
+    pub(super) fn record_disarmed(&mut self, member: Member) {
+        self.offload.record_disarmed(member);
     }
 
     /// [offload-10] Stores a vote for a slot that the device has not reported yet.
-    pub(super) fn keep_early(&mut self, from: Member, vote: Phase2b) {
-        self.offload.keep_early(from, vote);
+    pub(super) fn store_early_vote(&mut self, from: Member, vote: Phase2b) {
+        self.offload.store_early_vote(from, vote);
     }
 }

@@ -24,8 +24,8 @@ impl Handover {
     }
 
     /// Returns whether this leader accepts no proposals, so that the target can catch up.
-    pub(super) fn holds_back(&self) -> bool {
-        self.transfer.is_some_and(|transfer| transfer.holds_back())
+    pub(super) fn pauses_proposals(&self) -> bool {
+        self.transfer.is_some_and(|transfer| transfer.pauses_proposals())
     }
 
     /// Ends the transfer. Returns whether one was in progress.

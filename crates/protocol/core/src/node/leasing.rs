@@ -36,7 +36,7 @@ pub(super) struct Leasing {
 impl Leasing {
     pub(super) fn new(options: &Options, recovered: &Recovered) -> Self {
         let voted = recovered.votes.iter().map(|vote| vote.ballot).max().unwrap_or_default();
-        let granter = Granter::new(options.leases, options.silent_us, voted);
+        let granter = Granter::new(options.leases, options.earlier_lease_us, voted);
         Self { granter, holder: Holder::new(options.leases) }
     }
 
@@ -52,8 +52,8 @@ impl Leasing {
     }
 
     /// Records a member's grant to this leader.
-    pub(super) fn granted(&mut self, ballot: Ballot, by: Member, lease: Lease) {
-        self.holder.granted(ballot, by, lease);
+    pub(super) fn record_grant(&mut self, ballot: Ballot, by: Member, lease: Lease) {
+        self.holder.record_grant(ballot, by, lease);
     }
 
     pub(super) fn is_unused(&self) -> bool {
@@ -61,7 +61,7 @@ impl Leasing {
     }
 
     /// Returns whether leases are enabled in the group.
-    pub(super) fn is_on(&self) -> bool {
-        self.holder.is_on()
+    pub(super) fn is_enabled(&self) -> bool {
+        self.holder.is_enabled()
     }
 }

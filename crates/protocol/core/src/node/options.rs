@@ -1,6 +1,6 @@
 //! Options of a protocol node, fixed at its start.
 
-use crate::{laying::Route, lease::Leases, node_id::Member};
+use crate::{laying::Route, lease::LeaseRules, node_id::Member};
 
 /// Options of a node, chosen by the caller and constant while the node runs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,11 +24,11 @@ pub struct Options {
     /// Seed for the randomised timeouts. It must differ between nodes and between starts.
     pub seed: u64,
     /// Rules for leases ([read-4]); `None` if the group does not use leases.
-    pub leases: Option<Leases>,
+    pub leases: Option<LeaseRules>,
     /// Time for which an earlier process may have granted a lease, in microseconds; 0 if it cannot
     /// have granted one.
-    pub silent_us: u64,
+    pub earlier_lease_us: u64,
     /// Time to wait for other nodes to connect before leading as a quorum by itself ([lie-6]), in
     /// microseconds; 0 if no other node can know this node's group yet.
-    pub alone_us: u64,
+    pub lead_alone_wait_us: u64,
 }

@@ -31,7 +31,7 @@ impl Reading {
     }
 
     /// Returns the round of read confirmations that heartbeats carry; 0 for none.
-    pub(super) fn round(&self) -> u64 {
+    pub(super) fn confirmation_round(&self) -> u64 {
         self.reads.round()
     }
 
@@ -63,8 +63,8 @@ impl Reading {
     }
 
     /// Removes and returns a request that has been without a reply for `patience_us`.
-    pub(super) fn overdue(&mut self, now: Time, patience_us: u64) -> Option<ReadToken> {
-        self.read_index_requests.overdue(now, patience_us)
+    pub(super) fn take_overdue(&mut self, now: Time, patience_us: u64) -> Option<ReadToken> {
+        self.read_index_requests.take_overdue(now, patience_us)
     }
 
     /// Returns the time at which the next request becomes overdue.

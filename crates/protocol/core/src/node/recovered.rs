@@ -18,7 +18,7 @@ use crate::{
 pub struct Recovered {
     /// Hard state restated by the last log write. Everything below `hard.decided_to` was decided on
     /// this node, and the votes for those slots are dropped.
-    pub hard: HardState,
+    pub hard_state: HardState,
     /// First slot of the log. A snapshot covers the slots below.
     pub log_start: Slot,
     /// Every slot below this one is decided, with its value on this node. Equal to
@@ -32,7 +32,7 @@ pub struct Recovered {
     /// ballot.
     pub votes: Vec<Extent>,
     /// Reconfigurations in the log from `log_start` to `decided_to`.
-    pub changes: Vec<(Slot, Value)>,
+    pub reconfigurations: Vec<(Slot, Value)>,
     /// No snapshot covers the slots below `log_start`, because this node forgot them as an
     /// auxiliary. `eras` are the eras that it knew then.
     pub hollow: bool,
@@ -66,11 +66,11 @@ impl Recovered {
         let before = changes.iter().filter(|(slot, _)| *slot < decided_to);
         let before: Vec<(Slot, Value)> = before.copied().collect();
         Self {
-            hard,
+            hard_state: hard,
             log_start,
             decided_to,
             eras: reconfigure::replay(base, &before),
-            changes: before,
+            reconfigurations: before,
             lost_slots: LostSlots::new(lost, changes, hard.decided_to),
             votes,
             hollow: false,
@@ -88,17 +88,17 @@ impl Recovered {
 
     /// Returns the state of a new node at the beginning of the log, with the founding configuration
     /// ([era-11]).
-    pub fn founded(configuration: Configuration) -> Self {
+    pub fn for_new_node(configuration: Configuration) -> Self {
         let hard =
             HardState { decided_to: Slot::FIRST, voted_to: Slot::FIRST, ..HardState::default() };
         Self {
-            hard,
+            hard_state: hard,
             log_start: Slot::FIRST,
             decided_to: Slot::FIRST,
             lost_slots: LostSlots::default(),
             eras: Eras::founded(configuration),
             votes: Vec::new(),
-            changes: Vec::new(),
+            reconfigurations: Vec::new(),
             hollow: false,
         }
     }
@@ -114,10 +114,10 @@ mod tests {
     #[test]
     fn snapshot_takes_precedence_over_an_older_log() {
         let change = |era| Value::Reconfigure { era: Era(era), change: Change::Multiply(2) };
-        let founding = Configuration::simple([1, 2, 3].map(Member::first), Class::Durable);
+        let founding = Configuration::majority_of([1, 2, 3].map(Member::first), Class::Durable);
         let mut base = Eras::founded(founding.expect("three members"));
-        base.decide(Slot(20), &change(0));
-        base.decide(Slot(30), &change(1));
+        base.apply_decided(Slot(20), &change(0));
+        base.apply_decided(Slot(30), &change(1));
         let hard = |to| HardState { decided_to: Slot(to), ..HardState::default() };
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
         // The reconfiguration in slot 40 is below the snapshot, and was never decided there.
@@ -127,7 +127,7 @@ mod tests {
             Recovered::replayed(hard(to), Slot(50), base.clone(), changes, lost, Vec::new())
         });
         let before = of(10, [slots(4, 6)].to_vec());
-        assert_eq!((before.hard.decided_to, before.decided_to), (start, start));
+        assert_eq!((before.hard_state.decided_to, before.decided_to), (start, start));
         assert_eq!(before.eras.era(), Era(2));
         assert!(before.lost_slots.is_empty());
         let behind = of(70, [slots(45, 52)].to_vec());

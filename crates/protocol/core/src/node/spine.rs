@@ -3,7 +3,7 @@
 //!
 //! The fields are private to this module. Everything else of a node is a *wing*, which reads the
 //! spine through the accessors below and changes it through the few methods after them; see
-//! `docs/spec/structure.md`.
+//! `docs/spec/declare_structure.md`.
 
 mod entering;
 mod following;
@@ -23,11 +23,11 @@ use crate::{
     acceptor::Acceptor,
     ballot::Ballot,
     catchup::Catchup,
-    durable::Pending,
+    durable::PendingStatements,
     effect::Effects,
     election::Election,
     flow::Peers,
-    leader::{Leading, Phase1},
+    leader::{Phase1, Phase2},
     learner::Learner,
     node_id::NodeId,
     record::{Record, RecordSeq},
@@ -35,7 +35,7 @@ use crate::{
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
-    voted::Voted,
+    voted::OwnVotes,
     waiting::WaitingProposals,
 };
 
@@ -50,14 +50,14 @@ pub(super) struct Spine {
     /// Records that are being written to stable storage, and the statements that wait for them.
     ///
     /// Invariant: a statement is sent after the record that it needs ([p2-6]).
-    pending: Pending,
+    pending: PendingStatements,
     /// The decided prefix and the configurations in it.
     ///
     /// Invariant: log start ≤ decided ≤ end of the window of votes.
     learner: Learner,
     /// Votes of this node in the newest ballot, and the end of the slots that its log has on stable
     /// storage.
-    voted: Voted,
+    own_votes: OwnVotes,
     /// Ballots that this node used.
     ///
     /// Invariant: a round is recorded before it is used, and is used only once ([ballot-2]).
@@ -67,7 +67,7 @@ pub(super) struct Spine {
     /// Phase 2 of this node's own ballot, while it leads.
     ///
     /// Invariant: its ballot is one for which this node completed phase 1 ([p1-6]).
-    leading: Option<Leading>,
+    phase2: Option<Phase2>,
     /// The known leader, and the time at which to try to replace it.
     election: Election,
     /// Other nodes, and the progress that each reported.
@@ -83,17 +83,17 @@ pub(super) struct Spine {
 impl Spine {
     pub(super) fn new(options: Options, recovered: Recovered) -> Self {
         let Recovered {
-            hard,
+            hard_state: hard,
             log_start,
             decided_to,
             lost_slots: lost,
             eras,
             votes,
-            changes,
+            reconfigurations: changes,
             hollow,
         } = recovered;
-        let mut pending = Pending::new(eras.current().class(), options.inflight_max + 2);
-        pending.record_known_decided(hard.decided_to);
+        let mut pending = PendingStatements::new(eras.current().class(), options.inflight_max + 2);
+        pending.record_durable_decided(hard.decided_to);
         let mut durable_to = decided_to;
         for vote in &votes {
             if vote.range.from <= durable_to {
@@ -115,10 +115,10 @@ impl Spine {
             acceptor,
             pending,
             learner: Learner::new(log_start, decided_to, eras, lost, changes, hollow),
-            voted: Voted::new(durable_to),
-            rounds: Rounds::new(options.member, hard.spoken),
+            own_votes: OwnVotes::new(durable_to),
+            rounds: Rounds::new(options.member, hard.last_used_ballot),
             phase1: None,
-            leading: None,
+            phase2: None,
             election: Election::new(options.election_min_ms, options.election_max_ms, options.seed),
             peers: Peers::new(decided_to),
             // [disk-8] A slot that was decided on this node remains decided on other nodes.
@@ -147,7 +147,7 @@ impl Spine {
         &self.acceptor
     }
 
-    pub(super) fn pending(&self) -> &Pending {
+    pub(super) fn pending(&self) -> &PendingStatements {
         &self.pending
     }
 
@@ -155,16 +155,16 @@ impl Spine {
         &self.learner
     }
 
-    pub(super) fn voted(&self) -> &Voted {
-        &self.voted
+    pub(super) fn own_votes(&self) -> &OwnVotes {
+        &self.own_votes
     }
 
     pub(super) fn phase1(&self) -> Option<&Phase1> {
         self.phase1.as_ref()
     }
 
-    pub(super) fn leading(&self) -> Option<&Leading> {
-        self.leading.as_ref()
+    pub(super) fn phase2(&self) -> Option<&Phase2> {
+        self.phase2.as_ref()
     }
 
     pub(super) fn election(&self) -> &Election {
@@ -183,7 +183,7 @@ impl Spine {
 /// Changes that inputs and wings make.
 impl Spine {
     /// Records the arrival of the bytes of a value that is waiting for its vote.
-    pub(super) fn bytes_arrived(&mut self, value: &Value, range: SlotRange) {
+    pub(super) fn mark_bytes_present(&mut self, value: &Value, range: SlotRange) {
         self.waiting_proposals.mark_present(value, range);
     }
 
@@ -194,8 +194,8 @@ impl Spine {
     }
 
     /// [here-1], [here-3] Records whether bytes of streams may be missing on this node.
-    pub(super) fn lack(&mut self, lacking: bool) {
-        self.learner.lack(lacking);
+    pub(super) fn set_lacks_stream_bytes(&mut self, lacking: bool) {
+        self.learner.set_lacks_stream_bytes(lacking);
     }
 
     /// [disk-9] Stops all statements permanently, because the log failed. Returns the ballot that
@@ -203,7 +203,7 @@ impl Spine {
     pub(super) fn storage_failed(&mut self) -> Option<Ballot> {
         self.pending.fail();
         self.waiting_proposals.clear();
-        self.leading.as_ref().map(Leading::ballot)
+        self.phase2.as_ref().map(Phase2::ballot)
     }
 
     /// [last-1] Appends a record whose only purpose is to restate the end of the decided slots.
@@ -220,31 +220,31 @@ impl Spine {
         value: Value,
         record: RecordSeq,
     ) {
-        self.acceptor.cast(ballot, range, value, record);
+        self.acceptor.cast_vote(ballot, range, value, record);
     }
 
     /// [offload-11] Counts slots for which a coordinator counted a quorum, if this node leads in
     /// `ballot`. Returns whether this node leads in it.
     pub(super) fn note_counted(&mut self, ballot: Ballot, range: SlotRange) -> bool {
-        let leading = self.leading.as_mut().filter(|leading| leading.ballot() == ballot);
+        let leading = self.phase2.as_mut().filter(|leading| leading.ballot() == ballot);
         leading.map(|leading| leading.tally.note_counted(range)).is_some()
     }
 
     /// [trim-1] Forgets everything below `to`, which full replicas hold.
     pub(super) fn trim_to(&mut self, to: Slot) {
         self.learner.trim_to(to);
-        self.follow_decided();
+        self.advance_to_decided();
     }
 
     /// Rewinds a peer, so that the next proposals sent to it start at `from`.
-    pub(super) fn rewind(&mut self, node: NodeId, from: Slot) {
+    pub(super) fn rewind_peer(&mut self, node: NodeId, from: Slot) {
         if let Some(peer) = self.peers.find(node) {
             peer.sent_to = from;
         }
     }
 
     /// Rewinds each peer to the end of its votes, to resume proposals there. Returns the peers.
-    pub(super) fn rewind_to_votes(&mut self) -> Vec<NodeId> {
+    pub(super) fn rewind_peers_to_votes(&mut self) -> Vec<NodeId> {
         let decided_to = self.learner.decided_to();
         let peers = self.peers.iter_mut().map(|peer| {
             peer.sent_to = peer.sent_to.min(peer.voted_to.max(decided_to));
@@ -254,21 +254,21 @@ impl Spine {
     }
 
     /// Restarts the election timeout.
-    pub(super) fn rearm(&mut self, now: Time) {
-        self.election.rearm(now);
+    pub(super) fn restart_election_timeout(&mut self, now: Time) {
+        self.election.restart_timeout(now);
     }
 
     /// Records that the leader asked this node to take over.
-    pub(super) fn told_to_lead(&mut self, now: Time) {
-        self.election.told_to_lead(now);
+    pub(super) fn record_takeover_request(&mut self, now: Time) {
+        self.election.record_takeover_request(now);
     }
 
     /// Advances acceptor and votes to the end of the learner's decided slots, which are all on
     /// stable storage.
-    fn follow_decided(&mut self) {
+    fn advance_to_decided(&mut self) {
         let decided_to = self.learner.decided_to();
         self.acceptor.advance_floor(decided_to);
-        self.voted.decisions_persisted(decided_to);
-        self.voted.join_run();
+        self.own_votes.record_decisions_persisted(decided_to);
+        self.own_votes.join_run();
     }
 }

@@ -6,18 +6,18 @@ use crate::{slot::Slot, time::Time};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Timers {
     is_started: bool,
-    heartbeat: Time,
-    /// Time of a leader's next check for strays and for its fitness. Separate from `heartbeat`,
+    next_heartbeat_at: Time,
+    /// Time of a leader's next check for strays and for its fitness. Separate from `next_heartbeat_at`,
     /// which reads keep postponing ([read-2]), so that the check cannot be postponed forever.
-    look: Time,
-    /// Time at which 1A is resent to nodes that have not replied. Separate from `heartbeat`, which
+    next_check_at: Time,
+    /// Time at which 1A is resent to nodes that have not replied. Separate from `next_heartbeat_at`, which
     /// is postponed each time a leader moves to another ballot of its own ([cast-2]).
-    phase1a: Time,
+    phase1a_resend_at: Time,
     /// Until this time the node does not lead as a quorum by itself ([lie-6]).
     no_sole_lead_until: Time,
     /// First undecided slot at this node's last request for decided slots before leading as a
     /// quorum by itself ([lie-6]).
-    alone_from: Option<Slot>,
+    alone_requested_from: Option<Slot>,
 }
 
 impl Timers {
@@ -34,41 +34,41 @@ impl Timers {
     }
 
     /// Returns the time at which the wait for other nodes ends; `None` if it is over.
-    pub(super) fn waits_alone(&self, now: Time) -> Option<Time> {
+    pub(super) fn alone_wait_end(&self, now: Time) -> Option<Time> {
         (now < self.no_sole_lead_until).then_some(self.no_sole_lead_until)
     }
 
     /// Records a request for decided slots from `from` on. Returns whether it differs from the last
     /// one.
-    pub(super) fn asks_alone(&mut self, from: Slot) -> bool {
-        self.alone_from.replace(from) != Some(from)
+    pub(super) fn record_alone_request(&mut self, from: Slot) -> bool {
+        self.alone_requested_from.replace(from) != Some(from)
     }
 
     pub(super) fn next_heartbeat_at(&self) -> Time {
-        self.heartbeat
+        self.next_heartbeat_at
     }
 
     pub(super) fn heartbeat_sent(&mut self, now: Time, every_ms: u64) {
-        self.heartbeat = now.plus_ms(every_ms);
+        self.next_heartbeat_at = now.plus_ms(every_ms);
     }
 
     /// Returns the time of a leader's next check. It coincides with a heartbeat that is due by
     /// time, or follows after two intervals if there is no such heartbeat.
     pub(super) fn next_check_at(&self) -> Time {
-        self.heartbeat.min(self.look)
+        self.next_heartbeat_at.min(self.next_check_at)
     }
 
     /// Records that the leader made its check, or that its term began.
-    pub(super) fn looked(&mut self, now: Time, every_ms: u64) {
-        self.look = now.plus_ms(2 * every_ms);
+    pub(super) fn check_done(&mut self, now: Time, every_ms: u64) {
+        self.next_check_at = now.plus_ms(2 * every_ms);
     }
 
     /// Returns the time at which missing promises are requested again.
-    pub(super) fn phase1a(&self) -> Time {
-        self.phase1a
+    pub(super) fn phase1a_resend_at(&self) -> Time {
+        self.phase1a_resend_at
     }
 
     pub(super) fn phase1a_sent(&mut self, now: Time, every_ms: u64) {
-        self.phase1a = now.plus_ms(every_ms);
+        self.phase1a_resend_at = now.plus_ms(every_ms);
     }
 }

@@ -21,8 +21,8 @@ use quorate_core::{
 /// other nodes.
 fn alone(incarnation: u32, alone_us: u64) -> Node {
     let member = Member { node: NodeId(1), incarnation: Incarnation(incarnation) };
-    let configuration = Configuration::simple([member], Class::Durable).expect("one member");
-    opened(member, alone_us, Recovered::founded(configuration))
+    let configuration = Configuration::majority_of([member], Class::Durable).expect("one member");
+    opened(member, alone_us, Recovered::for_new_node(configuration))
 }
 
 /// Returns a node with this log.
@@ -35,8 +35,8 @@ fn opened(member: Member, alone_us: u64, log: Recovered) -> Node {
         inflight_max: 16,
         window_slots: 1 << 20,
         leases: None,
-        silent_us: 0,
-        alone_us,
+        earlier_lease_us: 0,
+        lead_alone_wait_us: alone_us,
         thrifty: false,
         route: Route::Star,
         seed: 1,
@@ -82,7 +82,7 @@ fn a_node_alone_waits_for_who_may_know_more() {
     for ms in 0..100 {
         let now = Time(0).plus_ms(ms);
         assert_eq!(round_of(&mut node, now, Input::Tick), None);
-        assert_eq!(round_of(&mut node, now, Input::Late { us: 100_000 }), None);
+        assert_eq!(round_of(&mut node, now, Input::LateTurn { delay_us: 100_000 }), None);
     }
     assert_eq!(round_of(&mut node, wait, Input::Tick), Some(1));
 
@@ -93,7 +93,7 @@ fn a_node_alone_waits_for_who_may_know_more() {
     let inputs = [
         Input::Tick,
         Input::Connected(other),
-        Input::Message { from: other, message, held: false },
+        Input::Message { from: other, message, bytes_held: false },
     ];
     for input in inputs {
         assert_eq!(round_of(&mut node, Time(0), input), None);
@@ -127,7 +127,7 @@ fn a_node_alone_asks_who_connected() {
     };
     let value = Value::NoOp;
     let learn = |slot| Message::Learn { range: SlotRange::one(Slot(slot)), value };
-    let learned = |slot| Input::Message { from: other, message: learn(slot), held: false };
+    let learned = |slot| Input::Message { from: other, message: learn(slot), bytes_held: false };
     assert_eq!(step(0, Input::Tick), (false, None));
     assert_eq!(step(0, Input::Connected(other)), (false, None));
     assert_eq!(step(2_000_000, Input::Tick), (false, Some(Slot(1))));
@@ -162,10 +162,10 @@ fn a_node_alone_leads_with_the_votes_that_began_a_later_era() {
         let voter = |member, weight| Voter { member, weight, auxiliary: false };
         let voters = vec![voter(own, 3), voter(other, 1)];
         let configuration = Configuration::new(voters, QuorumRule::Majority, Class::Durable);
-        let mut log = Recovered::founded(configuration.expect("two members"));
+        let mut log = Recovered::for_new_node(configuration.expect("two members"));
         let ballot = Ballot { era: Era(0), round: 1, node: other.node };
-        log.hard.promised = ballot;
-        log.hard.voted_to = voted.last().map_or(Slot::FIRST, |(slot, _)| Slot(slot + 1));
+        log.hard_state.promised = ballot;
+        log.hard_state.voted_to = voted.last().map_or(Slot::FIRST, |(slot, _)| Slot(slot + 1));
         let vote = |(slot, value): &(u64, Value)| {
             let range = SlotRange::one(Slot(*slot));
             Extent { range, ballot, value: *value, class: Class::Durable }
@@ -173,7 +173,7 @@ fn a_node_alone_leads_with_the_votes_that_began_a_later_era() {
         log.votes = voted.iter().map(vote).collect();
         let mut node = opened(own, 0, log);
         let message = Message::PreVote { ballot: Ballot { era: Era(shown), ..ballot } };
-        let input = Input::Message { from: other, message, held: false };
+        let input = Input::Message { from: other, message, bytes_held: false };
         assert_eq!(round_of(&mut node, Time(0), input), None);
         let round = round_of(&mut node, Time(0).plus_ms(60_000), Input::Tick);
         assert_eq!(round.is_some(), leads, "{voted:?} shown {shown}");

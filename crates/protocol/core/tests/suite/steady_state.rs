@@ -59,7 +59,8 @@ struct Cluster {
 impl Cluster {
     fn new(class: Class) -> Self {
         let members: Vec<Member> = (1..=3).map(Member::first).collect();
-        let configuration = Configuration::simple(members.clone(), class).expect("three nodes");
+        let configuration =
+            Configuration::majority_of(members.clone(), class).expect("three nodes");
         let node = |member: &Member| {
             let options = Options {
                 member: *member,
@@ -69,13 +70,13 @@ impl Cluster {
                 inflight_max: 64,
                 window_slots: 1 << 30,
                 leases: None,
-                silent_us: 0,
-                alone_us: 0,
+                earlier_lease_us: 0,
+                lead_alone_wait_us: 0,
                 thrifty: false,
                 route: laying::Route::Star,
                 seed: 1,
             };
-            Node::new(options, Recovered::founded(configuration.clone()))
+            Node::new(options, Recovered::for_new_node(configuration.clone()))
         };
         let nodes = members.iter().map(node).collect();
         let mut cluster = Self {
@@ -122,7 +123,7 @@ impl Cluster {
         while !self.letters.is_empty() {
             std::mem::swap(&mut self.letters, &mut self.reading);
             while let Some((from, to, message)) = self.reading.pop() {
-                let input = Input::Message { from, message, held: true };
+                let input = Input::Message { from, message, bytes_held: true };
                 self.step(to.0 as usize - 1, now, input);
             }
         }
@@ -177,5 +178,5 @@ fn a_lost_proposal_is_counted() {
     cluster.step(0, Time(100_001), Input::Propose { value: batch(1), slots: 1 });
     cluster.letters.clear();
     cluster.propose(batch(2), 1);
-    assert!(cluster.effects.slow.gaps > 0);
+    assert!(cluster.effects.slow.proposal_gaps > 0);
 }

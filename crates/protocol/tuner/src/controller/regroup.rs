@@ -3,42 +3,42 @@
 
 use crate::{setting::Setting, time::Moment};
 
-/// Duration of regrouping, as a multiple of a batch's duration. Batches that take `REGROUP_NS` or
+/// Duration of regrouping, as a multiple of a batch's duration. Batches that take `REGROUP_BATCH_NS_MAX` or
 /// longer do not regroup.
-const REGROUP_WALLS: f64 = 2.5;
-pub(super) const REGROUP_NS: f64 = 50e6;
-const REGROUP_MOST_NS: u64 = 300_000_000;
+const REGROUP_DURATIONS: f64 = 2.5;
+pub(super) const REGROUP_BATCH_NS_MAX: f64 = 50e6;
+const REGROUP_NS_MAX: u64 = 300_000_000;
 /// Batch duration in nanoseconds below which a wider window of smaller batches is postponed for one
 /// batch's duration.
-const HOLD_NS: f64 = 200e6;
+const POSTPONE_BELOW_NS: f64 = 200e6;
 
 /// A window that is temporarily smaller than requested.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Regroup {
-    until: Option<(Moment, usize)>,
+pub(super) struct WindowRegroup {
+    limit_until: Option<(Moment, usize)>,
 }
 
 /// State of regrouping after a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RegroupState {
     /// No regrouping is in progress.
-    No,
-    Goes,
+    Inactive,
+    InProgress,
     Over,
 }
 
-impl Regroup {
+impl WindowRegroup {
     /// Returns the setting to use now if the controller requests `wanted`.
-    pub(super) fn setting(&self, wanted: Setting) -> Setting {
-        match self.until {
+    pub(super) fn effective_setting(&self, wanted: Setting) -> Setting {
+        match self.limit_until {
             Some((_, window)) => Setting { window, ..wanted },
             None => wanted,
         }
     }
 
     /// Limits the window to one batch for `for_ns`.
-    pub(super) fn one_at_a_time(&mut self, now: Moment, for_ns: u64) {
-        self.until = Some((Moment(now.0.saturating_add(for_ns)), 1));
+    pub(super) fn limit_to_one_batch(&mut self, now: Moment, for_ns: u64) {
+        self.limit_until = Some((Moment(now.0.saturating_add(for_ns)), 1));
     }
 
     /// Handles a new setting, under which a batch takes `wall_ns`. Commands that were `split` into
@@ -57,22 +57,24 @@ impl Regroup {
         // them.
         let on_top = to.window > from.window && to.batch_bytes < from.batch_bytes;
         let until = |walls| now.later(wall_ns * walls);
-        self.until = match () {
-            () if split && to.window > 1 && wall_ns < REGROUP_NS => Some((until(REGROUP_WALLS), 1)),
-            () if on_top && wall_ns < HOLD_NS => Some((until(1.0), from.window)),
+        self.limit_until = match () {
+            () if split && to.window > 1 && wall_ns < REGROUP_BATCH_NS_MAX => {
+                Some((until(REGROUP_DURATIONS), 1))
+            }
+            () if on_top && wall_ns < POSTPONE_BELOW_NS => Some((until(1.0), from.window)),
             () => None,
         };
     }
 
     /// Ends regrouping when its time is over. Returns the state.
-    pub(super) fn look(&mut self, now: Moment) -> RegroupState {
-        let Some((until, _)) = self.until else {
-            return RegroupState::No;
+    pub(super) fn end_if_due(&mut self, now: Moment) -> RegroupState {
+        let Some((until, _)) = self.limit_until else {
+            return RegroupState::Inactive;
         };
-        if now < until && until.since(now) <= REGROUP_MOST_NS {
-            return RegroupState::Goes;
+        if now < until && until.since(now) <= REGROUP_NS_MAX {
+            return RegroupState::InProgress;
         }
-        self.until = None;
+        self.limit_until = None;
         RegroupState::Over
     }
 }

@@ -5,13 +5,13 @@ use core::fmt;
 use quorate_core::{node_id::NodeId, value::StreamName};
 
 use super::{
-    Answer, Ask, BODY_BYTES_MAX, HEAD_BYTES, How, Info, Keep, MAGIC, NAME_BYTES_MAX,
-    PASSWORD_BYTES_MAX, Password, SMALL_BYTES_MAX, TEXT_BYTES_MAX, UNBOUNDED, kind,
+    BODY_BYTES_MAX, CONTROL_BODY_BYTES_MAX, ClientFrame, HEAD_BYTES, Info, MAGIC, NAME_BYTES_MAX,
+    NO_BOUND, NodeFrame, OpenMode, PASSWORD_BYTES_MAX, Password, Retention, TEXT_BYTES_MAX, kind,
 };
 
 /// Result of decoding the bytes received so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found<T> {
+pub enum DecodedFrame<T> {
     /// A frame, and the number of bytes that it occupies.
     Frame(T, usize),
     /// The input is the beginning of a frame. At least the given number of bytes is missing.
@@ -25,7 +25,7 @@ pub enum Malformed {
     /// The kind of the frame is unknown.
     Kind(u8),
     /// The three bytes after the kind are not zero.
-    Zeros,
+    NonzeroPadding,
     /// The body is longer than its kind allows.
     TooLong {
         /// Length of the body according to the head.
@@ -41,7 +41,7 @@ impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kind(kind) => write!(f, "unknown frame kind {kind:#04x}"),
-            Self::Zeros => f.write_str("bytes 1 to 3 of a frame are not zero"),
+            Self::NonzeroPadding => f.write_str("bytes 1 to 3 of a frame are not zero"),
             Self::TooLong { length, max } => {
                 write!(f, "body of {length} bytes, at most {max} are taken")
             }
@@ -54,14 +54,14 @@ impl core::error::Error for Malformed {}
 
 /// Head of a frame, with a length within the bound of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct FrameHead {
     kind: u8,
     /// Length of the body in bytes.
     pub length: usize,
 }
 
-impl Head {
-    /// Returns whether the body belongs to an [`Ask::Data`], so that it may be used as it arrives.
+impl FrameHead {
+    /// Returns whether the body belongs to an [`ClientFrame::Data`], so that it may be used as it arrives.
     pub const fn is_data(self) -> bool {
         self.kind == kind::DATA
     }
@@ -70,11 +70,11 @@ impl Head {
         let [kind, zeros @ .., a, b, c, d] = bytes;
         let max = match kind {
             kind::DATA | kind::BYTES => BODY_BYTES_MAX,
-            kind::HELLO..=kind::LOGIN | kind::WELCOME..=kind::KNOWN => SMALL_BYTES_MAX,
+            kind::HELLO..=kind::LOGIN | kind::WELCOME..=kind::KNOWN => CONTROL_BODY_BYTES_MAX,
             unknown => return Err(Malformed::Kind(unknown)),
         };
         if zeros != [0; 3] {
-            return Err(Malformed::Zeros);
+            return Err(Malformed::NonzeroPadding);
         }
         let length = u32::from_le_bytes([a, b, c, d]);
         match usize::try_from(length) {
@@ -86,44 +86,44 @@ impl Head {
 
 /// Decodes the head at the start of `input` if it is complete. An unknown kind is detected as soon
 /// as its first byte arrives.
-pub fn head(input: &[u8]) -> Result<Found<Head>, Malformed> {
+pub fn head(input: &[u8]) -> Result<DecodedFrame<FrameHead>, Malformed> {
     match (input.first_chunk(), input.first()) {
-        (Some(bytes), _) => Ok(Found::Frame(Head::read(*bytes)?, HEAD_BYTES)),
+        (Some(bytes), _) => Ok(DecodedFrame::Frame(FrameHead::read(*bytes)?, HEAD_BYTES)),
         (None, first) => {
             if let Some(kind) = first {
-                Head::read([*kind, 0, 0, 0, 0, 0, 0, 0])?;
+                FrameHead::read([*kind, 0, 0, 0, 0, 0, 0, 0])?;
             }
-            Ok(Found::NeedMore(HEAD_BYTES - input.len()))
+            Ok(DecodedFrame::NeedMore(HEAD_BYTES - input.len()))
         }
     }
 }
 
 /// Decodes a client's frame at the start of `input`.
-pub fn decode_ask(input: &[u8]) -> Result<Found<Ask<'_>>, Malformed> {
-    whole(input, ask)
+pub fn decode_client_frame(input: &[u8]) -> Result<DecodedFrame<ClientFrame<'_>>, Malformed> {
+    decode_whole(input, client_frame)
 }
 
 /// Decodes a node's frame at the start of `input`.
-pub fn decode_answer(input: &[u8]) -> Result<Found<Answer<'_>>, Malformed> {
-    whole(input, answer)
+pub fn decode_node_frame(input: &[u8]) -> Result<DecodedFrame<NodeFrame<'_>>, Malformed> {
+    decode_whole(input, node_frame)
 }
 
-fn whole<'a, T>(
+fn decode_whole<'a, T>(
     input: &'a [u8],
     read: fn(u8, &'a [u8]) -> Result<T, Malformed>,
-) -> Result<Found<T>, Malformed> {
+) -> Result<DecodedFrame<T>, Malformed> {
     let head = match head(input)? {
-        Found::Frame(head, _) => head,
-        Found::NeedMore(bytes) => return Ok(Found::NeedMore(bytes)),
+        DecodedFrame::Frame(head, _) => head,
+        DecodedFrame::NeedMore(bytes) => return Ok(DecodedFrame::NeedMore(bytes)),
     };
     let used = HEAD_BYTES + head.length;
     match input.get(HEAD_BYTES..used) {
-        Some(body) => Ok(Found::Frame(read(head.kind, body)?, used)),
-        None => Ok(Found::NeedMore(used - input.len())),
+        Some(body) => Ok(DecodedFrame::Frame(read(head.kind, body)?, used)),
+        None => Ok(DecodedFrame::NeedMore(used - input.len())),
     }
 }
 
-fn ask(kind: u8, body: &[u8]) -> Result<Ask<'_>, Malformed> {
+fn client_frame(kind: u8, body: &[u8]) -> Result<ClientFrame<'_>, Malformed> {
     let mut fields = Fields(body);
     let ask = match kind {
         kind::HELLO => {
@@ -131,81 +131,84 @@ fn ask(kind: u8, body: &[u8]) -> Result<Ask<'_>, Malformed> {
                 return Err(Malformed::Field("magic"));
             }
             let version = fields.u32()?;
-            Ask::Hello { version }
+            ClientFrame::Hello { version }
         }
-        kind::OPEN => Ask::Open {
-            how: match fields.u8()? {
-                0 => How::Create,
-                1 => How::Append,
-                2 => How::Takeover,
-                3 => How::Continue,
+        kind::OPEN => ClientFrame::Open {
+            mode: match fields.u8()? {
+                0 => OpenMode::Create,
+                1 => OpenMode::Append,
+                2 => OpenMode::Takeover,
+                3 => OpenMode::Continue,
                 _ => return Err(Malformed::Field("how")),
             },
             writer: u128::from_le_bytes(fields.take()?),
             name: fields.name()?,
         },
-        kind::DATA => Ask::Data(fields.rest()),
-        kind::CLOSE => Ask::Close { finish: fields.flag("finish")? },
-        kind::STAT => Ask::Stat { name: fields.name()? },
-        kind::LIST => Ask::List { after: fields.name()? },
-        kind::TRIM => Ask::Trim { before: fields.u64()?, name: fields.name()? },
-        kind::REMOVE => Ask::Remove { name: fields.name()? },
-        kind::READ => Ask::Read {
+        kind::DATA => ClientFrame::Data(fields.rest()),
+        kind::CLOSE => ClientFrame::Close { finish: fields.flag("finish")? },
+        kind::STAT => ClientFrame::Stat { name: fields.name()? },
+        kind::LIST => ClientFrame::List { after_name: fields.name()? },
+        kind::TRIM => ClientFrame::Trim { retain_from: fields.u64()?, name: fields.name()? },
+        kind::REMOVE => ClientFrame::Remove { name: fields.name()? },
+        kind::READ => ClientFrame::Read {
             from: fields.u64()?,
             to: fields.u64()?,
             follow: fields.flag("follow")?,
             name: fields.name()?,
         },
-        kind::RETAIN => Ask::Retain { keep: fields.keep()?, name: fields.name()? },
+        kind::RETAIN => ClientFrame::Retain { keep: fields.retention()?, name: fields.name()? },
         kind::LOGIN => {
             let length = usize::from(fields.u8()?);
-            Ask::Login { name: fields.cut(length)?.name()?, password: fields.password()? }
+            ClientFrame::Login {
+                name: fields.sub_fields(length)?.name()?,
+                password: fields.password()?,
+            }
         }
         unknown => return Err(Malformed::Kind(unknown)),
     };
-    fields.end(ask)
+    fields.finish(ask)
 }
 
-fn answer(kind: u8, body: &[u8]) -> Result<Answer<'_>, Malformed> {
+fn node_frame(kind: u8, body: &[u8]) -> Result<NodeFrame<'_>, Malformed> {
     let mut fields = Fields(body);
     let answer = match kind {
-        kind::WELCOME => Answer::Welcome {
+        kind::WELCOME => NodeFrame::Welcome {
             version: fields.u32()?,
             node: NodeId(fields.u32()?),
             leader: fields.text("leader", TEXT_BYTES_MAX)?,
         },
-        kind::OPENED => Answer::Opened { position: fields.u64()? },
-        kind::DURABLE => Answer::Durable { position: fields.u64()? },
-        kind::CLOSED => Answer::Closed { position: fields.u64()? },
-        kind::ENDED => Answer::Ended { position: fields.u64()? },
-        kind::INFO => Answer::Info(fields.info()?),
-        kind::LIST_END => Answer::ListEnd,
+        kind::OPENED => NodeFrame::Opened { position: fields.u64()? },
+        kind::DURABLE => NodeFrame::Durable { position: fields.u64()? },
+        kind::CLOSED => NodeFrame::Closed { position: fields.u64()? },
+        kind::ENDED => NodeFrame::Ended { position: fields.u64()? },
+        kind::INFO => NodeFrame::Info(fields.info()?),
+        kind::LIST_END => NodeFrame::ListEnd,
         kind::BYTES => {
             let position = fields.u64()?;
             let bytes = fields.rest();
             if bytes.is_empty() {
                 return Err(Malformed::Field("length"));
             }
-            Answer::Bytes { position, bytes }
+            NodeFrame::Bytes { position, bytes }
         }
-        kind::END => Answer::End { position: fields.u64()?, finished: fields.flag("finished")? },
-        kind::DONE => Answer::Done { position: fields.u64()? },
+        kind::END => NodeFrame::End { position: fields.u64()?, finished: fields.flag("finished")? },
+        kind::DONE => NodeFrame::Done { position: fields.u64()? },
         kind::ERROR => {
             let code = u16::from_le_bytes(fields.take()?);
             let position = fields.u64()?;
             let length = usize::from(u16::from_le_bytes(fields.take()?));
-            let mut detail = fields.cut(length)?;
-            Answer::Error {
+            let mut detail = fields.sub_fields(length)?;
+            NodeFrame::Error {
                 code,
                 position,
                 detail: detail.text("detail", TEXT_BYTES_MAX)?,
                 hint: fields.text("hint", TEXT_BYTES_MAX)?,
             }
         }
-        kind::KNOWN => Answer::Known,
+        kind::KNOWN => NodeFrame::LoginAccepted,
         unknown => return Err(Malformed::Kind(unknown)),
     };
-    fields.end(answer)
+    fields.finish(answer)
 }
 
 /// Undecoded rest of a body, consumed from the front.
@@ -238,7 +241,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn cut(&mut self, length: usize) -> Result<Self, Malformed> {
+    fn sub_fields(&mut self, length: usize) -> Result<Self, Malformed> {
         let (head, rest) = self.0.split_at_checked(length).ok_or(Malformed::Field("length"))?;
         self.0 = rest;
         Ok(Self(head))
@@ -266,12 +269,12 @@ impl<'a> Fields<'a> {
             .ok_or(Malformed::Field("password"))
     }
 
-    fn bound(&mut self) -> Result<Option<u64>, Malformed> {
-        Ok(Some(self.u64()?).filter(|bound| *bound != UNBOUNDED))
+    fn optional_bound(&mut self) -> Result<Option<u64>, Malformed> {
+        Ok(Some(self.u64()?).filter(|bound| *bound != NO_BOUND))
     }
 
-    fn keep(&mut self) -> Result<Keep, Malformed> {
-        Ok(Keep { bytes: self.bound()?, age_ms: self.bound()? })
+    fn retention(&mut self) -> Result<Retention, Malformed> {
+        Ok(Retention { bytes: self.optional_bound()?, age_max_ms: self.optional_bound()? })
     }
 
     fn info(&mut self) -> Result<Info<'a>, Malformed> {
@@ -287,18 +290,18 @@ impl<'a> Fields<'a> {
         Ok(Info {
             id,
             finished,
-            writing: is_written.then_some(writing),
+            open_stream: is_written.then_some(writing),
             start,
-            end,
-            pieces,
+            next_position: end,
+            piece_count: pieces,
             created_ms,
-            keep: self.keep()?,
+            retention: self.retention()?,
             name: self.name()?,
         })
     }
 
     /// Returns `frame` if no bytes are left over.
-    fn end<T>(self, frame: T) -> Result<T, Malformed> {
+    fn finish<T>(self, frame: T) -> Result<T, Malformed> {
         self.0.is_empty().then_some(frame).ok_or(Malformed::Field("length"))
     }
 }

@@ -3,11 +3,11 @@
 use alloc::vec::Vec;
 
 use super::{
-    Answer, Ask, BODY_BYTES_MAX, BYTES_MAX, HEAD_BYTES, Info, Keep, MAGIC, NAME_BYTES_MAX,
-    PASSWORD_BYTES_MAX, POSITION_BYTES, TEXT_BYTES_MAX, UNBOUNDED, kind,
+    BODY_BYTES_MAX, ClientFrame, HEAD_BYTES, Info, MAGIC, NAME_BYTES_MAX, NO_BOUND, NodeFrame,
+    PASSWORD_BYTES_MAX, POSITION_BYTES, Retention, STREAM_BYTES_MAX, TEXT_BYTES_MAX, kind,
 };
 
-impl Ask<'_> {
+impl ClientFrame<'_> {
     /// Appends the frame.
     ///
     /// # Panics
@@ -17,11 +17,11 @@ impl Ask<'_> {
     /// rejects longer names and passwords as invalid.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
-            Self::Hello { version } => frame(kind::HELLO, out, |out| {
+            Self::Hello { version } => append_frame(kind::HELLO, out, |out| {
                 out.extend_from_slice(&MAGIC);
                 out.extend_from_slice(&version.to_le_bytes());
             }),
-            Self::Open { how, writer, name } => frame(kind::OPEN, out, |out| {
+            Self::Open { mode: how, writer, name } => append_frame(kind::OPEN, out, |out| {
                 out.push(how as u8);
                 out.extend_from_slice(&writer.to_le_bytes());
                 put_name(name, out);
@@ -30,25 +30,29 @@ impl Ask<'_> {
                 out.extend_from_slice(&data_head(bytes.len()));
                 out.extend_from_slice(bytes);
             }
-            Self::Close { finish } => frame(kind::CLOSE, out, |out| out.push(u8::from(finish))),
-            Self::Stat { name } => frame(kind::STAT, out, |out| put_name(name, out)),
-            Self::List { after } => frame(kind::LIST, out, |out| put_name(after, out)),
-            Self::Trim { before, name } => frame(kind::TRIM, out, |out| {
+            Self::Close { finish } => {
+                append_frame(kind::CLOSE, out, |out| out.push(u8::from(finish)))
+            }
+            Self::Stat { name } => append_frame(kind::STAT, out, |out| put_name(name, out)),
+            Self::List { after_name: after } => {
+                append_frame(kind::LIST, out, |out| put_name(after, out))
+            }
+            Self::Trim { retain_from: before, name } => append_frame(kind::TRIM, out, |out| {
                 put64(before, out);
                 put_name(name, out);
             }),
-            Self::Remove { name } => frame(kind::REMOVE, out, |out| put_name(name, out)),
-            Self::Read { from, to, follow, name } => frame(kind::READ, out, |out| {
+            Self::Remove { name } => append_frame(kind::REMOVE, out, |out| put_name(name, out)),
+            Self::Read { from, to, follow, name } => append_frame(kind::READ, out, |out| {
                 put64(from, out);
                 put64(to, out);
                 out.push(u8::from(follow));
                 put_name(name, out);
             }),
-            Self::Retain { keep, name } => frame(kind::RETAIN, out, |out| {
-                put_keep(keep, out);
+            Self::Retain { keep, name } => append_frame(kind::RETAIN, out, |out| {
+                put_retention(keep, out);
                 put_name(name, out);
             }),
-            Self::Login { name, password } => frame(kind::LOGIN, out, |out| {
+            Self::Login { name, password } => append_frame(kind::LOGIN, out, |out| {
                 let Ok(length) = u8::try_from(name.len()) else {
                     panic!("a name of {} bytes", name.len())
                 };
@@ -61,51 +65,51 @@ impl Ask<'_> {
     }
 }
 
-impl Answer<'_> {
+impl NodeFrame<'_> {
     /// Appends the frame. A text longer than [`TEXT_BYTES_MAX`] is truncated.
     ///
     /// # Panics
     ///
     /// Panics if a name is longer than [`NAME_BYTES_MAX`], or if there are no bytes or more than
-    /// [`BYTES_MAX`].
+    /// [`STREAM_BYTES_MAX`].
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let at = |kind, position, out| frame(kind, out, |out| put64(position, out));
+        let at = |kind, position, out| append_frame(kind, out, |out| put64(position, out));
         match *self {
-            Self::Welcome { version, node, leader } => frame(kind::WELCOME, out, |out| {
+            Self::Welcome { version, node, leader } => append_frame(kind::WELCOME, out, |out| {
                 put32(version, out);
                 put32(node.0, out);
-                out.extend_from_slice(cut(leader).as_bytes());
+                out.extend_from_slice(truncate_text(leader).as_bytes());
             }),
             Self::Opened { position } => at(kind::OPENED, position, out),
             Self::Durable { position } => at(kind::DURABLE, position, out),
             Self::Closed { position } => at(kind::CLOSED, position, out),
             Self::Ended { position } => at(kind::ENDED, position, out),
-            Self::Info(info) => frame(kind::INFO, out, |out| put_info(&info, out)),
-            Self::ListEnd => frame(kind::LIST_END, out, |_| ()),
+            Self::Info(info) => append_frame(kind::INFO, out, |out| put_info(&info, out)),
+            Self::ListEnd => append_frame(kind::LIST_END, out, |_| ()),
             Self::Bytes { position, bytes } => {
                 out.extend_from_slice(&bytes_head(position, bytes.len()));
                 out.extend_from_slice(bytes);
             }
-            Self::End { position, finished } => frame(kind::END, out, |out| {
+            Self::End { position, finished } => append_frame(kind::END, out, |out| {
                 put64(position, out);
                 out.push(u8::from(finished));
             }),
             Self::Done { position } => at(kind::DONE, position, out),
-            Self::Error { code, position, detail, hint } => frame(kind::ERROR, out, |out| {
-                let detail = cut(detail);
+            Self::Error { code, position, detail, hint } => append_frame(kind::ERROR, out, |out| {
+                let detail = truncate_text(detail);
                 let length = u16::try_from(detail.len()).expect("cut to TEXT_BYTES_MAX");
                 out.extend_from_slice(&code.to_le_bytes());
                 put64(position, out);
                 out.extend_from_slice(&length.to_le_bytes());
                 out.extend_from_slice(detail.as_bytes());
-                out.extend_from_slice(cut(hint).as_bytes());
+                out.extend_from_slice(truncate_text(hint).as_bytes());
             }),
-            Self::Known => frame(kind::KNOWN, out, |_| ()),
+            Self::LoginAccepted => append_frame(kind::KNOWN, out, |_| ()),
         }
     }
 }
 
-/// Returns the head of an [`Ask::Data`] with `bytes` bytes, for a sender that does not copy them.
+/// Returns the head of an [`ClientFrame::Data`] with `bytes` bytes, for a sender that does not copy them.
 ///
 /// # Panics
 ///
@@ -114,14 +118,14 @@ pub fn data_head(bytes: usize) -> [u8; HEAD_BYTES] {
     head(kind::DATA, bytes)
 }
 
-/// Returns the head and position of an [`Answer::Bytes`] with `bytes` bytes, for a sender that does
+/// Returns the head and position of an [`NodeFrame::Bytes`] with `bytes` bytes, for a sender that does
 /// not copy them.
 ///
 /// # Panics
 ///
-/// Panics if there are no bytes, or more than [`BYTES_MAX`].
+/// Panics if there are no bytes, or more than [`STREAM_BYTES_MAX`].
 pub fn bytes_head(position: u64, bytes: usize) -> [u8; HEAD_BYTES + POSITION_BYTES] {
-    assert!((1..=BYTES_MAX).contains(&bytes), "{bytes} in one frame");
+    assert!((1..=STREAM_BYTES_MAX).contains(&bytes), "{bytes} in one frame");
     let mut all = [0; HEAD_BYTES + POSITION_BYTES];
     all[..HEAD_BYTES].copy_from_slice(&head(kind::BYTES, POSITION_BYTES + bytes));
     all[HEAD_BYTES..].copy_from_slice(&position.to_le_bytes());
@@ -136,7 +140,7 @@ fn head(kind: u8, length: usize) -> [u8; HEAD_BYTES] {
 }
 
 /// Appends a frame. The function `body` appends the body.
-fn frame(kind: u8, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+fn append_frame(kind: u8, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEAD_BYTES]);
     body(out);
@@ -157,28 +161,28 @@ fn put_name(name: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_bytes());
 }
 
-fn put_keep(keep: Keep, out: &mut Vec<u8>) {
-    for bound in [keep.bytes, keep.age_ms] {
-        put64(bound.unwrap_or(UNBOUNDED), out);
+fn put_retention(keep: Retention, out: &mut Vec<u8>) {
+    for bound in [keep.bytes, keep.age_max_ms] {
+        put64(bound.unwrap_or(NO_BOUND), out);
     }
 }
 
 fn put_info(info: &Info<'_>, out: &mut Vec<u8>) {
-    for number in [info.id, info.start, info.end, info.created_ms] {
+    for number in [info.id, info.start, info.next_position, info.created_ms] {
         put64(number, out);
     }
-    put32(info.pieces, out);
+    put32(info.piece_count, out);
     out.push(u8::from(info.finished));
-    out.push(u8::from(info.writing.is_some()));
-    let writing = info.writing.unwrap_or_default();
+    out.push(u8::from(info.open_stream.is_some()));
+    let writing = info.open_stream.unwrap_or_default();
     for number in [writing.owner.0, writing.boot, writing.number] {
         put32(number, out);
     }
-    put_keep(info.keep, out);
+    put_retention(info.retention, out);
     put_name(info.name, out);
 }
 
 /// Returns the longest start of a text that fits into a frame.
-fn cut(text: &str) -> &str {
+fn truncate_text(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }

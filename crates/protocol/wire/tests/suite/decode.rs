@@ -14,11 +14,11 @@ use quorate_core::{
 };
 use quorate_wire::{
     BODY_BYTES_MAX, DatagramChannel, Datagrams, Decoded, Frame, Hello, Malformed, RefusalCode,
-    Unencodable, body_check, checksum, decode, decode_parts, encode, encode_logged, encode_parts,
-    encoded_len,
+    Unencodable, body_checksum, checksum, decode, decode_parts, encode, encode_logged,
+    encode_parts, encoded_len,
     frame::{SNAPSHOT_PIECE_BYTES_MAX, STREAM_PIECE_BYTES_MAX},
-    header::{HEADER_BYTES, proposed_to},
-    logged,
+    header::{HEADER_BYTES, proposed_end},
+    sender_durable_seq,
 };
 
 const ROUNDS: u64 = 200;
@@ -46,13 +46,13 @@ fn frames_say_how_far_a_log_is() {
         let (from, frame) = random.frame(kind, &payload);
         let plain = encode_parts(from, &frame).unwrap();
         let header: &[u8; HEADER_BYTES] = &plain.header;
-        let silent = logged(header);
+        let silent = sender_durable_seq(header);
         let spoken = encode_logged(from, &frame, u64::MAX - 7, checksum).unwrap();
         assert_eq!(plain.body, spoken.body);
         let (again, read) = decode_parts(&spoken.header, &spoken.body, BODY_BYTES_MAX).unwrap();
         assert_eq!((again, &read), (from, &frame));
         if spoken.header != plain.header {
-            assert_eq!((silent, logged(&spoken.header)), (0, u64::MAX - 7));
+            assert_eq!((silent, sender_durable_seq(&spoken.header)), (0, u64::MAX - 7));
             says.insert(spoken.header[5]);
         } else {
             assert_eq!(silent, 0);
@@ -115,7 +115,7 @@ fn a_hello_says_what_its_sender_supports() {
 /// Descriptions of channels are bounded, and have only one valid form.
 #[test]
 fn what_is_said_of_datagrams_is_looked_at_closely() {
-    let channel = |channel| DatagramChannel { channel, to_one: true, next: 9 };
+    let channel = |channel| DatagramChannel { channel, is_unicast: true, next: 9 };
     let said = |count: u8| {
         Frame::Datagrams(Datagrams {
             boot: 3,
@@ -152,12 +152,12 @@ fn what_is_said_of_datagrams_is_looked_at_closely() {
 fn a_proposals_header_says_how_far_it_goes() {
     frames(|_, from, frame| {
         let bytes = bytes_of(from, frame);
-        assert_eq!(proposed_to(&bytes[..HEADER_BYTES - 1]), None, "cut off");
+        assert_eq!(proposed_end(&bytes[..HEADER_BYTES - 1]), None, "cut off");
         let expected = match frame {
             Frame::Protocol { message: Message::Phase2a(proposal), .. } => Some(proposal.range.to),
             _ => None,
         };
-        assert_eq!(proposed_to(&bytes), expected);
+        assert_eq!(proposed_end(&bytes), expected);
     });
 }
 
@@ -169,7 +169,7 @@ fn every_frame_comes_back_as_it_was_sent() {
         assert_eq!(bytes.len(), 3 + encoded_len(frame));
         bytes.extend([9; 5]); // what follows is not touched
         let used = encoded_len(frame);
-        let expected = Decoded::Frame { from, frame: frame.clone(), used };
+        let expected = Decoded::Frame { from, frame: frame.clone(), used_bytes: used };
         assert_eq!(decode(&bytes[3..], BODY_BYTES_MAX), Ok(expected));
     });
 }
@@ -182,7 +182,7 @@ fn a_frame_in_two_parts_is_the_same_frame() {
         let parts = encode_parts(from, frame).unwrap();
         assert_eq!(parts.bytes(), bytes.len());
         assert_eq!([&parts.header[..], &parts.body[..]].concat(), bytes);
-        assert_eq!(body_check(&parts.header), checksum(&parts.body));
+        assert_eq!(body_checksum(&parts.header), checksum(&parts.body));
         let decoded = decode_parts(&parts.header, &parts.body, BODY_BYTES_MAX);
         assert_eq!(decoded, Ok((from, frame.clone())));
         if let Some((last, less)) = parts.body.split_last() {
@@ -251,7 +251,7 @@ fn mutations_with_valid_checksums_never_panic_and_never_yield_a_frame_that_canno
             if let Ok(Decoded::Frame { from, frame, .. }) = decode(&bytes, BODY_BYTES_MAX) {
                 taken += 1;
                 let again = bytes_of(from, &frame);
-                let expected = Decoded::Frame { from, frame, used: again.len() };
+                let expected = Decoded::Frame { from, frame, used_bytes: again.len() };
                 assert_eq!(decode(&again, BODY_BYTES_MAX), Ok(expected));
             }
         }
@@ -319,7 +319,7 @@ fn bytes_that_are_not_those_of_the_name_are_refused_on_both_sides() {
     let value = Value::Batch(name);
     let mut out = Vec::new();
     let short = Frame::Forward { value, bytes: b"abc" };
-    assert_eq!(encode(Member::first(1), &short, &mut out), Err(Unencodable::NotItsBytes));
+    assert_eq!(encode(Member::first(1), &short, &mut out), Err(Unencodable::BytesMismatch));
     assert!(out.is_empty());
 
     // Other bytes of the same length are sent, because checking them again would cost a pass per
@@ -343,7 +343,7 @@ fn values_without_bytes_carry_none() {
         Frame::Protocol { message: Message::ReadRequest { id: 1 }, bytes: Some(b"x") },
     ] {
         let refused = encode(Member::first(1), &frame, &mut out);
-        assert_eq!(refused, Err(Unencodable::NotItsBytes), "{frame:?}");
+        assert_eq!(refused, Err(Unencodable::BytesMismatch), "{frame:?}");
     }
 }
 

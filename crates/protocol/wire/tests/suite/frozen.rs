@@ -61,7 +61,7 @@ fn frames_of_released_levels_are_read_and_written_as_ever() {
             let joined: String = fields.filter_map(|line| line.split_whitespace().nth(2)).collect();
             let released = bytes(&joined);
             let decoded = decode(&released, BODY_BYTES_MAX);
-            let Ok(Decoded::Frame { from, frame, used }) = decoded else {
+            let Ok(Decoded::Frame { from, frame, used_bytes: used }) = decoded else {
                 panic!("{block}\n{decoded:?}");
             };
             assert_eq!(used, released.len());

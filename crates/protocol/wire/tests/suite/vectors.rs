@@ -81,7 +81,8 @@ fn golden_bytes_decode_to_what_they_say() {
         let bytes: Vec<u8> = (0..joined.len() / 2)
             .map(|at| u8::from_str_radix(&joined[at * 2..at * 2 + 2], 16).unwrap())
             .collect();
-        let Ok(Decoded::Frame { frame, used, .. }) = decode(&bytes, BODY_BYTES_MAX) else {
+        let Ok(Decoded::Frame { frame, used_bytes: used, .. }) = decode(&bytes, BODY_BYTES_MAX)
+        else {
             panic!("{block}");
         };
         assert_eq!((format!("{frame:?}").as_str(), used), (says, bytes.len()));

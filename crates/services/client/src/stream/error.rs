@@ -2,7 +2,7 @@
 
 use std::{error, fmt, io};
 
-use quorate_wire::streams::Code;
+use quorate_wire::streams::ErrorCode;
 
 /// A permanent failure. Failures that another attempt or node could resolve are retried instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,43 +12,43 @@ pub enum Error {
     /// No node served the request in time. Contains the last failure.
     Unreachable(String),
     /// Acknowledged bytes have been lost: a node continues the stream at an earlier position.
-    Lost {
+    AcknowledgedLost {
         /// Position below which all bytes were acknowledged.
-        acknowledged: u64,
+        acknowledged_position: u64,
         /// Position at which a node continues the stream.
-        position: u64,
+        node_position: u64,
     },
     /// A node reports more bytes from this writer than were ever sent.
-    Ahead {
+    NodeAhead {
         /// End of the sent bytes.
-        sent: u64,
+        sent_position: u64,
         /// End of the stream, according to a node.
-        position: u64,
+        node_position: u64,
     },
     /// The stream was closed before the last written byte.
-    Short {
+    ClosedEarly {
         /// End of the written bytes.
-        written: u64,
+        written_position: u64,
         /// Position at which the stream was closed.
-        position: u64,
+        closed_position: u64,
     },
     /// A node sent bytes from a position other than the requested one.
-    Skipped {
+    WrongPosition {
         /// Position of the next byte that the reader expected.
-        expected: u64,
+        expected_position: u64,
         /// Position of the first byte that arrived.
-        position: u64,
+        received_position: u64,
     },
     /// The stream was removed while it was read, and another one has taken its name.
-    Replaced,
+    StreamReplaced,
     /// The machine lacks a resource, such as a thread or random numbers.
-    Machine(String),
+    LocalResource(String),
 }
 
 /// Error response of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Number of the [`Code`], which a node newer than this client may have added.
+    /// Number of the [`ErrorCode`], which a node newer than this client may have added.
     pub code: u16,
     /// Position whose meaning depends on the code; 0 if unused.
     pub position: u64,
@@ -60,23 +60,23 @@ pub struct Refusal {
 
 impl Error {
     /// Returns the code, or `None` if this version does not have it.
-    pub fn code(&self) -> Option<Code> {
+    pub fn code(&self) -> Option<ErrorCode> {
         match self {
-            Self::Refused(refusal) => Code::of(refusal.code),
+            Self::Refused(refusal) => ErrorCode::from_number(refusal.code),
             _ => None,
         }
     }
 
     /// Returns the error if one of this crate's `Write`, `Read` or `Seek` implementations wrapped
     /// it in an `std::io::Error`.
-    pub fn of(error: &io::Error) -> Option<&Self> {
+    pub fn from_io_error(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 
     /// Returns the error for a login that does not fit into a frame. No user can have such a login.
     pub(super) fn bad_login() -> Self {
         Self::Refused(Refusal {
-            code: Code::WrongPassword.number(),
+            code: ErrorCode::WrongPassword.number(),
             position: 0,
             detail: "no user has so long a name or password".to_owned(),
             hint: "`quorate user list` shows who there is".to_owned(),
@@ -86,7 +86,7 @@ impl Error {
     /// Returns the error for a name that does not fit into a frame. No stream can have such a name.
     pub(super) fn bad_name(name: &str) -> Self {
         Self::Refused(Refusal {
-            code: Code::Name.number(),
+            code: ErrorCode::Name.number(),
             position: 0,
             detail: format!("a name of {} bytes", name.len()),
             hint: "a shorter one".to_owned(),
@@ -108,27 +108,30 @@ impl fmt::Display for Error {
                 detail => f.write_str(detail),
             },
             Self::Unreachable(why) => write!(f, "no node did it; the last obstacle: {why}"),
-            Self::Lost { acknowledged, position } => write!(
+            Self::AcknowledgedLost {
+                acknowledged_position: acknowledged,
+                node_position: position,
+            } => write!(
                 f,
                 "data loss: all bytes below position {acknowledged} were acknowledged, but the \
                  stream goes on at {position}"
             ),
-            Self::Ahead { sent, position } => write!(
+            Self::NodeAhead { sent_position: sent, node_position: position } => write!(
                 f,
                 "a node has bytes up to position {position}, but none from {sent} on were sent"
             ),
-            Self::Short { written, position } => write!(
+            Self::ClosedEarly { written_position: written, closed_position: position } => write!(
                 f,
                 "the stream was closed at position {position}, before the end of what was written, \
                  {written}"
             ),
-            Self::Skipped { expected, position } => {
+            Self::WrongPosition { expected_position: expected, received_position: position } => {
                 write!(f, "a node sent what is at position {position} where {expected} was due")
             }
-            Self::Replaced => {
+            Self::StreamReplaced => {
                 f.write_str("the stream was removed, and there is another one of its name")
             }
-            Self::Machine(what) => f.write_str(what),
+            Self::LocalResource(what) => f.write_str(what),
         }
     }
 }
@@ -137,21 +140,25 @@ impl error::Error for Error {}
 
 /// Failure of one attempt at one node.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum AttemptError {
     /// Another attempt or another node may succeed.
-    Later(String),
+    Retryable(String),
     /// The failure is permanent, and no further attempt is made.
-    Final(Error),
+    Permanent(Error),
 }
 
-impl Trouble {
+impl AttemptError {
     /// Converts a node's error for the caller.
-    pub(super) fn of(code: u16, position: u64, detail: &str, hint: &str) -> Self {
-        match Code::of(code) {
+    pub(super) fn from_response(code: u16, position: u64, detail: &str, hint: &str) -> Self {
+        match ErrorCode::from_number(code) {
             Some(
-                Code::Busy | Code::NoQuorum | Code::Stopping | Code::Unavailable | Code::Uncertain,
-            ) => Self::Later(detail.to_owned()),
-            _ => Self::Final(Error::Refused(Refusal {
+                ErrorCode::Busy
+                | ErrorCode::NoQuorum
+                | ErrorCode::Stopping
+                | ErrorCode::Unavailable
+                | ErrorCode::Uncertain,
+            ) => Self::Retryable(detail.to_owned()),
+            _ => Self::Permanent(Error::Refused(Refusal {
                 code,
                 position,
                 detail: detail.to_owned(),
@@ -161,19 +168,19 @@ impl Trouble {
     }
 
     /// Returns the error for a frame that the protocol does not allow in this state.
-    pub(super) fn unexpected() -> Self {
-        Self::Later("the node sent an unrequested message".to_owned())
+    pub(super) fn unexpected_frame() -> Self {
+        Self::Retryable("the node sent an unrequested message".to_owned())
     }
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for AttemptError {
     fn from(error: io::Error) -> Self {
-        Self::Later(error.to_string())
+        Self::Retryable(error.to_string())
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for AttemptError {
     fn from(error: Error) -> Self {
-        Self::Final(error)
+        Self::Permanent(error)
     }
 }

@@ -8,22 +8,22 @@ use std::{
 };
 
 use quorate_wire::streams::{
-    Answer, Ask, Found, HEAD_BYTES, Malformed, NAME_BYTES_MAX, PASSWORD_BYTES_MAX, Password,
-    VERSION, decode_answer, head,
+    ClientFrame, DecodedFrame, HEAD_BYTES, Malformed, NAME_BYTES_MAX, NodeFrame,
+    PASSWORD_BYTES_MAX, Password, VERSION, decode_node_frame, head,
 };
 
 use quorate_tls::{
     ClientTrust,
-    stream::{Stream, check_plain},
+    stream::{Stream, reject_tls_alert},
 };
 
-use super::error::{Error, Trouble};
-use crate::{Login, link::secured};
+use super::error::{AttemptError, Error};
+use crate::{Login, link::secure_stream};
 
 /// Initial size of the input buffer, which grows to the size of the frames.
 const INPUT_BYTES_MIN: usize = 4 << 10;
 /// Minimum timeout of a socket; zero would mean no timeout.
-const WAIT_MIN: Duration = Duration::from_millis(1);
+const SOCKET_TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
 /// A connection to a node that has identified itself.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Link {
     /// Address of the node, as configured.
     pub(super) address: String,
     /// Address of the leader, if the node is a follower and has one; otherwise empty.
-    pub(super) leader: String,
+    pub(super) leader_address: String,
 }
 
 impl Link {
@@ -43,17 +43,17 @@ impl Link {
         socket: Stream,
         login: Option<&Login>,
         wait: Duration,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, AttemptError> {
         let mut link = Self {
             socket,
             frames: Frames::default(),
             address: address.to_owned(),
-            leader: String::new(),
+            leader_address: String::new(),
         };
-        link.send_frames(&[Ask::Hello { version: VERSION }], wait)?;
-        link.leader = match link.next_frame(wait)? {
-            Answer::Welcome { version: VERSION, leader, .. } => leader.to_owned(),
-            _ => return Err(Trouble::unexpected()),
+        link.send_frames(&[ClientFrame::Hello { version: VERSION }], wait)?;
+        link.leader_address = match link.next_frame(wait)? {
+            NodeFrame::Welcome { version: VERSION, leader, .. } => leader.to_owned(),
+            _ => return Err(AttemptError::unexpected_frame()),
         };
         if let Some(login) = login {
             link.log_in(login, wait)?;
@@ -61,42 +61,50 @@ impl Link {
         Ok(link)
     }
 
-    fn log_in(&mut self, login: &Login, wait: Duration) -> Result<(), Trouble> {
+    fn log_in(&mut self, login: &Login, wait: Duration) -> Result<(), AttemptError> {
         let (name, password) = (&*login.name, login.password.as_bytes());
         if name.len() > NAME_BYTES_MAX || password.len() > PASSWORD_BYTES_MAX {
-            return Err(Trouble::Final(Error::bad_login()));
+            return Err(AttemptError::Permanent(Error::bad_login()));
         }
         let password = Password(password);
-        self.send_frames(&[Ask::Login { name, password }], wait)?;
+        self.send_frames(&[ClientFrame::Login { name, password }], wait)?;
         match self.next_frame(wait)? {
-            Answer::Known => Ok(()),
-            _ => Err(Trouble::unexpected()),
+            NodeFrame::LoginAccepted => Ok(()),
+            _ => Err(AttemptError::unexpected_frame()),
         }
     }
 
     /// Sends frames. Fails if the node reads nothing for `wait`.
-    pub(super) fn send_frames(&mut self, asks: &[Ask<'_>], wait: Duration) -> io::Result<()> {
+    pub(super) fn send_frames(
+        &mut self,
+        asks: &[ClientFrame<'_>],
+        wait: Duration,
+    ) -> io::Result<()> {
         let mut bytes = Vec::new();
         for ask in asks {
             ask.encode(&mut bytes);
         }
-        let timeout = Some(wait.max(WAIT_MIN));
+        let timeout = Some(wait.max(SOCKET_TIMEOUT_MIN));
         self.socket.socket().set_write_timeout(timeout)?;
         (&self.socket).write_all(&bytes)
     }
 
     /// Returns the next frame, or an error frame as `Err`. Fails if nothing arrives for `wait`.
-    pub(super) fn next_frame(&mut self, wait: Duration) -> Result<Answer<'_>, Trouble> {
-        self.hear_within(wait)?.ok_or_else(|| Trouble::Later("the node says nothing".to_owned()))
+    pub(super) fn next_frame(&mut self, wait: Duration) -> Result<NodeFrame<'_>, AttemptError> {
+        self.next_frame_within(wait)?
+            .ok_or_else(|| AttemptError::Retryable("the node says nothing".to_owned()))
     }
 
     /// Returns the next frame, or an error frame as `Err`; `None` if nothing arrives for `wait`.
-    pub(super) fn hear_within(&mut self, wait: Duration) -> Result<Option<Answer<'_>>, Trouble> {
-        let timeout = Some(wait.max(WAIT_MIN));
+    pub(super) fn next_frame_within(
+        &mut self,
+        wait: Duration,
+    ) -> Result<Option<NodeFrame<'_>>, AttemptError> {
+        let timeout = Some(wait.max(SOCKET_TIMEOUT_MIN));
         self.socket.socket().set_read_timeout(timeout)?;
         match self.frames.next(&self.socket) {
-            Ok(Answer::Error { code, position, detail, hint }) => {
-                Err(Trouble::of(code, position, detail, hint))
+            Ok(NodeFrame::Error { code, position, detail, hint }) => {
+                Err(AttemptError::from_response(code, position, detail, hint))
             }
             Ok(answer) => Ok(Some(answer)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
@@ -111,10 +119,10 @@ pub(super) fn connect(name: &str, tls: Option<&ClientTrust>, wait: Duration) -> 
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for address in name.to_socket_addrs()? {
         let left = until.saturating_duration_since(Instant::now());
-        match TcpStream::connect_timeout(&address, left.max(WAIT_MIN)) {
+        match TcpStream::connect_timeout(&address, left.max(SOCKET_TIMEOUT_MIN)) {
             Ok(socket) => {
                 socket.set_nodelay(true)?;
-                return secured(socket, name, tls, left);
+                return secure_stream(socket, name, tls, left);
             }
             Err(error) => last = error,
         }
@@ -139,33 +147,33 @@ impl Default for Frames {
 impl Frames {
     /// Returns the next frame. Fails on malformed bytes, and with `WouldBlock` on a timeout of the
     /// socket.
-    pub(super) fn next(&mut self, socket: &Stream) -> io::Result<Answer<'_>> {
+    pub(super) fn next(&mut self, socket: &Stream) -> io::Result<NodeFrame<'_>> {
         let length = loop {
-            let needed = match head(&self.input[self.new.clone()]).map_err(bad)? {
-                Found::Frame(head, _) if self.new.len() >= HEAD_BYTES + head.length => {
+            let needed = match head(&self.input[self.new.clone()]).map_err(malformed_error)? {
+                DecodedFrame::Frame(head, _) if self.new.len() >= HEAD_BYTES + head.length => {
                     break HEAD_BYTES + head.length;
                 }
-                Found::Frame(head, _) => HEAD_BYTES + head.length,
-                Found::NeedMore(more) => self.new.len() + more,
+                DecodedFrame::Frame(head, _) => HEAD_BYTES + head.length,
+                DecodedFrame::NeedMore(more) => self.new.len() + more,
             };
-            self.make_room(needed);
-            self.fill(socket)?;
+            self.reserve_frame(needed);
+            self.fill_input(socket)?;
         };
         let frame = self.new.start..self.new.start + length;
         self.new.start = frame.end;
-        match decode_answer(&self.input[frame]).map_err(bad)? {
-            Found::Frame(answer, _) => Ok(answer),
-            Found::NeedMore(_) => unreachable!("the whole frame was given"),
+        match decode_node_frame(&self.input[frame]).map_err(malformed_error)? {
+            DecodedFrame::Frame(answer, _) => Ok(answer),
+            DecodedFrame::NeedMore(_) => unreachable!("the whole frame was given"),
         }
     }
 
     /// Returns the last `length` bytes of the previous frame.
-    pub(super) fn tail(&self, length: usize) -> &[u8] {
+    pub(super) fn previous_frame_tail(&self, length: usize) -> &[u8] {
         &self.input[self.new.start - length..self.new.start]
     }
 
     /// Makes space for the rest of a frame of `length` bytes.
-    fn make_room(&mut self, length: usize) {
+    fn reserve_frame(&mut self, length: usize) {
         if self.new.start + length > self.input.len() {
             self.input.copy_within(self.new.clone(), 0);
             self.new = 0..self.new.len();
@@ -175,14 +183,14 @@ impl Frames {
         }
     }
 
-    fn fill(&mut self, mut socket: &Stream) -> io::Result<()> {
+    fn fill_input(&mut self, mut socket: &Stream) -> io::Result<()> {
         match socket.read(&mut self.input[self.new.end..]) {
             Ok(0) => {
                 Err(io::Error::new(ErrorKind::UnexpectedEof, "the node closed the connection"))
             }
             Ok(count) => {
                 self.new.end += count;
-                check_plain(&self.input[self.new.clone()])
+                reject_tls_alert(&self.input[self.new.clone()])
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             Err(error) => Err(error),
@@ -190,7 +198,7 @@ impl Frames {
     }
 }
 
-fn bad(malformed: Malformed) -> io::Error {
+fn malformed_error(malformed: Malformed) -> io::Error {
     let what = format!("the node sent what is no frame: {malformed}");
     io::Error::new(ErrorKind::InvalidData, what)
 }

@@ -6,7 +6,7 @@ use quorate_tls::stream::is_tls_failure;
 
 use super::{
     Options,
-    error::{Error, Trouble},
+    error::{AttemptError, Error},
     link::{Link, connect},
 };
 
@@ -14,20 +14,20 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Nodes {
     addresses: Vec<String>,
-    at: usize,
+    next_index: usize,
     pub(super) options: Options,
     /// Failed attempts since the last success.
-    failures: u32,
+    consecutive_failures: u32,
     /// First failure since the last success.
-    since: Option<Instant>,
+    failing_since: Option<Instant>,
     /// Set once a node has accepted a connection without demanding another identity.
-    met: bool,
+    has_connected: bool,
     /// Set once an attempt has succeeded.
-    served: bool,
+    has_succeeded: bool,
     /// Node of the current attempt; `None` once it has succeeded.
-    last: Option<String>,
+    attempted_node: Option<String>,
     /// Node of the last failed attempt.
-    avoid: Option<String>,
+    failed_node: Option<String>,
 }
 
 impl Nodes {
@@ -36,38 +36,41 @@ impl Nodes {
         assert!(!addresses.is_empty(), "a client needs an address");
         Self {
             addresses: addresses.iter().cloned().map(Into::into).collect(),
-            at: 0,
+            next_index: 0,
             options,
-            failures: 0,
-            since: None,
-            met: false,
-            served: false,
-            last: None,
-            avoid: None,
+            consecutive_failures: 0,
+            failing_since: None,
+            has_connected: false,
+            has_succeeded: false,
+            attempted_node: None,
+            failed_node: None,
         }
     }
 
     /// Connects to the next node in turn.
-    pub(super) fn dial(&mut self) -> Result<Link, Trouble> {
-        let address = self.addresses[self.at].clone();
+    pub(super) fn dial_next(&mut self) -> Result<Link, AttemptError> {
+        let address = self.addresses[self.next_index].clone();
         self.dial_to(&address)
     }
 
-    fn dial_to(&mut self, address: &str) -> Result<Link, Trouble> {
-        let wait = self.options.attempt;
+    fn dial_to(&mut self, address: &str) -> Result<Link, AttemptError> {
+        let wait = self.options.connect_timeout;
         let mut dial = || {
             let socket = connect(address, self.options.tls.as_ref(), wait)?;
             let login = self.options.login.as_ref();
             let link = Link::greet(address, socket, login, wait);
-            self.met |= !matches!(&link, Err(Trouble::Later(why)) if is_tls_failure(why));
+            self.has_connected |=
+                !matches!(&link, Err(AttemptError::Retryable(why)) if is_tls_failure(why));
             link
         };
         match dial() {
             Ok(link) => {
-                self.last = Some(link.address.clone());
+                self.attempted_node = Some(link.address.clone());
                 Ok(link)
             }
-            Err(Trouble::Later(why)) => Err(Trouble::Later(format!("{address}: {why}"))),
+            Err(AttemptError::Retryable(why)) => {
+                Err(AttemptError::Retryable(format!("{address}: {why}")))
+            }
             Err(last) => Err(last),
         }
     }
@@ -75,34 +78,34 @@ impl Nodes {
     /// Connects to the leader that the next node in turn names, because a writer's bytes pass
     /// through the leader anyway. If the user gave only one address, or the leader is unreachable
     /// or failed last, uses the node itself.
-    pub(super) fn dial_leader(&mut self) -> Result<Link, Trouble> {
-        let link = self.dial()?;
-        let avoided = self.avoid.as_ref() == Some(&link.leader);
-        if self.addresses.len() == 1 || link.leader.is_empty() || avoided {
+    pub(super) fn dial_leader(&mut self) -> Result<Link, AttemptError> {
+        let link = self.dial_next()?;
+        let avoided = self.failed_node.as_ref() == Some(&link.leader_address);
+        if self.addresses.len() == 1 || link.leader_address.is_empty() || avoided {
             return Ok(link);
         }
-        Ok(self.dial_to(&link.leader).unwrap_or(link))
+        Ok(self.dial_to(&link.leader_address).unwrap_or(link))
     }
 
     /// Records a failed attempt. Returns the delay before the next one, or an error if the client
     /// gives up. If no node has ever accepted a connection, each address gets only one attempt.
-    pub(super) fn failed(&mut self, why: String) -> Result<Duration, Error> {
+    pub(super) fn on_failure(&mut self, why: String) -> Result<Duration, Error> {
         let all = self.addresses.len();
-        self.at = (self.at + 1) % all;
-        self.failures += 1;
-        self.avoid = self.last.take();
-        let since = *self.since.get_or_insert_with(Instant::now);
-        let patience = match self.served {
-            true => self.options.patience,
+        self.next_index = (self.next_index + 1) % all;
+        self.consecutive_failures += 1;
+        self.failed_node = self.attempted_node.take();
+        let since = *self.failing_since.get_or_insert_with(Instant::now);
+        let patience = match self.has_succeeded {
+            true => self.options.give_up_timeout,
             false => self.options.open,
         };
-        let none_listens = !self.met && self.failures as usize >= all;
+        let none_listens = !self.has_connected && self.consecutive_failures as usize >= all;
         if none_listens || since.elapsed() >= patience {
             return Err(Error::Unreachable(why));
         }
         // Delays start once every address has failed, because the failure of one node says nothing
         // about the others.
-        let rounds = self.failures as usize / all;
+        let rounds = self.consecutive_failures as usize / all;
         let wait = rounds.checked_sub(1).map_or(Duration::ZERO, |doublings| {
             self.options.backoff_min * (1 << doublings.min(10))
         });
@@ -110,17 +113,17 @@ impl Nodes {
     }
 
     /// Records a successful attempt and resets the backoff.
-    pub(super) fn served(&mut self) {
-        self.failures = 0;
-        self.last = None;
-        self.reached();
+    pub(super) fn on_success(&mut self) {
+        self.consecutive_failures = 0;
+        self.attempted_node = None;
+        self.on_reached();
     }
 
     /// Records that a node is reachable and owes no response. The backoff remains, because the next
     /// request may fail at once.
-    pub(super) fn reached(&mut self) {
-        self.since = None;
-        self.served = true;
+    pub(super) fn on_reached(&mut self) {
+        self.failing_since = None;
+        self.has_succeeded = true;
     }
 }
 
@@ -136,19 +139,19 @@ mod tests {
             ..Options::default()
         };
         let mut nodes = Nodes::new(&["a", "b"], options);
-        nodes.met = true;
+        nodes.has_connected = true;
         let waits: Vec<u128> =
-            (0..8).map(|_| nodes.failed(String::new()).unwrap().as_millis()).collect();
+            (0..8).map(|_| nodes.on_failure(String::new()).unwrap().as_millis()).collect();
         assert_eq!(waits, [0, 10, 10, 20, 20, 35, 35, 35]);
-        nodes.served();
-        assert_eq!(nodes.failed(String::new()), Ok(Duration::ZERO));
+        nodes.on_success();
+        assert_eq!(nodes.on_failure(String::new()), Ok(Duration::ZERO));
     }
 
     #[test]
     fn unreachable_nodes_are_tried_once() {
         let mut nodes = Nodes::new(&["a", "b"], Options::default());
-        assert_eq!(nodes.failed(String::new()), Ok(Duration::ZERO));
+        assert_eq!(nodes.on_failure(String::new()), Ok(Duration::ZERO));
         let last = Err(Error::Unreachable("no".to_owned()));
-        assert_eq!(nodes.failed("no".to_owned()), last);
+        assert_eq!(nodes.on_failure("no".to_owned()), last);
     }
 }

@@ -5,23 +5,23 @@ use std::{
     thread,
 };
 
-use quorate_wire::streams::{Answer, Ask, NAME_BYTES_MAX};
+use quorate_wire::streams::{ClientFrame, NAME_BYTES_MAX, NodeFrame};
 
 use super::{
     Options,
-    error::{Error, Trouble},
+    error::{AttemptError, Error},
     link::Link,
     nodes::Nodes,
-    requests::{self, Info},
+    requests::{self, StreamInfo},
 };
 
 /// End of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct ReadEnd {
     /// Position after the last byte read.
     pub position: u64,
     /// Set if the stream is permanently closed at this position.
-    pub finished: bool,
+    pub is_finished: bool,
 }
 
 /// A reader of a stream from any position. After the loss of a connection or a node, it continues
@@ -36,15 +36,15 @@ pub struct StreamReader {
     name: String,
     /// Position of the next byte for the caller.
     position: u64,
-    to: u64,
+    stop_position: u64,
     follow: bool,
     /// Connection with a pending response to a read from `position`.
     link: Option<Link>,
     /// Number of received bytes that the caller has not consumed, at the end of the previous frame.
-    left: usize,
+    unconsumed_bytes: usize,
     /// Latest description of the stream received from a node.
-    info: Option<Info>,
-    end: Option<End>,
+    stream_info: Option<StreamInfo>,
+    end: Option<ReadEnd>,
 }
 
 impl StreamReader {
@@ -59,11 +59,11 @@ impl StreamReader {
             nodes: Nodes::new(addresses, options),
             name: name.to_owned(),
             position: 0,
-            to: u64::MAX,
+            stop_position: u64::MAX,
             follow: false,
             link: None,
-            left: 0,
-            info: None,
+            unconsumed_bytes: 0,
+            stream_info: None,
             end: None,
         }
     }
@@ -77,8 +77,8 @@ impl StreamReader {
 
     /// Sets the position to stop at.
     #[must_use]
-    pub fn to(mut self, position: u64) -> Self {
-        self.to = position;
+    pub fn stop_at(mut self, position: u64) -> Self {
+        self.stop_position = position;
         self
     }
 
@@ -95,99 +95,106 @@ impl StreamReader {
     }
 
     /// Returns the position at which the reader stopped, if it has.
-    pub const fn end(&self) -> Option<End> {
+    pub const fn end(&self) -> Option<ReadEnd> {
         self.end
     }
 
     /// Waits for at least one byte and returns the available ones. Empty at the end.
     pub fn next_bytes(&mut self) -> Result<&[u8], Error> {
-        while self.left == 0 && self.end.is_none() && self.position < self.to {
-            match self.step() {
+        while self.unconsumed_bytes == 0 && self.end.is_none() && self.position < self.stop_position
+        {
+            match self.request_or_receive() {
                 Ok(()) => {}
-                Err(Trouble::Final(error)) => {
+                Err(AttemptError::Permanent(error)) => {
                     self.link = None;
                     return Err(error);
                 }
-                Err(Trouble::Later(why)) => {
+                Err(AttemptError::Retryable(why)) => {
                     self.link = None;
-                    thread::sleep(self.nodes.failed(why)?);
+                    thread::sleep(self.nodes.on_failure(why)?);
                 }
             }
         }
         Ok(match &self.link {
-            Some(link) => link.frames.tail(self.left),
+            Some(link) => link.frames.previous_frame_tail(self.unconsumed_bytes),
             None => &[],
         })
     }
 
     /// Sends a request, or receives one frame of the response.
-    fn step(&mut self) -> Result<(), Trouble> {
+    fn request_or_receive(&mut self) -> Result<(), AttemptError> {
         let Some(link) = &mut self.link else {
-            return self.ask();
+            return self.request_bytes();
         };
         let wait = match self.follow {
-            true => self.nodes.options.silence,
-            false => self.nodes.options.stall,
+            true => self.nodes.options.silence_timeout,
+            false => self.nodes.options.stall_timeout,
         };
         let due = self.position;
         let in_place = |position| match position == due {
             true => Ok(()),
-            false => Err(Error::Skipped { expected: due, position }),
+            false => {
+                Err(Error::WrongPosition { expected_position: due, received_position: position })
+            }
         };
-        let Some(answer) = link.hear_within(wait)? else {
+        let Some(answer) = link.next_frame_within(wait)? else {
             if !self.follow {
-                return Err(Trouble::Later("the node says nothing".to_owned()));
+                return Err(AttemptError::Retryable("the node says nothing".to_owned()));
             }
             // The stream may be idle, or the node may have failed silently.
             self.link = None;
             return Ok(());
         };
         match answer {
-            Answer::Bytes { position, bytes } => {
+            NodeFrame::Bytes { position, bytes } => {
                 in_place(position)?;
-                let wanted = self.to - due;
+                let wanted = self.stop_position - due;
                 if bytes.len() as u64 > wanted {
-                    return Err(Trouble::unexpected());
+                    return Err(AttemptError::unexpected_frame());
                 }
-                self.left = bytes.len();
+                self.unconsumed_bytes = bytes.len();
             }
-            Answer::End { position, finished } => {
+            NodeFrame::End { position, finished } => {
                 in_place(position)?;
-                self.end = Some(End { position, finished });
+                self.end = Some(ReadEnd { position, is_finished: finished });
             }
-            _ => return Err(Trouble::unexpected()),
+            _ => return Err(AttemptError::unexpected_frame()),
         }
-        self.nodes.served();
+        self.nodes.on_success();
         Ok(())
     }
 
     /// Requests the stream's identity along with its bytes, to detect that the name now belongs to
     /// another stream.
-    fn ask(&mut self) -> Result<(), Trouble> {
+    fn request_bytes(&mut self) -> Result<(), AttemptError> {
         if self.name.len() > NAME_BYTES_MAX {
             return Err(Error::bad_name(&self.name).into());
         }
-        let Options { stall, .. } = self.nodes.options;
-        let mut link = self.nodes.dial()?;
-        let read =
-            Ask::Read { from: self.position, to: self.to, follow: self.follow, name: &self.name };
-        link.send_frames(&[Ask::Stat { name: &self.name }, read], stall)?;
-        let Answer::Info(info) = link.next_frame(stall)? else {
-            return Err(Trouble::unexpected());
+        let Options { stall_timeout: stall, .. } = self.nodes.options;
+        let mut link = self.nodes.dial_next()?;
+        let read = ClientFrame::Read {
+            from: self.position,
+            to: self.stop_position,
+            follow: self.follow,
+            name: &self.name,
         };
-        if self.info.as_ref().is_some_and(|known| known.id != info.id) {
-            return Err(Error::Replaced.into());
+        link.send_frames(&[ClientFrame::Stat { name: &self.name }, read], stall)?;
+        let NodeFrame::Info(info) = link.next_frame(stall)? else {
+            return Err(AttemptError::unexpected_frame());
+        };
+        if self.stream_info.as_ref().is_some_and(|known| known.id != info.id) {
+            return Err(Error::StreamReplaced.into());
         }
-        self.info = Some(Info::of(&info));
+        self.stream_info = Some(StreamInfo::from_wire(&info));
         self.link = Some(link);
         if self.follow {
-            self.nodes.reached();
+            self.nodes.on_reached();
         }
         Ok(())
     }
 
     fn advance(&mut self, count: usize) {
-        self.left -= count;
+        self.unconsumed_bytes -= count;
         self.position += count as u64;
     }
 }
@@ -221,20 +228,20 @@ impl Seek for StreamReader {
         let target = match to {
             SeekFrom::Start(position) => Some(position),
             SeekFrom::Current(distance) => self.position.checked_add_signed(distance),
-            SeekFrom::End(distance) => {
-                requests::stat(&mut self.nodes, &self.name)?.end.checked_add_signed(distance)
-            }
+            SeekFrom::End(distance) => requests::stat(&mut self.nodes, &self.name)?
+                .durable_end
+                .checked_add_signed(distance),
         };
         let position = target.ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "no stream has such a position")
         })?;
         match position.checked_sub(self.position) {
             // These bytes have already been received.
-            Some(ahead) if ahead <= self.left as u64 => {
+            Some(ahead) if ahead <= self.unconsumed_bytes as u64 => {
                 self.advance(usize::try_from(ahead).expect("not more than a frame"));
             }
             _ => {
-                (self.link, self.left) = (None, 0);
+                (self.link, self.unconsumed_bytes) = (None, 0);
                 self.position = position;
             }
         }

@@ -19,7 +19,7 @@ use super::{Options, error::Error, nodes::Nodes};
 
 /// Condition for opening a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum OpenMode {
     /// Create a new stream, whose name must not be in use.
     Create,
     /// Append to a stream that has no writer.
@@ -39,34 +39,34 @@ pub enum How {
 #[derive(Debug)]
 pub struct StreamWriter {
     shared: Arc<Shared>,
-    first: u64,
+    first_position: u64,
 }
 
 /// Snapshot of a writer's progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Position after the last written byte.
-    pub written: u64,
+    pub written_position: u64,
     /// Position below which all bytes are durable.
-    pub durable: u64,
+    pub durable_position: u64,
     /// Number of times that the writer reconnected.
-    pub reconnects: u64,
+    pub reconnect_count: u64,
     /// Address of the current node, or of the previous one while disconnected.
     pub address: String,
 }
 
 /// A handle to a writer's progress, usable from any thread.
 #[derive(Clone, Debug)]
-pub struct Watch(Arc<Shared>);
+pub struct ProgressHandle(Arc<Shared>);
 
-impl Watch {
+impl ProgressHandle {
     /// Returns the current progress.
     pub fn progress(&self) -> Progress {
         let state = self.0.lock();
         Progress {
-            written: state.window.written(),
-            durable: state.window.durable(),
-            reconnects: state.reconnects,
+            written_position: state.resend_buffer.written_position(),
+            durable_position: state.resend_buffer.durable_position(),
+            reconnect_count: state.reconnect_count,
             address: state.address.clone(),
         }
     }
@@ -82,44 +82,44 @@ impl StreamWriter {
     pub fn open<A: Into<String> + Clone>(
         addresses: &[A],
         name: &str,
-        how: How,
+        how: OpenMode,
         options: Options,
     ) -> Result<Self, Error> {
-        assert!(options.buffer > 0, "a writer needs a buffer");
+        assert!(options.buffer_bytes_max > 0, "a writer needs a buffer");
         if name.len() > NAME_BYTES_MAX {
             return Err(Error::bad_name(name));
         }
         let shared = Arc::new(Shared::new(&options));
         let nodes = Nodes::new(addresses, options);
-        let first = Driver::start(&shared, nodes, name, how.on_the_wire(), draw()?)?;
-        Ok(Self { shared, first })
+        let first = Driver::start(&shared, nodes, name, how.to_wire(), random_writer_id()?)?;
+        Ok(Self { shared, first_position: first })
     }
 
     /// Returns the position of this writer's first byte.
     pub const fn first_position(&self) -> u64 {
-        self.first
+        self.first_position
     }
 
     /// Returns the position after the last written byte.
     pub fn position(&self) -> u64 {
-        self.shared.lock().window.written()
+        self.shared.lock().resend_buffer.written_position()
     }
 
     /// Returns the position below which all bytes are durable.
     pub fn durable_position(&self) -> u64 {
-        self.shared.lock().window.durable()
+        self.shared.lock().resend_buffer.durable_position()
     }
 
     /// Returns a handle to the writer's progress, usable from any thread.
-    pub fn watch(&self) -> Watch {
-        Watch(Arc::clone(&self.shared))
+    pub fn progress_handle(&self) -> ProgressHandle {
+        ProgressHandle(Arc::clone(&self.shared))
     }
 
     /// Waits for free space in the buffer and returns its size, for callers that read no more than
     /// fits.
     pub fn wait_for_room(&self) -> Result<usize, Error> {
-        let state = self.shared.wait_until(|state| state.window.room() > 0)?;
-        Ok(state.window.room())
+        let state = self.shared.wait_until(|state| state.resend_buffer.free_bytes() > 0)?;
+        Ok(state.resend_buffer.free_bytes())
     }
 
     /// Waits until everything is durable and closes the stream permanently. Returns its end.
@@ -129,18 +129,18 @@ impl StreamWriter {
 
     /// Waits until everything is durable and leaves the stream open for other writers. Returns the
     /// position of the next byte.
-    pub fn leave(self) -> Result<u64, Error> {
+    pub fn detach(self) -> Result<u64, Error> {
         self.close(false)
     }
 
     fn close(self, finish: bool) -> Result<u64, Error> {
         let mut state = self.shared.lock();
-        state.closing = Some(finish);
-        self.shared.work.notify_all();
+        state.requested_close = Some(finish);
+        self.shared.work_ready.notify_all();
         loop {
-            match &state.over {
+            match &state.end_result {
                 Some(over) => return over.clone(),
-                None => state = self.shared.wait_for_news(state),
+                None => state = self.shared.wait_for_change(state),
             }
         }
     }
@@ -151,16 +151,18 @@ impl Write for StreamWriter {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let mut state = self.shared.wait_until(|state| state.window.room() > 0)?;
-        let count = state.window.write(bytes);
-        if state.driver_waits {
-            self.shared.work.notify_all();
+        let mut state = self.shared.wait_until(|state| state.resend_buffer.free_bytes() > 0)?;
+        let count = state.resend_buffer.write(bytes);
+        if state.is_driver_waiting {
+            self.shared.work_ready.notify_all();
         }
         Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let is_durable = |state: &State| state.window.durable() == state.window.written();
+        let is_durable = |state: &State| {
+            state.resend_buffer.durable_position() == state.resend_buffer.written_position()
+        };
         self.shared.wait_until(is_durable).map(drop)?;
         Ok(())
     }
@@ -169,26 +171,26 @@ impl Write for StreamWriter {
 impl Drop for StreamWriter {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        state.dropped = true;
-        state.hang_up();
-        self.shared.work.notify_all();
+        state.is_writer_dropped = true;
+        state.shut_down_socket();
+        self.shared.work_ready.notify_all();
     }
 }
 
-impl How {
-    const fn on_the_wire(self) -> streams::How {
+impl OpenMode {
+    const fn to_wire(self) -> streams::OpenMode {
         match self {
-            Self::Create => streams::How::Create,
-            Self::Append => streams::How::Append,
-            Self::Takeover => streams::How::Takeover,
+            Self::Create => streams::OpenMode::Create,
+            Self::Append => streams::OpenMode::Append,
+            Self::Takeover => streams::OpenMode::Takeover,
         }
     }
 }
 
 /// Returns a random id, unique to this writer.
-fn draw() -> Result<u128, Error> {
+fn random_writer_id() -> Result<u128, Error> {
     let mut bytes = [0; 16];
     let drawn = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    drawn.map_err(|error| Error::Machine(format!("cannot read /dev/urandom: {error}")))?;
+    drawn.map_err(|error| Error::LocalResource(format!("cannot read /dev/urandom: {error}")))?;
     Ok(u128::from_ne_bytes(bytes))
 }

@@ -200,7 +200,7 @@ fn parse(input: &[u8]) -> Option<(Vec<Vec<u8>>, usize)> {
 
 fn hasty() -> Options {
     Options {
-        attempt: Duration::from_millis(100),
+        attempt_timeout: Duration::from_millis(100),
         backoff_min: Duration::from_millis(1),
         backoff_max: Duration::from_millis(5),
         ..Options::default()
@@ -225,7 +225,7 @@ fn a_command_runs_once_whatever_happens_to_its_connection() {
         assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(1)), "{faults:?}");
         assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(2)), "{faults:?}");
         assert_eq!(fake.executed(), 2, "{faults:?}");
-        assert_eq!(client.session(), Some("1.0"), "{faults:?}");
+        assert_eq!(client.session_id(), Some("1.0"), "{faults:?}");
     }
 }
 
@@ -249,7 +249,7 @@ fn pipelined_commands_keep_their_replies() {
         client.send(&[name.as_bytes()]).unwrap();
     }
     let replies: Vec<_> = names.iter().map(|_| client.receive()).collect();
-    assert_eq!(client.receive(), Err(Error::Idle));
+    assert_eq!(client.receive(), Err(Error::NoneOutstanding));
     let world = fake.world.lock().unwrap();
     assert_eq!(world.executed.len(), 50);
     for (name, reply) in names.iter().zip(replies) {
@@ -263,10 +263,10 @@ fn pipelined_commands_keep_their_replies() {
 fn more_than_a_session_holds_is_refused_at_once() {
     let fake = Fake::start(&[]);
     let mut client = Client::new(&[fake.address.as_str()], hasty());
-    for _ in 0..quorate_client::client::OPEN_MAX {
+    for _ in 0..quorate_client::client::OUTSTANDING_MAX {
         client.send(&[b"incr"]).unwrap();
     }
-    assert_eq!(client.send(&[b"incr"]), Err(Error::Full));
+    assert_eq!(client.send(&[b"incr"]), Err(Error::TooManyOutstanding));
     assert_eq!(client.receive(), Ok(Reply::Integer(1)));
     client.send(&[b"incr"]).unwrap();
 }
@@ -275,8 +275,8 @@ fn more_than_a_session_holds_is_refused_at_once() {
 /// one, which would leave the outcome in doubt.
 fn one_attempt() -> Options {
     Options {
-        deadline: Duration::from_secs(3),
-        attempt: Duration::from_secs(3),
+        command_timeout: Duration::from_secs(3),
+        attempt_timeout: Duration::from_secs(3),
         backoff_min: Duration::from_secs(60),
         backoff_max: Duration::from_secs(60),
         ..hasty()
@@ -296,7 +296,7 @@ fn a_deadline_after_refusals_says_that_nothing_ran() {
 fn a_deadline_after_a_lost_reply_leaves_a_doubt() {
     let lossy = Fake::start(&[Fault::DropAfter; 100]);
     let mut client = Client::new(&[lossy.address.as_str()], one_attempt());
-    assert!(matches!(client.run(&[b"incr"]), Err(Error::Unknown(_))));
+    assert!(matches!(client.run(&[b"incr"]), Err(Error::UnknownOutcome(_))));
     assert_eq!(lossy.executed(), 1);
 }
 
@@ -311,7 +311,7 @@ fn a_refusal_does_not_end_a_doubt() {
     let addresses = [doubtful.address.as_str(), also.address.as_str()];
     let mut client = Client::new(&addresses, one_attempt());
     let error = client.run(&[b"incr"]).unwrap_err();
-    assert_eq!(error, Error::Unknown("BUSY later".to_owned()));
+    assert_eq!(error, Error::UnknownOutcome("BUSY later".to_owned()));
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn a_lost_session_is_told_and_not_papered_over() {
     assert_eq!(client.run(&[b"incr"]), Err(Error::SessionLost { may_have_run: true }));
     assert_eq!(client.run(&[b"incr"]), Err(Error::SessionLost { may_have_run: false }));
     assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(2)));
-    assert_eq!(client.session(), Some("3.0"));
+    assert_eq!(client.session_id(), Some("3.0"));
     assert_eq!(fake.executed(), 2);
 }
 
@@ -338,12 +338,15 @@ fn a_lost_session_is_told_and_not_papered_over() {
 /// the session permanently.
 #[test]
 fn what_was_given_up_is_acknowledged() {
-    let short = Options { deadline: Duration::from_millis(50), ..hasty() };
+    let short = Options { command_timeout: Duration::from_millis(50), ..hasty() };
     let busy = Fake::start(&[Fault::Refuse("BUSY later"); 10_000]);
     let mut client = Client::new(&[busy.address.as_str()], short);
     // An attempt may be in progress at the deadline.
     let abandoned = client.run(&[b"incr"]);
-    assert!(matches!(abandoned, Err(Error::NotExecuted(_) | Error::Unknown(_))), "{abandoned:?}");
+    assert!(
+        matches!(abandoned, Err(Error::NotExecuted(_) | Error::UnknownOutcome(_))),
+        "{abandoned:?}"
+    );
     busy.world.lock().unwrap().faults.clear();
     assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(1)));
     assert_eq!(busy.world.lock().unwrap().acknowledged, [2]);
@@ -354,8 +357,8 @@ fn an_error_of_the_service_is_returned_as_it_is() {
     let fake = Fake::start(&[]);
     let mut client = Client::new(&[fake.address.as_str()], hasty());
     let refused = Error::Refused("WRONGTYPE not a counter".to_owned());
-    assert_eq!(client.ask(&[b"GET", b"x"]), Err(refused));
-    assert_eq!(client.session(), None, "a read needs no session");
+    assert_eq!(client.read(&[b"GET", b"x"]), Err(refused));
+    assert_eq!(client.session_id(), None, "a read needs no session");
 }
 
 /// A command that is refused for lack of permission is not retried, since no other node would
@@ -377,7 +380,7 @@ fn a_user_who_may_not_write_is_told_so() {
 
 /// Returns options for a test that must not depend on the deadline.
 fn patient() -> Options {
-    Options { deadline: Duration::from_secs(3600), ..hasty() }
+    Options { command_timeout: Duration::from_secs(3600), ..hasty() }
 }
 
 #[test]
@@ -408,7 +411,7 @@ fn a_node_that_expects_tls_is_left_at_once() {
     let expected = || Err(Error::NotExecuted(NEEDS_TLS.to_owned()));
     let mut client = Client::new(&addresses, patient());
     assert_eq!(client.run(&[b"incr"]), expected());
-    assert_eq!(client.ask(&[b"GET", b"x"]), expected());
+    assert_eq!(client.read(&[b"GET", b"x"]), expected());
     let subscribed = client.subscribe(&[b"SUBSCRIBE", b"x"], || true, |_| true);
     assert_eq!(subscribed, expected().map(|_: Reply| ()));
     let wait = stream::Options { open: Duration::from_secs(3600), ..stream::Options::default() };
@@ -439,8 +442,8 @@ fn a_reply_too_many_is_noticed() {
         }
     });
     let mut client = Client::new(&[address], hasty());
-    assert_eq!(client.ask(&[b"GET", b"x"]), Ok(Reply::Integer(1)));
-    assert_eq!(client.ask(&[b"GET", b"y"]), Ok(Reply::Integer(2)));
+    assert_eq!(client.read(&[b"GET", b"x"]), Ok(Reply::Integer(1)));
+    assert_eq!(client.read(&[b"GET", b"y"]), Ok(Reply::Integer(2)));
 }
 
 /// A transaction is repeated under its number, as a whole, and the error of a queued command

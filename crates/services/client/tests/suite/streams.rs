@@ -10,7 +10,7 @@ use std::{
 };
 
 use quorate_client::stream::{
-    Code, End, Error, How, Keep, Options, StreamReader, StreamWriter, Streams,
+    Error, ErrorCode, OpenMode, Options, ReadEnd, Retention, StreamReader, StreamWriter, Streams,
 };
 use quorate_core::dice::Dice;
 use quorate_testbed::played::{Fault, SimulatedCluster};
@@ -21,10 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Options to leave a silent node quickly and give up slowly.
 fn options() -> Options {
     Options {
-        stall: Duration::from_millis(300),
-        attempt: Duration::from_millis(300),
+        stall_timeout: Duration::from_millis(300),
+        connect_timeout: Duration::from_millis(300),
         open: PATIENCE,
-        patience: PATIENCE,
+        give_up_timeout: PATIENCE,
         backoff_min: Duration::from_millis(1),
         backoff_max: Duration::from_millis(5),
         ..Options::default()
@@ -40,7 +40,7 @@ fn bytes(count: usize) -> Vec<u8> {
 }
 
 fn create(played: &SimulatedCluster, options: Options) -> Result<StreamWriter, Error> {
-    StreamWriter::open(played.addresses(), "s", How::Create, options)
+    StreamWriter::open(played.addresses(), "s", OpenMode::Create, options)
 }
 
 /// Closes the stream and returns the result. Fails if that takes too long.
@@ -56,11 +56,11 @@ fn finish(writer: StreamWriter) -> Result<u64, Error> {
 #[track_caller]
 fn check(nodes: usize, faults: &[Fault], data: &[u8]) -> SimulatedCluster {
     let played = SimulatedCluster::start(nodes, 1).unwrap();
-    played.play(faults);
+    played.queue_faults(faults);
     let mut writer = create(&played, options()).unwrap();
     writer.write_all(data).unwrap();
     assert_eq!(finish(writer), Ok(data.len() as u64), "{faults:?}");
-    assert_eq!(played.stream("s"), Some((data.to_vec(), true)), "{faults:?}");
+    assert_eq!(played.decided_bytes("s"), Some((data.to_vec(), true)), "{faults:?}");
     played
 }
 
@@ -68,7 +68,7 @@ fn check(nodes: usize, faults: &[Fault], data: &[u8]) -> SimulatedCluster {
 fn what_is_written_is_there_once_it_is_finished() {
     for count in [0, 1, 262_144, 262_145, 1_000_000] {
         let played = check(1, &[], &bytes(count));
-        assert_eq!(played.met(), [0]);
+        assert_eq!(played.accepted_by(), [0]);
     }
 }
 
@@ -77,8 +77,12 @@ fn what_is_written_is_there_once_it_is_finished() {
 fn a_lost_answer_loses_and_repeats_nothing() {
     let data = bytes(3000);
     for at in 0..4 {
-        check(1, &[Fault::CutOut(at)], &data);
-        check(3, &[Fault::CutOut(at), Fault::CutOut(at), Fault::Mute(at)], &data);
+        check(1, &[Fault::CutBeforeFrame(at)], &data);
+        check(
+            3,
+            &[Fault::CutBeforeFrame(at), Fault::CutBeforeFrame(at), Fault::SilenceFromFrame(at)],
+            &data,
+        );
     }
 }
 
@@ -93,20 +97,20 @@ fn a_connection_cut_anywhere_loses_and_repeats_nothing() {
             let near = dice.index(300);
             let far = dice.index(data.len() + 1000);
             dice.pick(&[
-                Fault::CutIn(near),
-                Fault::CutIn(far),
-                Fault::CutIn(far),
-                Fault::CutOut(near % 8),
-                Fault::End(far),
-                Fault::End(near),
-                Fault::Refuse(Code::Busy),
-                Fault::Refuse(Code::Uncertain),
-                Fault::Refuse(Code::Unavailable),
+                Fault::CutInputAfter(near),
+                Fault::CutInputAfter(far),
+                Fault::CutInputAfter(far),
+                Fault::CutBeforeFrame(near % 8),
+                Fault::EndPieceAfter(far),
+                Fault::EndPieceAfter(near),
+                Fault::RefuseFirst(ErrorCode::Busy),
+                Fault::RefuseFirst(ErrorCode::Uncertain),
+                Fault::RefuseFirst(ErrorCode::Unavailable),
             ])
         };
         let faults: Vec<Fault> = (0..run % 13).map(|_| fault()).collect();
-        played.play(&faults);
-        let opened = StreamWriter::open(played.addresses(), &name, How::Create, options());
+        played.queue_faults(&faults);
+        let opened = StreamWriter::open(played.addresses(), &name, OpenMode::Create, options());
         let mut writer = opened.unwrap();
         let mut rest = &data[..];
         while !rest.is_empty() {
@@ -115,17 +119,18 @@ fn a_connection_cut_anywhere_loses_and_repeats_nothing() {
             rest = &rest[count..];
         }
         assert_eq!(writer.finish(), Ok(data.len() as u64), "{faults:?}");
-        let (stream, finished) = played.stream(&name).unwrap();
+        let (stream, finished) = played.decided_bytes(&name).unwrap();
         assert!(stream == data && finished, "{faults:?}");
 
         // The reader meets the remaining faults.
-        let cuts: Vec<Fault> = (0..dice.index(6)).map(|_| Fault::CutOut(dice.index(20))).collect();
-        played.play(&cuts);
+        let cuts: Vec<Fault> =
+            (0..dice.index(6)).map(|_| Fault::CutBeforeFrame(dice.index(20))).collect();
+        played.queue_faults(&cuts);
         let mut read = Vec::new();
         let mut reader = StreamReader::new(played.addresses(), &name, options());
         reader.read_to_end(&mut read).unwrap();
         assert!(read == data, "{faults:?} {cuts:?}");
-        played.sound();
+        played.clear_faults();
     }
 }
 
@@ -133,53 +138,56 @@ fn a_connection_cut_anywhere_loses_and_repeats_nothing() {
 #[test]
 fn a_silent_node_is_left() {
     let data = bytes(5000);
-    let played = check(2, &[Fault::Mute(2)], &data);
-    assert_eq!(played.met()[..2], [0, 1]);
+    let played = check(2, &[Fault::SilenceFromFrame(2)], &data);
+    assert_eq!(played.accepted_by()[..2], [0, 1]);
     // The node also owes the response to a close after every byte is acknowledged.
-    let played = check(2, &[Fault::Mute(2)], &[]);
-    assert_eq!(played.met()[..2], [0, 1]);
+    let played = check(2, &[Fault::SilenceFromFrame(2)], &[]);
+    assert_eq!(played.accepted_by()[..2], [0, 1]);
 }
 
 #[test]
 fn a_writer_whose_piece_was_ended_comes_back_at_once() {
     let played = SimulatedCluster::start(1, 1).unwrap();
-    played.play(&[Fault::End(500)]);
-    let patient = Options { stall: 2 * PATIENCE, ..options() };
+    played.queue_faults(&[Fault::EndPieceAfter(500)]);
+    let patient = Options { stall_timeout: 2 * PATIENCE, ..options() };
     let mut writer = create(&played, patient).unwrap();
     writer.write_all(&bytes(1000)).unwrap();
     assert_eq!(finish(writer), Ok(1000));
-    assert_eq!(played.stream("s"), Some((bytes(1000), true)));
+    assert_eq!(played.decided_bytes("s"), Some((bytes(1000), true)));
 }
 
 #[test]
 fn a_cut_while_nothing_is_written_is_mended_without_the_caller() {
     let played = SimulatedCluster::start(2, 1).unwrap();
-    played.hold(3);
+    played.stop_deciding_at(3);
     let mut writer = create(&played, options()).unwrap();
     writer.write_all(b"abcdef").unwrap();
-    let watch = writer.watch();
-    assert!(played.wait_for("s", 6, PATIENCE));
+    let watch = writer.progress_handle();
+    assert!(played.wait_for_bytes("s", 6, PATIENCE));
     // The other node gets all undecided bytes without any action of the caller.
     played.set_down(0, true);
-    while watch.progress().reconnects == 0 {
+    while watch.progress().reconnect_count == 0 {
         thread::yield_now();
     }
-    played.hold(u64::MAX);
+    played.stop_deciding_at(u64::MAX);
     writer.flush().unwrap();
     assert_eq!(writer.durable_position(), 6);
     assert_eq!(watch.progress().address, played.addresses()[1]);
-    assert_eq!(played.stream("s"), Some((b"abcdef".to_vec(), false)));
+    assert_eq!(played.decided_bytes("s"), Some((b"abcdef".to_vec(), false)));
 }
 
 #[test]
 fn a_full_buffer_holds_the_caller_up_and_drops_nothing() {
     const BUFFER: u64 = 100_000;
     let played = SimulatedCluster::start(1, 1).unwrap();
-    played.hold(7);
-    let patient =
-        Options { buffer: usize::try_from(BUFFER).unwrap(), stall: PATIENCE, ..options() };
+    played.stop_deciding_at(7);
+    let patient = Options {
+        buffer_bytes_max: usize::try_from(BUFFER).unwrap(),
+        stall_timeout: PATIENCE,
+        ..options()
+    };
     let mut writer = create(&played, patient).unwrap();
-    let watch = writer.watch();
+    let watch = writer.progress_handle();
     let data = bytes(300_000);
     let all = data.clone();
     let writing = thread::spawn(move || {
@@ -187,16 +195,16 @@ fn a_full_buffer_holds_the_caller_up_and_drops_nothing() {
         writer.finish()
     });
     for held in [7, 150_000, 199_999] {
-        played.hold(held);
-        assert!(played.wait_for("s", held + BUFFER, PATIENCE));
+        played.stop_deciding_at(held);
+        assert!(played.wait_for_bytes("s", held + BUFFER, PATIENCE));
         // The node has the buffered bytes, and gets more only after a decision.
         let progress = watch.progress();
-        assert_eq!((progress.durable, progress.written), (held, held + BUFFER));
-        assert_eq!(played.heard("s"), held + BUFFER);
+        assert_eq!((progress.durable_position, progress.written_position), (held, held + BUFFER));
+        assert_eq!(played.received_bytes("s"), held + BUFFER);
     }
-    played.hold(u64::MAX);
+    played.stop_deciding_at(u64::MAX);
     assert_eq!(writing.join().unwrap(), Ok(300_000));
-    assert_eq!(played.stream("s"), Some((data, true)));
+    assert_eq!(played.decided_bytes("s"), Some((data, true)));
 }
 
 #[test]
@@ -208,25 +216,25 @@ fn a_flush_returns_when_all_is_durable() {
         writer.write_all(&bytes(70_000)[from..end]).unwrap();
         writer.flush().unwrap();
         assert_eq!(writer.durable_position(), end as u64);
-        assert_eq!(played.stream("s").unwrap().0, &bytes(70_000)[..end]);
+        assert_eq!(played.decided_bytes("s").unwrap().0, &bytes(70_000)[..end]);
     }
 }
 
 #[test]
 fn a_fenced_writer_never_writes_again() {
     let played = SimulatedCluster::start(2, 1).unwrap();
-    played.play(&[Fault::Fence(500)]);
+    played.queue_faults(&[Fault::FenceAfter(500)]);
     let mut writer = create(&played, options()).unwrap();
     writer.write_all(&bytes(1000)).unwrap();
     let error = writer.flush().unwrap_err();
-    let error = Error::of(&error).unwrap().clone();
-    assert_eq!(error.code(), Some(Code::Fenced));
+    let error = Error::from_io_error(&error).unwrap().clone();
+    assert_eq!(error.code(), Some(ErrorCode::Fenced));
     // The writer does not reopen the name, and repeats the error.
     let again = writer.write(b"x").unwrap_err();
-    assert_eq!(Error::of(&again), Some(&error));
+    assert_eq!(Error::from_io_error(&again), Some(&error));
     let durable = writer.durable_position();
     assert_eq!(writer.finish(), Err(error));
-    let (stream, finished) = played.stream("s").unwrap();
+    let (stream, finished) = played.decided_bytes("s").unwrap();
     assert_eq!((stream.len() as u64 >= durable, finished), (true, false));
     assert!(bytes(1000).starts_with(&stream));
 }
@@ -237,7 +245,7 @@ fn positions_that_cannot_be_are_errors() {
     // Cut when all but the last byte is acknowledged.
     let lost = |by| {
         let played = SimulatedCluster::start(1, 1).unwrap();
-        played.play(&[Fault::None, Fault::Misplace(by)]);
+        played.queue_faults(&[Fault::None, Fault::ShiftPosition(by)]);
         let mut writer = create(&played, options()).unwrap();
         writer.write_all(b"abcd").unwrap();
         writer.flush().unwrap();
@@ -246,14 +254,17 @@ fn positions_that_cannot_be_are_errors() {
         writer.write_all(b"e").unwrap();
         writer.finish()
     };
-    let error = Error::Lost { acknowledged: 4, position: 3 };
+    let error = Error::AcknowledgedLost { acknowledged_position: 4, node_position: 3 };
     assert_eq!(lost(-1), Err(error));
     // One byte more than was ever sent, which may include the fifth.
-    assert!(matches!(lost(2), Err(Error::Ahead { position: 6, .. })));
-    assert!(matches!(check_first(Fault::Misplace(1)), Err(Error::Ahead { sent: 0, position: 1 })));
+    assert!(matches!(lost(2), Err(Error::NodeAhead { node_position: 6, .. })));
     assert!(matches!(
-        check_first(Fault::Exaggerate(1)),
-        Err(Error::Ahead { sent: 3, position: 4 })
+        check_first(Fault::ShiftPosition(1)),
+        Err(Error::NodeAhead { sent_position: 0, node_position: 1 })
+    ));
+    assert!(matches!(
+        check_first(Fault::RaiseAcknowledged(1)),
+        Err(Error::NodeAhead { sent_position: 3, node_position: 4 })
     ));
 }
 
@@ -261,62 +272,62 @@ fn positions_that_cannot_be_are_errors() {
 /// was lost.
 #[test]
 fn a_stream_that_was_closed_elsewhere_is_an_error() {
-    let short = check_first(Fault::Shorten(1));
+    let short = check_first(Fault::LowerClosed(1));
     // May have been reported earlier.
     assert!(
         matches!(
             short,
-            Err(Error::Short { written: 3, position: 2 }
-                | Error::Lost { acknowledged: 3, position: 2 })
+            Err(Error::ClosedEarly { written_position: 3, closed_position: 2 }
+                | Error::AcknowledgedLost { acknowledged_position: 3, node_position: 2 })
         ),
         "{short:?}"
     );
     for by in [-1, 0, 1] {
         let played = SimulatedCluster::start(1, 1).unwrap();
-        played.put("s", b"abc", false);
-        played.play(&[Fault::CutOut(2), Fault::Misplace(by)]);
-        let opened = StreamWriter::open(played.addresses(), "s", How::Append, options());
+        played.put_stream("s", b"abc", false);
+        played.queue_faults(&[Fault::CutBeforeFrame(2), Fault::ShiftPosition(by)]);
+        let opened = StreamWriter::open(played.addresses(), "s", OpenMode::Append, options());
         let expected = match by {
-            -1 => Err(Error::Lost { acknowledged: 3, position: 2 }),
+            -1 => Err(Error::AcknowledgedLost { acknowledged_position: 3, node_position: 2 }),
             0 => Ok(3),
-            _ => Err(Error::Ahead { sent: 3, position: 4 }),
+            _ => Err(Error::NodeAhead { sent_position: 3, node_position: 4 }),
         };
         assert_eq!(opened.unwrap().finish(), expected);
-        assert_eq!(played.stream("s"), Some((b"abc".to_vec(), true)));
+        assert_eq!(played.decided_bytes("s"), Some((b"abc".to_vec(), true)));
     }
 }
 
 fn check_first(fault: Fault) -> Result<u64, Error> {
     let played = SimulatedCluster::start(1, 1).unwrap();
-    played.play(&[fault]);
+    played.queue_faults(&[fault]);
     let mut writer = create(&played, options())?;
     writer.write_all(b"abc").unwrap();
     match writer.flush() {
         Ok(()) => writer.finish(),
-        Err(error) => Err(Error::of(&error).unwrap().clone()),
+        Err(error) => Err(Error::from_io_error(&error).unwrap().clone()),
     }
 }
 
 #[test]
 fn a_writer_goes_to_the_leader_if_it_may_choose() {
     let played = SimulatedCluster::start(3, 1).unwrap();
-    played.lead(2);
+    played.set_leader(2);
     let writer = create(&played, options()).unwrap();
-    assert_eq!(writer.watch().progress().address, played.addresses()[2]);
+    assert_eq!(writer.progress_handle().progress().address, played.addresses()[2]);
     assert_eq!(writer.finish(), Ok(0));
     // A writer with a single address stays there.
     let alone = &played.addresses()[..1];
-    let writer = StreamWriter::open(alone, "t", How::Create, options()).unwrap();
-    assert_eq!(writer.watch().progress().address, alone[0]);
+    let writer = StreamWriter::open(alone, "t", OpenMode::Create, options()).unwrap();
+    assert_eq!(writer.progress_handle().progress().address, alone[0]);
     // An unreachable leader does not prevent writing.
     played.set_down(2, true);
-    let writer = StreamWriter::open(played.addresses(), "u", How::Create, options()).unwrap();
-    assert_eq!(writer.watch().progress().address, played.addresses()[0]);
+    let writer = StreamWriter::open(played.addresses(), "u", OpenMode::Create, options()).unwrap();
+    assert_eq!(writer.progress_handle().progress().address, played.addresses()[0]);
     // Nor does one that cannot serve: the next attempt avoids it.
     played.set_down(2, false);
-    played.play(&[Fault::None, Fault::Refuse(Code::Unavailable)]);
-    let writer = StreamWriter::open(played.addresses(), "v", How::Create, options()).unwrap();
-    assert_eq!(writer.watch().progress().address, played.addresses()[1]);
+    played.queue_faults(&[Fault::None, Fault::RefuseFirst(ErrorCode::Unavailable)]);
+    let writer = StreamWriter::open(played.addresses(), "v", OpenMode::Create, options()).unwrap();
+    assert_eq!(writer.progress_handle().progress().address, played.addresses()[1]);
 }
 
 #[test]
@@ -324,23 +335,23 @@ fn appending_goes_on_at_the_end() {
     let played = SimulatedCluster::start(1, 1).unwrap();
     let mut writer = create(&played, options()).unwrap();
     writer.write_all(b"abc").unwrap();
-    assert_eq!(writer.leave(), Ok(3));
+    assert_eq!(writer.detach(), Ok(3));
     let open = |how| StreamWriter::open(played.addresses(), "s", how, options());
-    let mut writer = open(How::Append).unwrap();
+    let mut writer = open(OpenMode::Append).unwrap();
     assert_eq!((writer.first_position(), writer.position()), (3, 3));
     writer.write_all(b"de").unwrap();
-    assert_eq!(open(How::Append).unwrap_err().code(), Some(Code::InUse));
-    let mut other = open(How::Takeover).unwrap();
+    assert_eq!(open(OpenMode::Append).unwrap_err().code(), Some(ErrorCode::InUse));
+    let mut other = open(OpenMode::Takeover).unwrap();
     other.write_all(b"fg").unwrap();
     let end = other.finish().unwrap();
     // Bytes of the first writer may have been decided earlier.
-    let (stream, finished) = played.stream("s").unwrap();
+    let (stream, finished) = played.decided_bytes("s").unwrap();
     assert_eq!((stream.len() as u64, finished), (end, true));
     assert!(stream.starts_with(b"abc") && stream.ends_with(b"fg"), "{stream:?}");
-    for how in [How::Append, How::Takeover] {
-        assert_eq!(open(how).unwrap_err().code(), Some(Code::Finished));
+    for how in [OpenMode::Append, OpenMode::Takeover] {
+        assert_eq!(open(how).unwrap_err().code(), Some(ErrorCode::Finished));
     }
-    assert_eq!(open(How::Create).unwrap_err().code(), Some(Code::Exists));
+    assert_eq!(open(OpenMode::Create).unwrap_err().code(), Some(ErrorCode::Exists));
     assert!(writer.finish().is_err());
 }
 
@@ -349,11 +360,11 @@ fn appending_goes_on_at_the_end() {
 #[test]
 fn a_stream_that_was_left_may_be_others_before_that_is_known() {
     let played = SimulatedCluster::start(1, 1).unwrap();
-    played.play(&[Fault::CutOut(3), Fault::Refuse(Code::Fenced)]);
+    played.queue_faults(&[Fault::CutBeforeFrame(3), Fault::RefuseFirst(ErrorCode::Fenced)]);
     let mut writer = create(&played, options()).unwrap();
     writer.write_all(b"abc").unwrap();
     writer.flush().unwrap();
-    assert_eq!(writer.leave(), Ok(3));
+    assert_eq!(writer.detach(), Ok(3));
 }
 
 #[test]
@@ -361,13 +372,13 @@ fn nobody_there_is_an_error_at_once_and_later_when_patience_ends() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = [listener.local_addr().unwrap().to_string()];
     drop(listener);
-    let opened = StreamWriter::open(&closed, "s", How::Create, options());
+    let opened = StreamWriter::open(&closed, "s", OpenMode::Create, options());
     assert!(matches!(opened, Err(Error::Unreachable(_))));
     let listed = Streams::new(&closed, options()).list();
     assert!(matches!(listed, Err(Error::Unreachable(_))));
 
     let played = SimulatedCluster::start(2, 1).unwrap();
-    let hasty = Options { patience: Duration::from_millis(30), ..options() };
+    let hasty = Options { give_up_timeout: Duration::from_millis(30), ..options() };
     let mut writer = create(&played, hasty).unwrap();
     played.set_down(0, true);
     played.set_down(1, true);
@@ -379,7 +390,7 @@ fn nobody_there_is_an_error_at_once_and_later_when_patience_ends() {
 fn a_reader_reads_from_anywhere_to_anywhere() {
     let played = SimulatedCluster::start(1, 1).unwrap();
     let data = bytes(600_000);
-    played.put("s", &data, true);
+    played.put_stream("s", &data, true);
     let mut reader = StreamReader::new(played.addresses(), "s", options());
     let mut dice = Dice::new(3);
     let mut some = vec![0; 3000];
@@ -396,13 +407,13 @@ fn a_reader_reads_from_anywhere_to_anywhere() {
     }
     reader.seek(SeekFrom::End(0)).unwrap();
     assert_eq!(reader.read(&mut some).unwrap(), 0);
-    let end = End { position: 600_000, finished: true };
+    let end = ReadEnd { position: 600_000, is_finished: true };
     assert_eq!(reader.end(), Some(end));
     assert!(reader.seek(SeekFrom::Current(-600_001)).is_err());
 
     let mut part = Vec::new();
     let reader = StreamReader::new(played.addresses(), "s", options());
-    let mut reader = reader.from(10).to(300_010);
+    let mut reader = reader.from(10).stop_at(300_010);
     reader.read_to_end(&mut part).unwrap();
     assert_eq!(part, data[10..300_010]);
 }
@@ -410,9 +421,13 @@ fn a_reader_reads_from_anywhere_to_anywhere() {
 #[test]
 fn a_follower_goes_on_until_the_stream_is_closed_whatever_happens_to_its_nodes() {
     let played = SimulatedCluster::start(2, 1).unwrap();
-    played.put("s", b"", false);
-    let quick = Options { silence: Duration::from_millis(20), ..options() };
-    played.play(&[Fault::Mute(4), Fault::CutOut(3), Fault::CutOut(5)]);
+    played.put_stream("s", b"", false);
+    let quick = Options { silence_timeout: Duration::from_millis(20), ..options() };
+    played.queue_faults(&[
+        Fault::SilenceFromFrame(4),
+        Fault::CutBeforeFrame(3),
+        Fault::CutBeforeFrame(5),
+    ]);
     let data = bytes(50_000);
     let mut reader = StreamReader::new(played.addresses(), "s", quick).follow();
     let mut read = Vec::new();
@@ -425,46 +440,46 @@ fn a_follower_goes_on_until_the_stream_is_closed_whatever_happens_to_its_nodes()
     played.append("s", b"", true);
     assert!(reader.fill_buf().unwrap().is_empty());
     assert!(read == data);
-    assert!(reader.end().unwrap().finished);
+    assert!(reader.end().unwrap().is_finished);
 }
 
 #[test]
 fn a_reader_skips_nothing() {
     let played = SimulatedCluster::start(2, 1).unwrap();
     let data = bytes(600_000);
-    played.put("s", &data, false);
+    played.put_stream("s", &data, false);
     let reader = |from| StreamReader::new(played.addresses(), "s", options()).from(from);
     let mut all = Vec::new();
     let mut code = |mut reader: StreamReader| {
         let error = reader.read_to_end(&mut all).unwrap_err();
-        Error::of(&error).unwrap().clone()
+        Error::from_io_error(&error).unwrap().clone()
     };
-    assert_eq!(code(reader(600_001)).code(), Some(Code::BehindEnd));
-    played.play(&[Fault::Skip(1)]);
-    assert!(matches!(code(reader(0)), Error::Skipped { .. }));
+    assert_eq!(code(reader(600_001)).code(), Some(ErrorCode::PastEnd));
+    played.queue_faults(&[Fault::SkipInRead(1)]);
+    assert!(matches!(code(reader(0)), Error::WrongPosition { .. }));
     let unknown = StreamReader::new(played.addresses(), "t", options());
-    assert_eq!(code(unknown).code(), Some(Code::Unknown));
+    assert_eq!(code(unknown).code(), Some(ErrorCode::Unknown));
 
     // The bytes are trimmed while they are read: cut after two parts.
-    played.play(&[Fault::CutOut(4)]);
+    played.queue_faults(&[Fault::CutBeforeFrame(4)]);
     let mut trimmed = reader(0);
     let got = trimmed.fill_buf().unwrap().len();
     trimmed.consume(got);
     played.trim("s", 599_999);
-    assert_eq!(code(trimmed).code(), Some(Code::Trimmed));
+    assert_eq!(code(trimmed).code(), Some(ErrorCode::Trimmed));
     let mut rest = reader(599_999);
     let mut last = Vec::new();
     rest.read_to_end(&mut last).unwrap();
     assert_eq!(last, data[599_999..]);
 
     // Another stream has its name.
-    played.put("s", &data, false);
-    played.play(&[Fault::CutOut(4)]);
+    played.put_stream("s", &data, false);
+    played.queue_faults(&[Fault::CutBeforeFrame(4)]);
     let mut replaced = reader(0);
     let got = replaced.fill_buf().unwrap().len();
     replaced.consume(got);
-    played.put("s", &data, false);
-    assert_eq!(code(replaced), Error::Replaced);
+    played.put_stream("s", &data, false);
+    assert_eq!(code(replaced), Error::StreamReplaced);
 }
 
 #[test]
@@ -472,30 +487,37 @@ fn streams_are_looked_at_trimmed_and_removed_at_whatever_node_can() {
     let played = SimulatedCluster::start(2, 1).unwrap();
     let names: Vec<String> = (0..20).map(|number| format!("s{number:02}")).collect();
     for name in &names {
-        played.put(name, b"abc", false);
+        played.put_stream(name, b"abc", false);
     }
     let mut streams = Streams::new(played.addresses(), options());
     // The list continues after the last name received.
-    played.play(&[Fault::CutOut(5), Fault::Refuse(Code::NoQuorum), Fault::CutOut(9)]);
+    played.queue_faults(&[
+        Fault::CutBeforeFrame(5),
+        Fault::RefuseFirst(ErrorCode::NoQuorum),
+        Fault::CutBeforeFrame(9),
+    ]);
     let list = streams.list().unwrap();
     assert!(list.iter().map(|info| &info.name).eq(&names));
-    played.play(&[Fault::Refuse(Code::NoQuorum)]);
+    played.queue_faults(&[Fault::RefuseFirst(ErrorCode::NoQuorum)]);
     let info = streams.stat("s03").unwrap();
-    assert_eq!((info.start, info.end, info.finished, info.writer), (0, 3, false, None));
-    played.play(&[Fault::CutOut(1)]);
+    assert_eq!(
+        (info.start, info.durable_end, info.is_finished, info.writer_node),
+        (0, 3, false, None)
+    );
+    played.queue_faults(&[Fault::CutBeforeFrame(1)]);
     assert_eq!(streams.trim("s03", 2), Ok(2));
     assert_eq!(streams.stat("s03").unwrap().start, 2);
-    assert_eq!(streams.trim("s03", 4).unwrap_err().code(), Some(Code::BehindEnd));
-    let keep = Keep { bytes: Some(1), age_ms: None };
-    assert_eq!(streams.retain("s03", keep), Ok(2));
-    assert_eq!(streams.stat("s03").unwrap().keep, keep);
-    assert_eq!(streams.stat("s04").unwrap().keep, Keep::default());
-    assert_eq!(streams.retain("none", keep).unwrap_err().code(), Some(Code::Unknown));
+    assert_eq!(streams.trim("s03", 4).unwrap_err().code(), Some(ErrorCode::PastEnd));
+    let keep = Retention { bytes: Some(1), age_max_ms: None };
+    assert_eq!(streams.set_retention("s03", keep), Ok(2));
+    assert_eq!(streams.stat("s03").unwrap().retention, keep);
+    assert_eq!(streams.stat("s04").unwrap().retention, Retention::default());
+    assert_eq!(streams.set_retention("none", keep).unwrap_err().code(), Some(ErrorCode::Unknown));
     // The response is lost, but the stream is removed.
-    played.play(&[Fault::CutOut(1)]);
+    played.queue_faults(&[Fault::CutBeforeFrame(1)]);
     assert_eq!(streams.remove("s03"), Ok(()));
-    assert_eq!(streams.remove("s03").unwrap_err().code(), Some(Code::Unknown));
-    assert_eq!(streams.stat("s03").unwrap_err().code(), Some(Code::Unknown));
+    assert_eq!(streams.remove("s03").unwrap_err().code(), Some(ErrorCode::Unknown));
+    assert_eq!(streams.stat("s03").unwrap_err().code(), Some(ErrorCode::Unknown));
     let long = "x".repeat(256);
-    assert_eq!(streams.stat(&long).unwrap_err().code(), Some(Code::Name));
+    assert_eq!(streams.stat(&long).unwrap_err().code(), Some(ErrorCode::Name));
 }

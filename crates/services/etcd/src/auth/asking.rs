@@ -5,10 +5,10 @@ use bytes::Bytes;
 use super::{
     Auth,
     messages::{AuthQuery, Credentials, auth_ask::AuthQueryKind},
-    rows::ROOT,
+    rows::ROOT_NAME,
 };
 use crate::{
-    command::reply,
+    command::encode_reply,
     proto::{
         authpb::{Permission, permission::Type},
         etcdserverpb::{
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Returns the permission that etcd reports for the `root` role, regardless of what it was granted.
-fn everything() -> Permission {
+fn full_permission() -> Permission {
     Permission {
         perm_type: Type::Readwrite.into(),
         key: Bytes::new(),
@@ -38,15 +38,15 @@ impl Auth {
         out: &mut Vec<u8>,
     ) {
         match &ask.kind {
-            None => reply::<Credentials>(Err(Refusal::Malformed), out),
+            None => encode_reply::<Credentials>(Err(Refusal::Malformed), out),
             Some(AuthQueryKind::Credentials(name)) => {
-                reply(Ok(self.credentials(name, now_ms)), out)
+                encode_reply(Ok(self.credentials(name, now_ms)), out)
             }
             // These queries only test a right, so passing the check above is the whole answer.
             Some(
                 AuthQueryKind::Root(_) | AuthQueryKind::Read(_) | AuthQueryKind::MayKeepAlive(_),
             ) => {
-                reply(Ok(self.credentials("", now_ms).without_secrets()), out);
+                encode_reply(Ok(self.credentials("", now_ms).without_secrets()), out);
             }
             Some(AuthQueryKind::Status(_)) => {
                 let answer = AuthStatusResponse {
@@ -54,28 +54,28 @@ impl Auth {
                     enabled: self.state.enabled,
                     auth_revision: self.state.revision,
                 };
-                reply(Ok(answer), out);
+                encode_reply(Ok(answer), out);
             }
             Some(AuthQueryKind::Users(_)) => {
                 let users = self.users.keys().cloned().collect();
-                reply(Ok(AuthUserListResponse { header, users }), out);
+                encode_reply(Ok(AuthUserListResponse { header, users }), out);
             }
             Some(AuthQueryKind::Roles(_)) => {
                 let roles = self.roles.keys().cloned().collect();
-                reply(Ok(AuthRoleListResponse { header, roles }), out);
+                encode_reply(Ok(AuthRoleListResponse { header, roles }), out);
             }
             Some(AuthQueryKind::User(name)) => {
                 let user = self.users.get(name).ok_or(Refusal::UserNotFound);
                 let roles = user.map(|user| user.roles.clone());
-                reply(roles.map(|roles| AuthUserGetResponse { header, roles }), out);
+                encode_reply(roles.map(|roles| AuthUserGetResponse { header, roles }), out);
             }
             Some(AuthQueryKind::Role(name)) => {
                 let role = self.roles.get(name).ok_or(Refusal::RoleNotFound);
                 let perm = role.map(|role| match &**name {
-                    ROOT => vec![everything()],
+                    ROOT_NAME => vec![full_permission()],
                     _ => role.permissions.clone(),
                 });
-                reply(perm.map(|perm| AuthRoleGetResponse { header, perm }), out);
+                encode_reply(perm.map(|perm| AuthRoleGetResponse { header, perm }), out);
             }
         }
     }
@@ -86,8 +86,8 @@ impl Auth {
             enabled: self.state.enabled,
             revision: self.state.revision,
             secret: self.state.secret.clone(),
-            epoch: self.state.epoch,
-            since: user.map_or(0, |user| user.since),
+            enabled_revision: self.state.enabled_revision,
+            password_revision: user.map_or(0, |user| user.password_revision),
             hash: user.map_or_else(String::new, |user| user.hash.clone()),
             now_ms,
         }

@@ -7,8 +7,8 @@ use super::{
     Auth,
     messages::{AuthChange, NewPassword, NewUser, auth_change::AuthChangeKind},
     rows::{
-        self, AUTH_BYTES_MAX, NAME_BYTES_MAX, NAMES_MAX, ROLE_PERMISSIONS_MAX, ROOT, RoleRow,
-        SECRET_BYTES, STATE, USER_ROLES_MAX, UserRow, is_range,
+        self, AUTH_BYTES_MAX, NAME_BYTES_MAX, NAME_COUNT_MAX, ROLE_PERMISSIONS_MAX, ROOT_NAME,
+        RoleRow, SECRET_BYTES, STATE_KEY, USER_ROLES_MAX, UserRow, is_valid_range,
     },
 };
 use crate::{
@@ -22,13 +22,13 @@ use crate::{
 
 fn check_name_length(name: &str) -> Result<(), Refusal> {
     match name.len() > NAME_BYTES_MAX {
-        true => Err(Refusal::AuthFull),
+        true => Err(Refusal::AuthLimitReached),
         false => Ok(()),
     }
 }
 
 /// A change in progress, applied to both memory and the store.
-struct Changing<'c> {
+struct PendingChange<'c> {
     auth: &'c mut Auth,
     store: &'c mut CountedStore,
 }
@@ -41,7 +41,7 @@ impl Auth {
         change: AuthChange,
         store: &mut CountedStore,
     ) -> Result<(), Refusal> {
-        let mut changing = Changing { auth: self, store };
+        let mut changing = PendingChange { auth: self, store };
         match change.kind.ok_or(Refusal::Malformed)? {
             AuthChangeKind::Enable(secret) => changing.enable(secret),
             AuthChangeKind::Disable(_) => {
@@ -50,7 +50,7 @@ impl Auth {
             }
             AuthChangeKind::UserAdd(user) => changing.user_add(user),
             AuthChangeKind::UserDelete(name) => changing.user_delete(&name),
-            AuthChangeKind::Password(password) => changing.password(password),
+            AuthChangeKind::Password(password) => changing.change_password(password),
             AuthChangeKind::UserGrant(grant) => changing.user_grant(&grant.user, grant.role),
             AuthChangeKind::UserRevoke(revoke) => changing.user_revoke(&revoke.name, &revoke.role),
             AuthChangeKind::RoleAdd(name) => changing.role_add(name),
@@ -61,22 +61,22 @@ impl Auth {
     }
 }
 
-impl Changing<'_> {
+impl PendingChange<'_> {
     fn put_state(&mut self) {
-        self.store.put(STATE, self.auth.state.encode_to_vec().into());
+        self.store.put(STATE_KEY, self.auth.state.encode_to_vec().into());
     }
 
     /// Increments the auth revision, which invalidates earlier authentication checks.
     fn increment_revision(&mut self) {
         self.auth.state.revision += 1;
-        self.auth.joined.get_mut().clear();
+        self.auth.rights_cache.get_mut().clear();
         self.put_state();
     }
 
     /// Checks that the rows may grow by `more` bytes.
     fn check_space(&self, more: usize) -> Result<(), Refusal> {
         match self.auth.bytes.saturating_add(more) > AUTH_BYTES_MAX {
-            true => Err(Refusal::AuthFull),
+            true => Err(Refusal::AuthLimitReached),
             false => Ok(()),
         }
     }
@@ -89,11 +89,11 @@ impl Changing<'_> {
         self.auth.bytes = self.auth.bytes.saturating_sub(old) + new;
         match row {
             Some(row) => {
-                self.store.put(&rows::user(name), row.encode_to_vec().into());
+                self.store.put(&rows::user_row_key(name), row.encode_to_vec().into());
                 self.auth.users.insert(name.to_owned(), row);
             }
             None => {
-                self.store.remove(&rows::user(name));
+                self.store.remove(&rows::user_row_key(name));
                 self.auth.users.remove(name);
             }
         }
@@ -108,22 +108,22 @@ impl Changing<'_> {
         self.auth.bytes = self.auth.bytes.saturating_sub(old) + new;
         match row {
             Some(row) => {
-                self.store.put(&rows::role(name), row.encode_to_vec().into());
+                self.store.put(&rows::role_row_key(name), row.encode_to_vec().into());
                 self.auth.roles.insert(name.to_owned(), row);
             }
             None => {
-                self.store.remove(&rows::role(name));
+                self.store.remove(&rows::role_row_key(name));
                 self.auth.roles.remove(name);
             }
         }
         Ok(())
     }
 
-    fn user(&self, name: &str) -> Result<UserRow, Refusal> {
+    fn find_user(&self, name: &str) -> Result<UserRow, Refusal> {
         self.auth.users.get(name).cloned().ok_or(Refusal::UserNotFound)
     }
 
-    fn role(&self, name: &str) -> Result<RoleRow, Refusal> {
+    fn find_role(&self, name: &str) -> Result<RoleRow, Refusal> {
         self.auth.roles.get(name).cloned().ok_or(Refusal::RoleNotFound)
     }
 
@@ -131,8 +131,8 @@ impl Changing<'_> {
         if self.auth.state.enabled {
             return Ok(());
         }
-        let root = self.auth.users.get(ROOT).ok_or(Refusal::RootUserNotExist)?;
-        if !root.roles.iter().any(|role| role == ROOT) {
+        let root = self.auth.users.get(ROOT_NAME).ok_or(Refusal::RootUserNotExist)?;
+        if !root.roles.iter().any(|role| role == ROOT_NAME) {
             return Err(Refusal::RootRoleNotExist);
         }
         if secret.len() != SECRET_BYTES {
@@ -141,7 +141,7 @@ impl Changing<'_> {
         let state = &mut self.auth.state;
         state.enabled = true;
         state.secret = secret;
-        state.epoch = state.revision;
+        state.enabled_revision = state.revision;
         self.put_state();
         Ok(())
     }
@@ -161,47 +161,48 @@ impl Changing<'_> {
         if self.auth.users.contains_key(&name) {
             return Err(Refusal::UserAlreadyExists);
         }
-        if self.auth.users.len() >= NAMES_MAX {
-            return Err(Refusal::AuthFull);
+        if self.auth.users.len() >= NAME_COUNT_MAX {
+            return Err(Refusal::AuthLimitReached);
         }
-        let row = UserRow { hash, roles: Vec::new(), since: self.auth.state.revision + 1 };
+        let row =
+            UserRow { hash, roles: Vec::new(), password_revision: self.auth.state.revision + 1 };
         self.set_user(&name, Some(row))?;
         self.increment_revision();
         Ok(())
     }
 
     fn user_delete(&mut self, name: &str) -> Result<(), Refusal> {
-        if self.auth.state.enabled && name == ROOT {
+        if self.auth.state.enabled && name == ROOT_NAME {
             return Err(Refusal::InvalidAuthManagement);
         }
-        self.user(name)?;
+        self.find_user(name)?;
         self.set_user(name, None)?;
         self.increment_revision();
         Ok(())
     }
 
-    fn password(&mut self, NewPassword { name, hash }: NewPassword) -> Result<(), Refusal> {
-        let mut row = self.user(&name)?;
+    fn change_password(&mut self, NewPassword { name, hash }: NewPassword) -> Result<(), Refusal> {
+        let mut row = self.find_user(&name)?;
         // As in etcd, a user without a password cannot be given one.
         if !row.hash.is_empty() {
             row.hash = hash;
         }
-        row.since = self.auth.state.revision + 1;
+        row.password_revision = self.auth.state.revision + 1;
         self.set_user(&name, Some(row))?;
         self.increment_revision();
         Ok(())
     }
 
     fn user_grant(&mut self, name: &str, role: String) -> Result<(), Refusal> {
-        let mut row = self.user(name)?;
-        if role != ROOT {
-            self.role(&role)?;
+        let mut row = self.find_user(name)?;
+        if role != ROOT_NAME {
+            self.find_role(&role)?;
         }
         let Err(at) = row.roles.binary_search(&role) else {
             return Ok(());
         };
         if row.roles.len() >= USER_ROLES_MAX {
-            return Err(Refusal::AuthFull);
+            return Err(Refusal::AuthLimitReached);
         }
         row.roles.insert(at, role);
         self.set_user(name, Some(row))?;
@@ -210,10 +211,10 @@ impl Changing<'_> {
     }
 
     fn user_revoke(&mut self, name: &str, role: &str) -> Result<(), Refusal> {
-        if self.auth.state.enabled && name == ROOT && role == ROOT {
+        if self.auth.state.enabled && name == ROOT_NAME && role == ROOT_NAME {
             return Err(Refusal::InvalidAuthManagement);
         }
-        let mut row = self.user(name)?;
+        let mut row = self.find_user(name)?;
         let before = row.roles.len();
         row.roles.retain(|one| one != role);
         if row.roles.len() == before {
@@ -232,8 +233,8 @@ impl Changing<'_> {
         if self.auth.roles.contains_key(&name) {
             return Err(Refusal::RoleAlreadyExists);
         }
-        if self.auth.roles.len() >= NAMES_MAX {
-            return Err(Refusal::AuthFull);
+        if self.auth.roles.len() >= NAME_COUNT_MAX {
+            return Err(Refusal::AuthLimitReached);
         }
         self.set_role(&name, Some(RoleRow::default()))?;
         self.increment_revision();
@@ -241,10 +242,10 @@ impl Changing<'_> {
     }
 
     fn role_delete(&mut self, name: &str) -> Result<(), Refusal> {
-        if self.auth.state.enabled && name == ROOT {
+        if self.auth.state.enabled && name == ROOT_NAME {
             return Err(Refusal::InvalidAuthManagement);
         }
-        self.role(name)?;
+        self.find_role(name)?;
         self.set_role(name, None)?;
         let has = |row: &UserRow| row.roles.iter().any(|role| role == name);
         let users = self.auth.users.iter().filter(|(_, row)| has(row));
@@ -259,10 +260,10 @@ impl Changing<'_> {
 
     fn role_grant(&mut self, name: &str, permission: Option<Permission>) -> Result<(), Refusal> {
         let permission = permission.ok_or(Refusal::PermissionNotGiven)?;
-        if !is_range(&permission) || Type::try_from(permission.perm_type).is_err() {
+        if !is_valid_range(&permission) || Type::try_from(permission.perm_type).is_err() {
             return Err(Refusal::InvalidAuthManagement);
         }
-        let mut row = self.role(name)?;
+        let mut row = self.find_role(name)?;
         let order = |one: &Permission| {
             let (key, end) = (&permission.key, &permission.range_end);
             one.key.cmp(key).then_with(|| one.range_end.cmp(end))
@@ -274,7 +275,7 @@ impl Changing<'_> {
                 }
             }
             Err(_) if row.permissions.len() >= ROLE_PERMISSIONS_MAX => {
-                return Err(Refusal::AuthFull);
+                return Err(Refusal::AuthLimitReached);
             }
             Err(at) => row.permissions.insert(at, permission),
         }
@@ -284,7 +285,7 @@ impl Changing<'_> {
     }
 
     fn role_revoke(&mut self, revoke: &AuthRoleRevokePermissionRequest) -> Result<(), Refusal> {
-        let mut row = self.role(&revoke.role)?;
+        let mut row = self.find_role(&revoke.role)?;
         let before = row.permissions.len();
         row.permissions.retain(|one| one.key != revoke.key || one.range_end != revoke.range_end);
         if row.permissions.len() == before {

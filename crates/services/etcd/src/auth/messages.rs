@@ -66,10 +66,10 @@ pub struct Credentials {
     pub secret: Bytes,
     /// Auth revision at which auth was last enabled.
     #[prost(uint64, tag = "4")]
-    pub epoch: u64,
+    pub enabled_revision: u64,
     /// Auth revision at which the password was set; 0 if the user does not exist.
     #[prost(uint64, tag = "5")]
-    pub since: u64,
+    pub password_revision: u64,
     /// Hash of the password; empty if the user has none.
     #[prost(string, tag = "6")]
     pub hash: String,

@@ -22,24 +22,24 @@ use quorate::LoadError;
 
 pub(crate) use self::rows::is_valid_entry;
 pub use self::{
-    bring::{BroughtRole, BroughtUser, ImportedAuth},
+    bring::{ImportedAuth, ImportedRole, ImportedUser},
     by::Sender,
     messages::{
         AuthChange, AuthQuery, Credentials, NewPassword, NewUser, Ranges, auth_ask, auth_change,
     },
     rows::{
-        AUTH_BYTES_MAX, NAME_BYTES_MAX, NAMES_MAX, ROLE_PERMISSIONS_MAX, ROOT, SECRET_BYTES,
-        USER_ROLES_MAX,
+        AUTH_BYTES_MAX, NAME_BYTES_MAX, NAME_COUNT_MAX, ROLE_PERMISSIONS_MAX, ROOT_NAME,
+        SECRET_BYTES, USER_ROLES_MAX,
     },
 };
 use self::{
-    rows::{ROLES_RANGE, RoleRow, STATE, StateRow, USERS_RANGE, UserRow},
+    rows::{ROLES_RANGE, RoleRow, STATE_KEY, StateRow, USERS_RANGE, UserRow},
     spans::Rights,
 };
 use crate::store::Store;
 
 /// Maximum number of users whose merged ranges are cached.
-const JOINED_MAX: usize = 1000;
+const CACHED_RIGHTS_MAX: usize = 1000;
 
 /// Version of the auth state; a later version compares greater. Enabling auth changes only
 /// `enabled`.
@@ -59,7 +59,7 @@ pub struct Auth {
     /// Total size of all rows of users and roles.
     bytes: usize,
     /// Cache of users' merged ranges, filled on demand and cleared by every change.
-    joined: RefCell<BTreeMap<String, Arc<Rights>>>,
+    rights_cache: RefCell<BTreeMap<String, Arc<Rights>>>,
 }
 
 impl Default for Auth {
@@ -69,12 +69,12 @@ impl Default for Auth {
             users: BTreeMap::new(),
             roles: BTreeMap::new(),
             bytes: 0,
-            joined: RefCell::default(),
+            rights_cache: RefCell::default(),
         }
     }
 }
 
-const MALFORMED: LoadError =
+const MALFORMED_ROW: LoadError =
     LoadError::Malformed("users, roles and permissions contradict each other");
 
 /// A callback that receives the name and value of a row.
@@ -92,7 +92,7 @@ fn visit_rows(
         match taken {
             true => ControlFlow::Continue(()),
             false => {
-                outcome = Err(MALFORMED);
+                outcome = Err(MALFORMED_ROW);
                 ControlFlow::Break(())
             }
         }
@@ -101,10 +101,10 @@ fn visit_rows(
 }
 
 impl Auth {
-    pub(crate) fn read(store: &dyn Store) -> Result<Self, LoadError> {
+    pub(crate) fn read_rows(store: &dyn Store) -> Result<Self, LoadError> {
         let mut auth = Self::default();
-        if let Some(state) = store.get(STATE) {
-            auth.state = StateRow::decode(state).map_err(|_| MALFORMED)?;
+        if let Some(state) = store.get(STATE_KEY) {
+            auth.state = StateRow::decode(state).map_err(|_| MALFORMED_ROW)?;
         }
         let (users, roles, bytes) = (&mut auth.users, &mut auth.roles, &mut auth.bytes);
         visit_rows(store, USERS_RANGE, &mut |name, row| {
@@ -122,8 +122,8 @@ impl Auth {
 
     /// Reads the state as `read` does, but denies all access if that fails or the data is
     /// inconsistent.
-    pub(crate) fn read_or_closed(store: &dyn Store) -> Self {
-        let read = Self::read(store).ok().filter(|_| !store.has_failed());
+    pub(crate) fn read_or_deny(store: &dyn Store) -> Self {
+        let read = Self::read_rows(store).ok().filter(|_| !store.has_failed());
         read.unwrap_or_else(|| Self {
             state: StateRow {
                 enabled: true,

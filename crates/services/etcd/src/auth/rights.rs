@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use super::{
-    Auth, JOINED_MAX,
+    Auth, CACHED_RIGHTS_MAX,
     by::Sender,
     messages::{AuthQuery, auth_ask::AuthQueryKind},
-    rows::{ROOT, UserRow},
+    rows::{ROOT_NAME, UserRow},
     spans::{Rights, Spans},
 };
 use crate::{
     command::{Command, Query},
-    mvcc::{Keys, Mvcc},
+    mvcc::{KeySelection, Mvcc},
     proto::{
         authpb::permission::Type,
         etcdserverpb::{
@@ -21,13 +21,13 @@ use crate::{
     refusal::Refusal,
 };
 
-enum Admitted {
+enum AccessScope {
     All,
     Ranges(Arc<Rights>),
 }
 
 fn is_root(user: &UserRow) -> bool {
-    user.roles.iter().any(|role| role == ROOT)
+    user.roles.iter().any(|role| role == ROOT_NAME)
 }
 
 impl Auth {
@@ -36,8 +36,10 @@ impl Auth {
         match by {
             Sender::Member => Ok(None),
             Sender::Anonymous => Err(Refusal::UserEmpty),
-            Sender::User { name, revision } if *revision == self.state.revision => Ok(Some(name)),
-            Sender::User { revision, .. } if *revision < self.state.revision => {
+            Sender::User { name, auth_revision: revision } if *revision == self.state.revision => {
+                Ok(Some(name))
+            }
+            Sender::User { auth_revision: revision, .. } if *revision < self.state.revision => {
                 Err(Refusal::AuthOldRevision)
             }
             Sender::User { .. } => Err(Refusal::AuthOutdated),
@@ -46,33 +48,33 @@ impl Auth {
 
     /// Returns whether auth is disabled, so that no user is needed. Refuses a request that another
     /// node admitted under a newer auth state than this one's.
-    fn is_open(&self, by: &Sender) -> Result<bool, Refusal> {
+    fn is_auth_disabled(&self, by: &Sender) -> Result<bool, Refusal> {
         match by {
             _ if self.state.enabled => Ok(false),
-            Sender::User { revision, .. } if *revision >= self.state.revision => {
+            Sender::User { auth_revision: revision, .. } if *revision >= self.state.revision => {
                 Err(Refusal::AuthOutdated)
             }
             _ => Ok(true),
         }
     }
 
-    fn admit_sender(&self, by: &Sender) -> Result<Admitted, Refusal> {
-        if self.is_open(by)? {
-            return Ok(Admitted::All);
+    fn admit_sender(&self, by: &Sender) -> Result<AccessScope, Refusal> {
+        if self.is_auth_disabled(by)? {
+            return Ok(AccessScope::All);
         }
         let Some(name) = self.authenticated_user(by)? else {
-            return Ok(Admitted::All);
+            return Ok(AccessScope::All);
         };
         let user = self.users.get(name).ok_or(Refusal::PermissionDenied)?;
         Ok(match is_root(user) {
-            true => Admitted::All,
-            false => Admitted::Ranges(self.merged_rights_of(name, user)),
+            true => AccessScope::All,
+            false => AccessScope::Ranges(self.merged_rights_of(name, user)),
         })
     }
 
     /// Requires the `root` role, if auth is enabled.
-    pub(super) fn needs_root(&self, by: &Sender) -> Result<(), Refusal> {
-        if self.is_open(by)? {
+    pub(super) fn require_root(&self, by: &Sender) -> Result<(), Refusal> {
+        if self.is_auth_disabled(by)? {
             return Ok(());
         }
         let Some(name) = self.authenticated_user(by)? else {
@@ -86,29 +88,29 @@ impl Auth {
     }
 
     /// Requires an authenticated user, whichever it is.
-    fn needs_user(&self, by: &Sender) -> Result<(), Refusal> {
-        match self.is_open(by)? {
+    fn require_user(&self, by: &Sender) -> Result<(), Refusal> {
+        match self.is_auth_disabled(by)? {
             true => Ok(()),
             false => self.authenticated_user(by).map(drop),
         }
     }
 
     /// Requires a node, if auth is enabled.
-    fn needs_member(&self, by: &Sender) -> Result<(), Refusal> {
+    fn require_member(&self, by: &Sender) -> Result<(), Refusal> {
         match by {
             Sender::Member => Ok(()),
-            _ if self.is_open(by)? => Ok(()),
+            _ if self.is_auth_disabled(by)? => Ok(()),
             _ => Err(Refusal::PermissionDenied),
         }
     }
 
     /// Requires the `root` role, unless the user queries only itself or one of its own roles.
-    pub(super) fn needs_own(
+    pub(super) fn require_own_or_root(
         &self,
         by: &Sender,
         is_own: impl FnOnce(&str, &UserRow) -> bool,
     ) -> Result<(), Refusal> {
-        let denied = match self.needs_root(by) {
+        let denied = match self.require_root(by) {
             Err(denied @ (Refusal::PermissionDenied | Refusal::UserNotFound)) => denied,
             other => return other,
         };
@@ -123,7 +125,7 @@ impl Auth {
     }
 
     fn merged_rights_of(&self, name: &str, user: &UserRow) -> Arc<Rights> {
-        let mut joined = self.joined.borrow_mut();
+        let mut joined = self.rights_cache.borrow_mut();
         if let Some(rights) = joined.get(name) {
             return Arc::clone(rights);
         }
@@ -136,10 +138,10 @@ impl Auth {
             Spans::merge_ranges(some.map(|one| (&*one.key, &*one.range_end)))
         };
         let rights = Arc::new(Rights {
-            reads: that([Type::Read, Type::Readwrite]),
-            writes: that([Type::Write, Type::Readwrite]),
+            readable: that([Type::Read, Type::Readwrite]),
+            writable: that([Type::Write, Type::Readwrite]),
         });
-        if joined.len() >= JOINED_MAX {
+        if joined.len() >= CACHED_RIGHTS_MAX {
             joined.clear();
         }
         joined.insert(name.to_owned(), Arc::clone(&rights));
@@ -147,15 +149,20 @@ impl Auth {
     }
 
     /// Checks that the sender may execute a command in the current state.
-    pub(crate) fn may(&self, by: &Sender, command: &Command, mvcc: &Mvcc) -> Result<(), Refusal> {
+    pub(crate) fn check_command(
+        &self,
+        by: &Sender,
+        command: &Command,
+        mvcc: &Mvcc,
+    ) -> Result<(), Refusal> {
         match command {
-            Command::Put(put) => self.admit_sender(by)?.put(put, mvcc),
-            Command::Delete(delete) => self.admit_sender(by)?.delete(delete),
-            Command::Txn(txn) => self.admit_sender(by)?.txn(txn, mvcc),
-            Command::Compact(_) | Command::Alarm(_) | Command::Auth(_) => self.needs_root(by),
-            Command::Grant(_) => self.needs_user(by),
+            Command::Put(put) => self.admit_sender(by)?.check_put(put, mvcc),
+            Command::Delete(delete) => self.admit_sender(by)?.check_delete(delete),
+            Command::Txn(txn) => self.admit_sender(by)?.check_txn(txn, mvcc),
+            Command::Compact(_) | Command::Alarm(_) | Command::Auth(_) => self.require_root(by),
+            Command::Grant(_) => self.require_user(by),
             Command::Revoke(revoke) => {
-                self.needs_user(by)?;
+                self.require_user(by)?;
                 self.admit_sender(by)?.check_lease_write(revoke.id, mvcc)
             }
             // Each node has checked this for its own clients, but perhaps under an earlier state of
@@ -180,52 +187,54 @@ impl Auth {
         match query {
             Query::Page(page) => {
                 let range = page.request.as_ref().ok_or(Refusal::Malformed)?;
-                self.admit_sender(by)?.read(&range.key, &range.range_end)
+                self.admit_sender(by)?.check_read(&range.key, &range.range_end)
             }
-            Query::Txn(txn) => self.admit_sender(by)?.txn(txn, mvcc),
+            Query::Txn(txn) => self.admit_sender(by)?.check_txn(txn, mvcc),
             // Every response contains the revision anyway.
             Query::Figures => Ok(()),
-            Query::Events(_) => self.needs_member(by),
+            Query::Events(_) => self.require_member(by),
             Query::Lease(lease) if lease.keys => {
                 self.admit_sender(by)?.check_lease_read(lease.id, mvcc)
             }
-            Query::Lease(_) | Query::Alarms(_) => self.needs_user(by),
+            Query::Lease(_) | Query::Alarms(_) => self.require_user(by),
             Query::Leases(leases) => {
                 let admitted = self.admit_sender(by)?;
-                let (ids, _) = mvcc.leases(leases.from);
+                let (ids, _) = mvcc.leases_page(leases.from);
                 ids.into_iter().try_for_each(|id| admitted.check_lease_read(id, mvcc))
             }
-            Query::Hash(_) => self.needs_root(by),
+            Query::Hash(_) => self.require_root(by),
             Query::Auth(ask) => self.check_auth_query(by, ask, mvcc),
         }
     }
 
     fn check_auth_query(&self, by: &Sender, ask: &AuthQuery, mvcc: &Mvcc) -> Result<(), Refusal> {
         match ask.kind.as_ref().ok_or(Refusal::Malformed)? {
-            AuthQueryKind::Credentials(_) => self.needs_member(by),
-            AuthQueryKind::Root(_) => self.needs_root(by),
+            AuthQueryKind::Credentials(_) => self.require_member(by),
+            AuthQueryKind::Root(_) => self.require_root(by),
             AuthQueryKind::Read(ranges) => {
                 let admitted = self.admit_sender(by)?;
                 let mut ranges = ranges.ranges.iter();
-                ranges.try_for_each(|range| admitted.read(&range.key, &range.range_end))
+                ranges.try_for_each(|range| admitted.check_read(&range.key, &range.range_end))
             }
             AuthQueryKind::MayKeepAlive(lease) => {
                 self.admit_sender(by)?.check_lease_write(*lease, mvcc)
             }
             AuthQueryKind::Status(_) | AuthQueryKind::Users(_) | AuthQueryKind::Roles(_) => {
-                self.needs_root(by)
+                self.require_root(by)
             }
-            AuthQueryKind::User(user) => self.needs_own(by, |name, _| name == user),
-            AuthQueryKind::Role(role) => self.needs_own(by, |_, user| user.roles.contains(role)),
+            AuthQueryKind::User(user) => self.require_own_or_root(by, |name, _| name == user),
+            AuthQueryKind::Role(role) => {
+                self.require_own_or_root(by, |_, user| user.roles.contains(role))
+            }
         }
     }
 }
 
-impl Admitted {
+impl AccessScope {
     fn check_coverage(
         &self,
         which: impl FnOnce(&Rights) -> &Spans,
-        keys: Keys<'_>,
+        keys: KeySelection<'_>,
     ) -> Result<(), Refusal> {
         match self {
             Self::All => Ok(()),
@@ -234,18 +243,18 @@ impl Admitted {
         }
     }
 
-    fn read(&self, key: &[u8], range_end: &[u8]) -> Result<(), Refusal> {
+    fn check_read(&self, key: &[u8], range_end: &[u8]) -> Result<(), Refusal> {
         // A watch without a key covers all keys.
         let key = if key.is_empty() { &[0] } else { key };
-        self.check_coverage(|rights| &rights.reads, Keys::from_range(key, range_end))
+        self.check_coverage(|rights| &rights.readable, KeySelection::from_range(key, range_end))
     }
 
-    fn write(&self, key: &[u8], range_end: &[u8]) -> Result<(), Refusal> {
-        self.check_coverage(|rights| &rights.writes, Keys::from_range(key, range_end))
+    fn check_write(&self, key: &[u8], range_end: &[u8]) -> Result<(), Refusal> {
+        self.check_coverage(|rights| &rights.writable, KeySelection::from_range(key, range_end))
     }
 
     /// Requires that the spans of `which` cover all keys of a lease.
-    fn lease(
+    fn check_lease_keys(
         &self,
         which: impl FnOnce(&Rights) -> &Spans,
         id: i64,
@@ -254,7 +263,7 @@ impl Admitted {
         let Self::Ranges(rights) = self else {
             return Ok(());
         };
-        if mvcc.lease(id).is_none() {
+        if mvcc.live_lease(id).is_none() {
             return Ok(());
         }
         let mut gaps = which(rights).gaps();
@@ -266,48 +275,48 @@ impl Admitted {
 
     /// Requires write access to all keys of a lease, because they are deleted when it ends.
     fn check_lease_write(&self, id: i64, mvcc: &Mvcc) -> Result<(), Refusal> {
-        self.lease(|rights| &rights.writes, id, mvcc)
+        self.check_lease_keys(|rights| &rights.writable, id, mvcc)
     }
 
     /// Requires read access to all keys of a lease, because the response lists them.
     fn check_lease_read(&self, id: i64, mvcc: &Mvcc) -> Result<(), Refusal> {
-        self.lease(|rights| &rights.reads, id, mvcc)
+        self.check_lease_keys(|rights| &rights.readable, id, mvcc)
     }
 
-    fn put(&self, put: &PutRequest, mvcc: &Mvcc) -> Result<(), Refusal> {
-        self.write(&put.key, &[])?;
+    fn check_put(&self, put: &PutRequest, mvcc: &Mvcc) -> Result<(), Refusal> {
+        self.check_write(&put.key, &[])?;
         if put.lease != 0 {
             // A user who may attach a key could keep the lease alive, and with it all its keys.
             self.check_lease_write(put.lease, mvcc)?;
         }
         match put.prev_kv {
-            true => self.read(&put.key, &[]),
+            true => self.check_read(&put.key, &[]),
             false => Ok(()),
         }
     }
 
-    fn delete(&self, delete: &DeleteRangeRequest) -> Result<(), Refusal> {
-        self.write(&delete.key, &delete.range_end)?;
+    fn check_delete(&self, delete: &DeleteRangeRequest) -> Result<(), Refusal> {
+        self.check_write(&delete.key, &delete.range_end)?;
         match delete.prev_kv {
-            true => self.read(&delete.key, &delete.range_end),
+            true => self.check_read(&delete.key, &delete.range_end),
             false => Ok(()),
         }
     }
 
     /// Checks the operations of both branches, regardless of which one will be executed.
-    fn txn(&self, txn: &TxnRequest, mvcc: &Mvcc) -> Result<(), Refusal> {
+    fn check_txn(&self, txn: &TxnRequest, mvcc: &Mvcc) -> Result<(), Refusal> {
         if let Self::All = self {
             return Ok(());
         }
         for compare in &txn.compare {
-            self.read(&compare.key, &compare.range_end)?;
+            self.check_read(&compare.key, &compare.range_end)?;
         }
         let mut ops = txn.success.iter().chain(&txn.failure);
         ops.try_for_each(|RequestOp { request }| match request {
-            Some(Request::RequestRange(range)) => self.read(&range.key, &range.range_end),
-            Some(Request::RequestPut(put)) => self.put(put, mvcc),
-            Some(Request::RequestDeleteRange(delete)) => self.delete(delete),
-            Some(Request::RequestTxn(txn)) => self.txn(txn, mvcc),
+            Some(Request::RequestRange(range)) => self.check_read(&range.key, &range.range_end),
+            Some(Request::RequestPut(put)) => self.check_put(put, mvcc),
+            Some(Request::RequestDeleteRange(delete)) => self.check_delete(delete),
+            Some(Request::RequestTxn(txn)) => self.check_txn(txn, mvcc),
             None => Ok(()),
         })
     }

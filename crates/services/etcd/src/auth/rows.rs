@@ -14,14 +14,14 @@ use prost::Message;
 use crate::proto::authpb::Permission;
 
 /// Key of the row with the auth state.
-pub(super) const STATE: &[u8] = b"A";
-const ROLES: u8 = b'R';
-const USERS: u8 = b'U';
+pub(super) const STATE_KEY: &[u8] = b"A";
+const ROLES_PREFIX: u8 = b'R';
+const USERS_PREFIX: u8 = b'U';
 
 /// User with all rights, and the role that grants them.
-pub const ROOT: &str = "root";
+pub const ROOT_NAME: &str = "root";
 /// Maximum number of users, and of roles.
-pub const NAMES_MAX: usize = 10_000;
+pub const NAME_COUNT_MAX: usize = 10_000;
 pub const NAME_BYTES_MAX: usize = 256;
 pub const USER_ROLES_MAX: usize = 128;
 pub const ROLE_PERMISSIONS_MAX: usize = 1000;
@@ -42,7 +42,7 @@ pub(super) struct StateRow {
     pub(super) secret: Bytes,
     /// Auth revision at which auth was last enabled.
     #[prost(uint64, tag = "4")]
-    pub(super) epoch: u64,
+    pub(super) enabled_revision: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
@@ -55,7 +55,7 @@ pub(super) struct UserRow {
     pub(super) roles: Vec<String>,
     /// Auth revision at which the password was set, or at which the user was created without one.
     #[prost(uint64, tag = "3")]
-    pub(super) since: u64,
+    pub(super) password_revision: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
@@ -65,23 +65,23 @@ pub(super) struct RoleRow {
     pub(super) permissions: Vec<Permission>,
 }
 
-pub(super) fn user(name: &str) -> Vec<u8> {
-    [&[USERS], name.as_bytes()].concat()
+pub(super) fn user_row_key(name: &str) -> Vec<u8> {
+    [&[USERS_PREFIX], name.as_bytes()].concat()
 }
 
-pub(super) fn role(name: &str) -> Vec<u8> {
-    [&[ROLES], name.as_bytes()].concat()
+pub(super) fn role_row_key(name: &str) -> Vec<u8> {
+    [&[ROLES_PREFIX], name.as_bytes()].concat()
 }
 
-pub(super) const USERS_RANGE: [&[u8]; 2] = [&[USERS], &[USERS + 1]];
-pub(super) const ROLES_RANGE: [&[u8]; 2] = [&[ROLES], &[ROLES + 1]];
+pub(super) const USERS_RANGE: [&[u8]; 2] = [&[USERS_PREFIX], &[USERS_PREFIX + 1]];
+pub(super) const ROLES_RANGE: [&[u8]; 2] = [&[ROLES_PREFIX], &[ROLES_PREFIX + 1]];
 
 /// Returns the name of the user or role whose row has the key `place`.
 pub(super) fn name(place: &[u8]) -> Option<&str> {
     std::str::from_utf8(place.get(1..)?).ok()
 }
 
-pub(super) fn is_range(permission: &Permission) -> bool {
+pub(super) fn is_valid_range(permission: &Permission) -> bool {
     let (key, end) = (&permission.key, &permission.range_end);
     !key.is_empty() && (end.is_empty() || end[..] == [0] || key < end)
 }
@@ -90,11 +90,11 @@ pub(super) fn is_range(permission: &Permission) -> bool {
 pub(crate) fn is_valid_entry(place: &[u8], value: &[u8]) -> bool {
     let named = || name(place).is_some_and(|name| (1..=NAME_BYTES_MAX).contains(&name.len()));
     match place.first() {
-        Some(&USERS) => named() && UserRow::decode(value).is_ok(),
-        Some(&ROLES) => named() && RoleRow::decode(value).is_ok(),
+        Some(&USERS_PREFIX) => named() && UserRow::decode(value).is_ok(),
+        Some(&ROLES_PREFIX) => named() && RoleRow::decode(value).is_ok(),
         _ => {
             let state = StateRow::decode(value);
-            place == STATE && state.is_ok_and(|state| state.revision < u64::MAX / 2)
+            place == STATE_KEY && state.is_ok_and(|state| state.revision < u64::MAX / 2)
         }
     }
 }

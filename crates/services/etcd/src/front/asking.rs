@@ -21,8 +21,8 @@ use super::{
     counters::Counters,
     errors,
     gate::{Requester, SessionCache},
-    jwt::Tokens,
-    memory::Memory,
+    jwt::TokenKind,
+    memory::MemoryBudget,
     settings::Settings,
 };
 use crate::{
@@ -32,17 +32,18 @@ use crate::{
         alarm_request::AlarmAction,
     },
     refusal::Refusal,
-    service::Notice,
+    service::ExecutionNotice,
 };
 
 /// Maximum age of the cached term in responses.
-const TERM_PERIOD: Duration = Duration::from_millis(200);
+const TERM_AGE_MAX: Duration = Duration::from_millis(200);
 /// Initial and maximum delay before a stream retries a request to a busy node.
-const BUSY_WAITS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
+const BUSY_RETRY_DELAYS: (Duration, Duration) =
+    (Duration::from_millis(5), Duration::from_millis(200));
 /// Maximum time for which a stream retries a request.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time without a leader after which clients that require one receive an error.
-const LEADERLESS_MAX: Duration = Duration::from_secs(3);
+const LEADERLESS_TIME_MAX: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freshness {
@@ -66,25 +67,25 @@ impl Freshness {
 pub(super) struct ReplicaAccess {
     local: Local,
     handle: Handle,
-    cluster: u64,
-    node: NodeId,
+    cluster_id: u64,
+    node_id: NodeId,
     /// Set if clients connect with TLS.
-    pub(super) secure: bool,
+    pub(super) uses_tls: bool,
     /// Memory budget of requests, responses and the work for them.
-    pub(super) memory: Memory,
+    pub(super) memory: MemoryBudget,
     pub(super) counters: Arc<Counters>,
     /// Cache of authenticated clients, with the current state of auth.
-    pub(super) gate: SessionCache,
-    pub(super) tokens: Tokens,
+    pub(super) session_cache: SessionCache,
+    pub(super) token_kind: TokenKind,
     /// Size of the data above which no command may increase it; 0 for no limit.
     pub(super) quota_bytes: u64,
     /// Size of the data on this node, in bytes.
     bytes: AtomicU64,
     /// Permit for sending a snapshot, one at a time.
-    pub(super) snapshots: Arc<Semaphore>,
+    pub(super) snapshot_permit: Arc<Semaphore>,
     term: AtomicU64,
     /// Time since when there has been no leader, or `None` if there is one.
-    leaderless: Mutex<Option<Instant>>,
+    leaderless_since: Mutex<Option<Instant>>,
 }
 
 /// Converts a ballot to an etcd term. Terms must never decrease.
@@ -95,7 +96,7 @@ pub(super) fn term_of(status: &NodeStatus) -> u64 {
 
 impl ReplicaAccess {
     pub(super) fn new(local: Local, handle: Handle, settings: &Settings, secure: bool) -> Self {
-        let [.., low] = [settings.cluster >> 64, settings.cluster];
+        let [.., low] = [settings.cluster_id >> 64, settings.cluster_id];
         #[expect(
             clippy::cast_possible_truncation,
             reason = "half of it names a cluster well enough"
@@ -104,30 +105,30 @@ impl ReplicaAccess {
         Self {
             local,
             handle,
-            cluster,
-            node: settings.node,
-            secure,
-            memory: Memory::new(settings.memory_bytes),
+            cluster_id: cluster,
+            node_id: settings.node_id,
+            uses_tls: secure,
+            memory: MemoryBudget::new(settings.memory_bytes),
             counters: Arc::default(),
-            gate: SessionCache::new(),
-            tokens: settings.tokens.clone(),
+            session_cache: SessionCache::new(),
+            token_kind: settings.token_kind.clone(),
             quota_bytes: settings.quota_bytes,
             bytes: AtomicU64::new(0),
-            snapshots: Arc::new(Semaphore::new(1)),
+            snapshot_permit: Arc::new(Semaphore::new(1)),
             term: AtomicU64::new(0),
-            leaderless: Mutex::default(),
+            leaderless_since: Mutex::default(),
         }
     }
 
     /// Returns whether there is a leader, or was one until recently.
     pub(super) fn has_leader(&self) -> bool {
-        let since = self.leaderless.lock().unwrap_or_else(PoisonError::into_inner);
-        since.is_none_or(|since| since.elapsed() < LEADERLESS_MAX)
+        let since = self.leaderless_since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.is_none_or(|since| since.elapsed() < LEADERLESS_TIME_MAX)
     }
 
     /// Records the current leader, if any.
     fn record_leader(&self, leader: Option<NodeId>) {
-        let since = self.leaderless.lock();
+        let since = self.leaderless_since.lock();
         let mut since = since.unwrap_or_else(PoisonError::into_inner);
         match leader {
             Some(leader) => {
@@ -139,18 +140,18 @@ impl ReplicaAccess {
     }
 
     /// Subscribes to new revisions of the state.
-    pub(super) fn revisions(self: &Arc<Self>) -> watch::Receiver<i64> {
+    pub(super) fn subscribe_revisions(self: &Arc<Self>) -> watch::Receiver<i64> {
         let (tell, told) = watch::channel(0);
         let asking = Arc::downgrade(self);
-        self.local.listen(move |_, notice| {
-            let Some(now) = Notice::decode(notice) else {
+        self.local.set_notice_listener(move |_, notice| {
+            let Some(now) = ExecutionNotice::decode(notice) else {
                 return;
             };
             if let Some(asking) = asking.upgrade() {
                 asking.bytes.store(now.bytes, Ordering::Relaxed);
                 // Updated before the revision is announced: a client that learns of an event must
                 // find that revision's access rights in force.
-                asking.gate.advance_auth_version(now.auth);
+                asking.session_cache.advance_auth_version(now.auth);
             }
             tell.send_if_modified(|told| std::mem::replace(told, now.revision) != now.revision);
         });
@@ -165,7 +166,7 @@ impl ReplicaAccess {
             return Ok(());
         }
         let mut alarm =
-            AlarmRequest { member_id: u64::from(self.node.0), ..AlarmRequest::default() };
+            AlarmRequest { member_id: u64::from(self.node_id.0), ..AlarmRequest::default() };
         alarm.set_action(AlarmAction::Activate);
         alarm.set_alarm(AlarmType::Nospace);
         let raised = self
@@ -191,19 +192,19 @@ impl ReplicaAccess {
         &self.handle
     }
 
-    pub(super) fn node(&self) -> NodeId {
-        self.node
+    pub(super) fn node_id(&self) -> NodeId {
+        self.node_id
     }
 
     /// Returns the cluster's id, truncated to etcd's 64 bits.
-    pub(super) const fn cluster(&self) -> u64 {
-        self.cluster
+    pub(super) const fn cluster_id(&self) -> u64 {
+        self.cluster_id
     }
 
-    pub(super) fn header(&self, revision: i64) -> Option<ResponseHeader> {
+    pub(super) fn response_header(&self, revision: i64) -> Option<ResponseHeader> {
         Some(ResponseHeader {
-            cluster_id: self.cluster,
-            member_id: u64::from(self.node.0),
+            cluster_id: self.cluster_id,
+            member_id: u64::from(self.node_id.0),
             revision,
             raft_term: self.term.load(Ordering::Relaxed),
         })
@@ -212,14 +213,14 @@ impl ReplicaAccess {
     /// Completes a header from the state machine, which contains only the revision.
     pub(super) fn complete_header(&self, header: &mut Option<ResponseHeader>) {
         let revision = header.as_ref().map_or(0, |header| header.revision);
-        *header = self.header(revision);
+        *header = self.response_header(revision);
     }
 
     /// [access-2] Checks that a client has this role among the cluster's own users.
     pub(super) fn check_identity(&self, who: &Who, needed: Role) -> Result<(), Status> {
-        match self.local.role(who).map_err(errors::failed)? {
+        match self.local.role(who).map_err(errors::failure_status)? {
             Some(role) if role >= needed => Ok(()),
-            _ => Err(errors::denied()),
+            _ => Err(errors::permission_denied()),
         }
     }
 
@@ -256,13 +257,13 @@ impl ReplicaAccess {
     ) -> Result<T, Status> {
         let handle = self.handle.clone();
         let asked = tokio::task::spawn_blocking(move || question(&handle));
-        asked.await.map_err(|_| errors::stopped())
+        asked.await.map_err(|_| errors::server_stopped())
     }
 
     /// Returns the status of the node, after up to one turn of its event loop.
     pub(super) async fn status(&self) -> Result<NodeStatus, Status> {
         let status = self.send_to_node(Handle::status).await?;
-        let status = status.map_err(|_| errors::stopped())?;
+        let status = status.map_err(|_| errors::server_stopped())?;
         self.term.store(term_of(&status), Ordering::Relaxed);
         self.record_leader(status.leader);
         Ok(status)
@@ -275,11 +276,11 @@ pub(super) async fn retry_while_busy<T, F: Future<Output = Result<T, Status>>>(
     mut ask: impl FnMut() -> F,
 ) -> Result<T, Status> {
     let begun = Instant::now();
-    let (mut wait, longest) = BUSY_WAITS;
+    let (mut wait, longest) = BUSY_RETRY_DELAYS;
     loop {
         match ask().await {
             Err(status) if errors::is_memory_exceeded(&status) => {
-                if begun.elapsed() >= PATIENCE {
+                if begun.elapsed() >= RETRY_TIMEOUT {
                     return Err(Status::unavailable(status.message()));
                 }
             }
@@ -291,11 +292,11 @@ pub(super) async fn retry_while_busy<T, F: Future<Output = Result<T, Status>>>(
 }
 
 /// Periodically refreshes the term in responses.
-pub(super) async fn follow_term(asking: Arc<ReplicaAccess>) {
+pub(super) async fn refresh_term(asking: Arc<ReplicaAccess>) {
     loop {
         if let Err(error) = asking.status().await {
             tracing::debug!(%error, "the node does not say what it is");
         }
-        sleep(TERM_PERIOD).await;
+        sleep(TERM_AGE_MAX).await;
     }
 }

@@ -36,11 +36,11 @@ use crate::{
 
 /// Maximum number of password checks per login. A check is repeated if the password changes
 /// meanwhile.
-const CHECKS_MAX: u32 = 3;
+const PASSWORD_CHECKS_MAX: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Auth {
-    pub(super) asking: Arc<ReplicaAccess>,
+    pub(super) replica_access: Arc<ReplicaAccess>,
     pub(super) passwords: Passwords,
 }
 
@@ -52,12 +52,12 @@ impl Auth {
         what: AuthChangeKind,
     ) -> Result<Option<ResponseHeader>, Status> {
         let command = Command::Auth(AuthChange { kind: Some(what) });
-        let done = self.asking.execute::<AuthEnableResponse>(asker, &command).await;
+        let done = self.replica_access.execute::<AuthEnableResponse>(asker, &command).await;
         let (mut done, _) = done?;
         // The client may send the next request to this node at once, so the changed rights must be
         // in force here.
-        self.asking.credentials("").await?;
-        self.asking.complete_header(&mut done.header);
+        self.replica_access.credentials("").await?;
+        self.replica_access.complete_header(&mut done.header);
         Ok(done.header)
     }
 
@@ -67,13 +67,13 @@ impl Auth {
         what: Ask,
     ) -> Result<M, Status> {
         let query = Query::Auth(AuthQuery { kind: Some(what) });
-        let asked = self.asking.query(asker, &query, Freshness::Linearizable);
+        let asked = self.replica_access.query(asker, &query, Freshness::Linearizable);
         asked.await.map(|(answer, _)| answer)
     }
 
     /// Requires the `root` role before a password is hashed, because hashing is expensive.
-    async fn needs_root(&self, asker: &Requester) -> Result<(), Status> {
-        self.asking.needs_root(asker).await
+    async fn require_root(&self, asker: &Requester) -> Result<(), Status> {
+        self.replica_access.require_root(asker).await
     }
 }
 
@@ -83,11 +83,11 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthEnableRequest>,
     ) -> Result<Response<AuthEnableResponse>, Status> {
-        let asker = self.asking.allow(&request, Role::Admin)?;
+        let asker = self.replica_access.require_role(&request, Role::Admin)?;
         let mut secret = Vec::new();
         for _ in 0..4 {
             let random: [u8; 8] =
-                quorate::random().map_err(|error| Status::internal(error.to_string()))?;
+                quorate::random_bytes().map_err(|error| Status::internal(error.to_string()))?;
             secret.extend_from_slice(&random);
         }
         let header = self.change(&asker, AuthChangeKind::Enable(secret.into())).await?;
@@ -98,7 +98,7 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthDisableRequest>,
     ) -> Result<Response<AuthDisableResponse>, Status> {
-        let asker = self.asking.allow(&request, Role::Admin)?;
+        let asker = self.replica_access.require_role(&request, Role::Admin)?;
         let header = self.change(&asker, AuthChangeKind::Disable(true)).await?;
         Ok(Response::new(AuthDisableResponse { header }))
     }
@@ -107,9 +107,9 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthStatusRequest>,
     ) -> Result<Response<AuthStatusResponse>, Status> {
-        let asker = self.asking.allow(&request, Role::Reader)?;
+        let asker = self.replica_access.require_role(&request, Role::Reader)?;
         let mut answer: AuthStatusResponse = self.query_auth(&asker, Ask::Status(true)).await?;
-        self.asking.complete_header(&mut answer.header);
+        self.replica_access.complete_header(&mut answer.header);
         Ok(Response::new(answer))
     }
 
@@ -117,23 +117,26 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthenticateRequest>,
     ) -> Result<Response<AuthenticateResponse>, Status> {
-        self.asking.allow(&request, Role::Reader)?;
+        self.replica_access.require_role(&request, Role::Reader)?;
         let AuthenticateRequest { name, password } = request.into_inner();
         // From here on, the node's state reflects everything acknowledged earlier.
-        let figures = self.asking.figures(Freshness::Linearizable).await?;
-        for _ in 0..CHECKS_MAX {
-            let before = self.asking.credentials(&name).await?;
+        let figures = self.replica_access.figures(Freshness::Linearizable).await?;
+        for _ in 0..PASSWORD_CHECKS_MAX {
+            let before = self.replica_access.credentials(&name).await?;
             if !before.enabled {
                 return Err(errors::auth_not_enabled());
             }
-            if !self.passwords.fits(before.hash.clone(), password.clone()).await? {
+            if !self.passwords.matches_hash(before.hash.clone(), password.clone()).await? {
                 return Err(errors::auth_failed());
             }
-            let now = self.asking.credentials(&name).await?;
-            if now.enabled && now.epoch == before.epoch && now.since == before.since {
+            let now = self.replica_access.credentials(&name).await?;
+            if now.enabled
+                && now.enabled_revision == before.enabled_revision
+                && now.password_revision == before.password_revision
+            {
                 return Ok(Response::new(AuthenticateResponse {
-                    header: self.asking.header(figures.revision),
-                    token: self.asking.token(&name, &now)?,
+                    header: self.replica_access.response_header(figures.revision),
+                    token: self.replica_access.issue_token(&name, &now)?,
                 }));
             }
         }
@@ -144,16 +147,16 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthUserAddRequest>,
     ) -> Result<Response<AuthUserAddResponse>, Status> {
-        let asker = self.asking.allow(&request, Role::Admin)?;
+        let asker = self.replica_access.require_role(&request, Role::Admin)?;
         let request = request.into_inner();
         if request.name.is_empty() {
             return Err(errors::refusal_status(Refusal::UserEmpty));
         }
-        self.needs_root(&asker).await?;
+        self.require_root(&asker).await?;
         let no_password = request.options.is_some_and(|options| options.no_password);
         let hash = match no_password {
             true => String::new(),
-            false => self.hash(request.password, &request.hashed_password).await?,
+            false => self.hash_password(request.password, &request.hashed_password).await?,
         };
         let name = request.name;
         let header = self.change(&asker, AuthChangeKind::UserAdd(NewUser { name, hash })).await?;
@@ -164,10 +167,10 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthUserGetRequest>,
     ) -> Result<Response<AuthUserGetResponse>, Status> {
-        let asker = self.asking.allow(&request, Role::Reader)?;
+        let asker = self.replica_access.require_role(&request, Role::Reader)?;
         let ask = Ask::User(request.into_inner().name);
         let mut answer: AuthUserGetResponse = self.query_auth(&asker, ask).await?;
-        self.asking.complete_header(&mut answer.header);
+        self.replica_access.complete_header(&mut answer.header);
         Ok(Response::new(answer))
     }
 
@@ -175,9 +178,9 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthUserListRequest>,
     ) -> Result<Response<AuthUserListResponse>, Status> {
-        let asker = self.asking.allow(&request, Role::Reader)?;
+        let asker = self.replica_access.require_role(&request, Role::Reader)?;
         let mut answer: AuthUserListResponse = self.query_auth(&asker, Ask::Users(true)).await?;
-        self.asking.complete_header(&mut answer.header);
+        self.replica_access.complete_header(&mut answer.header);
         Ok(Response::new(answer))
     }
 
@@ -185,7 +188,7 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthUserDeleteRequest>,
     ) -> Result<Response<AuthUserDeleteResponse>, Status> {
-        let asker = self.asking.allow(&request, Role::Admin)?;
+        let asker = self.replica_access.require_role(&request, Role::Admin)?;
         let what = AuthChangeKind::UserDelete(request.into_inner().name);
         let header = self.change(&asker, what).await?;
         Ok(Response::new(AuthUserDeleteResponse { header }))
@@ -195,10 +198,10 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthUserChangePasswordRequest>,
     ) -> Result<Response<AuthUserChangePasswordResponse>, Status> {
-        let asker = self.asking.allow(&request, Role::Admin)?;
+        let asker = self.replica_access.require_role(&request, Role::Admin)?;
         let request = request.into_inner();
-        self.needs_root(&asker).await?;
-        let hash = self.hash(request.password, &request.hashed_password).await?;
+        self.require_root(&asker).await?;
+        let hash = self.hash_password(request.password, &request.hashed_password).await?;
         let name = request.name;
         let header =
             self.change(&asker, AuthChangeKind::Password(NewPassword { name, hash })).await?;
@@ -209,7 +212,7 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthUserGrantRoleRequest>,
     ) -> Result<Response<AuthUserGrantRoleResponse>, Status> {
-        let asker = self.asking.allow(&request, Role::Admin)?;
+        let asker = self.replica_access.require_role(&request, Role::Admin)?;
         let header = self.change(&asker, AuthChangeKind::UserGrant(request.into_inner())).await?;
         Ok(Response::new(AuthUserGrantRoleResponse { header }))
     }
@@ -218,7 +221,7 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthUserRevokeRoleRequest>,
     ) -> Result<Response<AuthUserRevokeRoleResponse>, Status> {
-        let asker = self.asking.allow(&request, Role::Admin)?;
+        let asker = self.replica_access.require_role(&request, Role::Admin)?;
         let header = self.change(&asker, AuthChangeKind::UserRevoke(request.into_inner())).await?;
         Ok(Response::new(AuthUserRevokeRoleResponse { header }))
     }
@@ -227,7 +230,7 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthRoleAddRequest>,
     ) -> Result<Response<AuthRoleAddResponse>, Status> {
-        let asker = self.asking.allow(&request, Role::Admin)?;
+        let asker = self.replica_access.require_role(&request, Role::Admin)?;
         let what = AuthChangeKind::RoleAdd(request.into_inner().name);
         let header = self.change(&asker, what).await?;
         Ok(Response::new(AuthRoleAddResponse { header }))
@@ -237,10 +240,10 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthRoleGetRequest>,
     ) -> Result<Response<AuthRoleGetResponse>, Status> {
-        let asker = self.asking.allow(&request, Role::Reader)?;
+        let asker = self.replica_access.require_role(&request, Role::Reader)?;
         let ask = Ask::Role(request.into_inner().role);
         let mut answer: AuthRoleGetResponse = self.query_auth(&asker, ask).await?;
-        self.asking.complete_header(&mut answer.header);
+        self.replica_access.complete_header(&mut answer.header);
         Ok(Response::new(answer))
     }
 
@@ -248,9 +251,9 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthRoleListRequest>,
     ) -> Result<Response<AuthRoleListResponse>, Status> {
-        let asker = self.asking.allow(&request, Role::Reader)?;
+        let asker = self.replica_access.require_role(&request, Role::Reader)?;
         let mut answer: AuthRoleListResponse = self.query_auth(&asker, Ask::Roles(true)).await?;
-        self.asking.complete_header(&mut answer.header);
+        self.replica_access.complete_header(&mut answer.header);
         Ok(Response::new(answer))
     }
 
@@ -258,7 +261,7 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthRoleDeleteRequest>,
     ) -> Result<Response<AuthRoleDeleteResponse>, Status> {
-        let asker = self.asking.allow(&request, Role::Admin)?;
+        let asker = self.replica_access.require_role(&request, Role::Admin)?;
         let what = AuthChangeKind::RoleDelete(request.into_inner().role);
         let header = self.change(&asker, what).await?;
         Ok(Response::new(AuthRoleDeleteResponse { header }))
@@ -268,7 +271,7 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthRoleGrantPermissionRequest>,
     ) -> Result<Response<AuthRoleGrantPermissionResponse>, Status> {
-        let asker = self.asking.allow(&request, Role::Admin)?;
+        let asker = self.replica_access.require_role(&request, Role::Admin)?;
         let header = self.change(&asker, AuthChangeKind::RoleGrant(request.into_inner())).await?;
         Ok(Response::new(AuthRoleGrantPermissionResponse { header }))
     }
@@ -277,18 +280,18 @@ impl AuthService for Auth {
         &self,
         request: Request<AuthRoleRevokePermissionRequest>,
     ) -> Result<Response<AuthRoleRevokePermissionResponse>, Status> {
-        let asker = self.asking.allow(&request, Role::Admin)?;
+        let asker = self.replica_access.require_role(&request, Role::Admin)?;
         let header = self.change(&asker, AuthChangeKind::RoleRevoke(request.into_inner())).await?;
         Ok(Response::new(AuthRoleRevokePermissionResponse { header }))
     }
 }
 
 impl Auth {
-    async fn hash(&self, password: String, hashed: &str) -> Result<String, Status> {
+    async fn hash_password(&self, password: String, hashed: &str) -> Result<String, Status> {
         if password.is_empty() && !hashed.is_empty() {
             let what = "etcdserver: this server hashes passwords itself; send the password";
             return Err(Status::invalid_argument(what));
         }
-        self.passwords.hash(password).await
+        self.passwords.hash_password(password).await
     }
 }

@@ -14,27 +14,27 @@ use tonic::codegen::http::HeaderMap;
 use super::{
     counters::{Counters, InFlightRequest},
     errors,
-    memory::Share,
+    memory::MemoryShare,
 };
 
 /// Memory reserved for a request until its response begins. By then the request is no longer in
 /// memory, unless it is a stream, whose messages are small.
-pub(super) type RequestMemory = Arc<Mutex<Option<Share>>>;
+pub(super) type RequestMemory = Arc<Mutex<Option<MemoryShare>>>;
 
 /// Body of a request, counted as it arrives.
-pub(super) struct Counting<B> {
+pub(super) struct CountedBody<B> {
     body: B,
-    share: RequestMemory,
+    memory_share: RequestMemory,
     counters: Arc<Counters>,
 }
 
-impl<B> Counting<B> {
+impl<B> CountedBody<B> {
     pub(super) const fn new(body: B, share: RequestMemory, counters: Arc<Counters>) -> Self {
-        Self { body, share, counters }
+        Self { body, memory_share: share, counters }
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Counting<B>
+impl<B: Body<Data = Bytes> + Unpin> Body for CountedBody<B>
 where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
@@ -51,8 +51,8 @@ where
             && let Some(data) = frame.data_ref()
         {
             let bytes = data.len() as u64;
-            self.counters.received.fetch_add(bytes, Ordering::Relaxed);
-            let share = self.share.lock();
+            self.counters.received_bytes.fetch_add(bytes, Ordering::Relaxed);
+            let share = self.memory_share.lock();
             let mut share = share.unwrap_or_else(PoisonError::into_inner);
             let counted = share.as_mut().is_none_or(|share| share.try_grow(data.len()));
             if !counted {
@@ -74,7 +74,7 @@ where
 /// Body of a response, charged until it is sent or the client disconnects.
 pub(super) struct ChargedBody<B> {
     body: B,
-    _share: Option<Arc<Share>>,
+    _share: Option<Arc<MemoryShare>>,
     in_flight: Option<InFlightRequest>,
     counters: Arc<Counters>,
 }
@@ -82,7 +82,7 @@ pub(super) struct ChargedBody<B> {
 impl<B> ChargedBody<B> {
     pub(super) const fn new(
         body: B,
-        share: Option<Arc<Share>>,
+        share: Option<Arc<MemoryShare>>,
         in_flight: Option<InFlightRequest>,
         counters: Arc<Counters>,
     ) -> Self {
@@ -108,7 +108,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ChargedBody<B> {
         if let Some(Ok(frame)) = &frame {
             if let Some(data) = frame.data_ref() {
                 let bytes = data.len() as u64;
-                self.counters.sent.fetch_add(bytes, Ordering::Relaxed);
+                self.counters.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
             }
             if let (Some(end), Some(under_way)) = (frame.trailers_ref(), &mut self.in_flight) {
                 under_way.code = grpc_code(end);

@@ -8,7 +8,9 @@ use std::{sync::Arc, time::Duration};
 
 use quorate::{
     NodeId, Role,
-    members::{Answer, As, Ask, GroupError, Listed, Members, Refused},
+    members::{
+        GroupAnswer, GroupError, GroupRefusal, GroupRequest, ListedNode, MemberList, MemberRole,
+    },
 };
 use tokio::time::{Instant, sleep};
 use tonic::{Request, Response, Status, async_trait};
@@ -25,9 +27,9 @@ use crate::proto::etcdserverpb::{
 };
 
 /// Maximum time for which a response waits for a change to complete.
-const PLAN_WAIT: Duration = Duration::from_secs(10);
+const PLAN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Polling interval of changes in progress.
-const PLAN_PERIOD: Duration = Duration::from_millis(50);
+const PLAN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct Cluster(pub(super) Arc<ReplicaAccess>);
@@ -36,7 +38,7 @@ fn bad_urls() -> Status {
     Status::invalid_argument("etcdserver: given member URLs are invalid")
 }
 
-fn not_found() -> Status {
+fn member_not_found() -> Status {
     Status::not_found("etcdserver: member not found")
 }
 
@@ -55,10 +57,10 @@ fn peer_address(urls: &[String]) -> Result<String, Status> {
 }
 
 /// Converts the group's refusal to the error that etcd's clients expect.
-fn refusal_status(Refused { code, message, hint }: Refused) -> Status {
+fn refusal_status(GroupRefusal { code, message, hint }: GroupRefusal) -> Status {
     let said = format!("etcdserver: {message}; {hint}");
     match code {
-        "unknown_node" | "removed" => not_found(),
+        "unknown_node" | "removed" => member_not_found(),
         "not_caught_up" | "not_connected" => Status::failed_precondition(
             "etcdserver: can only promote a learner member which is in sync with leader",
         ),
@@ -88,16 +90,16 @@ fn group_error_status(error: GroupError) -> Status {
 }
 
 impl Cluster {
-    async fn member_table(&self) -> Result<Members, Status> {
+    async fn member_table(&self) -> Result<MemberList, Status> {
         let members = self.0.send_to_node(quorate::Handle::members).await?;
-        members.map_err(|_| errors::stopped())
+        members.map_err(|_| errors::server_stopped())
     }
 
     /// Returns all members that have an id, according to this node's local state.
     async fn members(&self) -> Result<Vec<Member>, Status> {
         let known = self.member_table().await?;
         let status = self.0.status().await?;
-        let scheme = match self.0.secure {
+        let scheme = match self.0.uses_tls {
             true => "https",
             false => "http",
         };
@@ -105,7 +107,7 @@ impl Cluster {
             "" => Vec::new(),
             address => vec![format!("{scheme}://{address}")],
         };
-        let member = |listed: &Listed| {
+        let member = |listed: &ListedNode| {
             let node = listed.node;
             let peer = status.peers.iter().find(|peer| peer.member.node == node);
             // A reserved member that has not started has neither an address nor a name.
@@ -115,7 +117,7 @@ impl Cluster {
             Member {
                 id: u64::from(node.0),
                 name,
-                peer_ur_ls: urls(if own.is_empty() { &listed.known.peer } else { own }),
+                peer_ur_ls: urls(if own.is_empty() { &listed.entry.peer } else { own }),
                 client_ur_ls: urls(address.map_or("", |own| &own.client)),
                 is_learner: listed.weight == 0,
             }
@@ -124,10 +126,10 @@ impl Cluster {
     }
 
     /// Sends a request to the group and waits until its plan is complete.
-    async fn group(&self, ask: Ask) -> Result<Answer, Status> {
-        let answer = self.0.send_to_node(move |handle| handle.group(ask, false)).await?;
+    async fn change_group(&self, ask: GroupRequest) -> Result<GroupAnswer, Status> {
+        let answer = self.0.send_to_node(move |handle| handle.ask_group(ask, false)).await?;
         let answer = answer.map_err(group_error_status)?;
-        if let Answer::Planned(Some(plan), _) = answer {
+        if let GroupAnswer::Planned(Some(plan), _) = answer {
             self.wait_for_plan(plan).await?;
         }
         Ok(answer)
@@ -137,12 +139,12 @@ impl Cluster {
     /// waits for it again.
     async fn wait_for_plan(&self, plan: u64) -> Result<(), Status> {
         let begun = Instant::now();
-        while begun.elapsed() < PLAN_WAIT {
+        while begun.elapsed() < PLAN_TIMEOUT {
             let known = self.member_table().await?;
             if known.plan.is_none_or(|underway| underway.id != plan) {
                 return Ok(());
             }
-            sleep(PLAN_PERIOD).await;
+            sleep(PLAN_POLL_INTERVAL).await;
         }
         Err(unknown_outcome())
     }
@@ -153,17 +155,17 @@ impl Cluster {
     }
 
     /// Finds a member in any state, linearizably.
-    async fn find(&self, id: u64) -> Result<Listed, Status> {
+    async fn find_member(&self, id: u64) -> Result<ListedNode, Status> {
         self.wait_until_current().await?;
         let known = self.member_table().await?;
         let found = known.nodes.into_iter().find(|listed| u64::from(listed.node.0) == id);
-        found.ok_or_else(not_found)
+        found.ok_or_else(member_not_found)
     }
 
     /// Requires the role that may change the membership ([access-1]).
-    async fn allow<T>(&self, request: &Request<T>) -> Result<Requester, Status> {
-        let asker = self.0.allow(request, Role::Admin)?;
-        self.0.needs_root(&asker).await?;
+    async fn require_role<T>(&self, request: &Request<T>) -> Result<Requester, Status> {
+        let asker = self.0.require_role(request, Role::Admin)?;
+        self.0.require_root(&asker).await?;
         Ok(asker)
     }
 }
@@ -174,22 +176,24 @@ impl ClusterService for Cluster {
         &self,
         request: Request<MemberAddRequest>,
     ) -> Result<Response<MemberAddResponse>, Status> {
-        self.allow(&request).await?;
+        self.require_role(&request).await?;
         let request = request.into_inner();
         let peer = peer_address(&request.peer_ur_ls)?;
         let known = self.member_table().await?;
-        if known.nodes.iter().any(|listed| listed.known.peer == peer) {
+        if known.nodes.iter().any(|listed| listed.entry.peer == peer) {
             return Err(Status::failed_precondition("etcdserver: Peer URLs already exists"));
         }
         let role = match request.is_learner {
-            true => As::Learner,
-            false => As::Voter,
+            true => MemberRole::Learner,
+            false => MemberRole::Voter,
         };
-        let Answer::Node(NodeId(id)) = self.group(Ask::Reserve { peer, role }).await? else {
+        let GroupAnswer::Node(NodeId(id)) =
+            self.change_group(GroupRequest::Reserve { peer, role }).await?
+        else {
             return Err(Status::internal("etcdserver: no id was given out"));
         };
         Ok(Response::new(MemberAddResponse {
-            header: self.0.header(0),
+            header: self.0.response_header(0),
             member: Some(Member {
                 id: u64::from(id),
                 name: String::new(),
@@ -205,11 +209,11 @@ impl ClusterService for Cluster {
         &self,
         request: Request<MemberRemoveRequest>,
     ) -> Result<Response<MemberRemoveResponse>, Status> {
-        self.allow(&request).await?;
-        let listed = self.find(request.get_ref().id).await?;
-        self.group(Ask::Remove(listed.node)).await?;
+        self.require_role(&request).await?;
+        let listed = self.find_member(request.get_ref().id).await?;
+        self.change_group(GroupRequest::Remove(listed.node)).await?;
         Ok(Response::new(MemberRemoveResponse {
-            header: self.0.header(0),
+            header: self.0.response_header(0),
             members: self.members().await?,
         }))
     }
@@ -218,13 +222,13 @@ impl ClusterService for Cluster {
         &self,
         request: Request<MemberUpdateRequest>,
     ) -> Result<Response<MemberUpdateResponse>, Status> {
-        self.allow(&request).await?;
+        self.require_role(&request).await?;
         let request = request.into_inner();
         let peer = peer_address(&request.peer_ur_ls)?;
-        let listed = self.find(request.id).await?;
-        self.group(Ask::Address(listed.node, peer)).await?;
+        let listed = self.find_member(request.id).await?;
+        self.change_group(GroupRequest::Address(listed.node, peer)).await?;
         Ok(Response::new(MemberUpdateResponse {
-            header: self.0.header(0),
+            header: self.0.response_header(0),
             members: self.members().await?,
         }))
     }
@@ -233,28 +237,28 @@ impl ClusterService for Cluster {
         &self,
         request: Request<MemberListRequest>,
     ) -> Result<Response<MemberListResponse>, Status> {
-        let asker = self.0.allow(&request, Role::Reader)?;
-        self.0.needs_user(&asker).await?;
+        let asker = self.0.require_role(&request, Role::Reader)?;
+        self.0.require_user(&asker).await?;
         if request.get_ref().linearizable {
             self.wait_until_current().await?;
         }
         let members = self.members().await?;
-        Ok(Response::new(MemberListResponse { header: self.0.header(0), members }))
+        Ok(Response::new(MemberListResponse { header: self.0.response_header(0), members }))
     }
 
     async fn member_promote(
         &self,
         request: Request<MemberPromoteRequest>,
     ) -> Result<Response<MemberPromoteResponse>, Status> {
-        self.allow(&request).await?;
-        let listed = self.find(request.get_ref().id).await?;
+        self.require_role(&request).await?;
+        let listed = self.find_member(request.get_ref().id).await?;
         if listed.weight > 0 {
             let what = "etcdserver: can only promote a learner member";
             return Err(Status::failed_precondition(what));
         }
-        self.group(Ask::Promote(listed.node)).await?;
+        self.change_group(GroupRequest::Promote(listed.node)).await?;
         Ok(Response::new(MemberPromoteResponse {
-            header: self.0.header(0),
+            header: self.0.response_header(0),
             members: self.members().await?,
         }))
     }

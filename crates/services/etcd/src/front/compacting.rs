@@ -19,23 +19,24 @@ use crate::{
 };
 
 /// Shortest and longest time between compactions.
-const PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(600));
+const COMPACTION_INTERVALS: (Duration, Duration) =
+    (Duration::from_millis(100), Duration::from_secs(600));
 /// Time between compactions that keep a number of revisions.
-const REVISIONS_PERIOD: Duration = Duration::from_secs(60);
+const REVISION_COMPACTION_INTERVAL: Duration = Duration::from_secs(60);
 /// Number of compactions in the time that is kept.
-const STEPS: u32 = 10;
+const COMPACTIONS_PER_RETENTION: u32 = 10;
 
 /// Times at which revisions were current, oldest first, as far as they are needed.
 #[derive(Debug, Default)]
-struct Revisions(VecDeque<(Instant, i64)>);
+struct RevisionTimes(VecDeque<(Instant, i64)>);
 
-impl Revisions {
-    fn record(&mut self, now: Instant, revision: i64) {
+impl RevisionTimes {
+    fn record_revision(&mut self, now: Instant, revision: i64) {
         self.0.push_back((now, revision));
     }
 
     /// Returns the newest recorded revision that is at least `age` old, and drops older ones.
-    fn before(&mut self, now: Instant, age: Duration) -> Option<i64> {
+    fn newest_older_than(&mut self, now: Instant, age: Duration) -> Option<i64> {
         let is_old = |(at, _): &(Instant, i64)| now.saturating_duration_since(*at) >= age;
         while self.0.get(1).is_some_and(is_old) {
             self.0.pop_front();
@@ -45,20 +46,21 @@ impl Revisions {
 }
 
 impl Retention {
-    fn period(self) -> Duration {
+    fn compaction_interval(self) -> Duration {
         match self {
-            Self::Time(time) => (time / STEPS).clamp(PERIODS.0, PERIODS.1),
-            Self::All | Self::Revisions(_) => REVISIONS_PERIOD,
+            Self::Time(time) => (time / COMPACTIONS_PER_RETENTION)
+                .clamp(COMPACTION_INTERVALS.0, COMPACTION_INTERVALS.1),
+            Self::All | Self::Revisions(_) => REVISION_COMPACTION_INTERVAL,
         }
     }
 
     /// Returns the revision to compact at: the oldest one that stays readable.
-    fn oldest_kept(self, now: Instant, current: i64, revisions: &mut Revisions) -> Option<i64> {
+    fn oldest_kept(self, now: Instant, current: i64, revisions: &mut RevisionTimes) -> Option<i64> {
         match self {
             Self::All => None,
             Self::Time(time) => {
-                revisions.record(now, current);
-                revisions.before(now, time)
+                revisions.record_revision(now, current);
+                revisions.newest_older_than(now, time)
             }
             Self::Revisions(count) => Some(current - (count - 1)),
         }
@@ -70,27 +72,27 @@ pub(super) async fn run(asking: Arc<ReplicaAccess>, retention: Retention) {
     if retention == Retention::All {
         return;
     }
-    let mut revisions = Revisions::default();
+    let mut revisions = RevisionTimes::default();
     loop {
-        sleep(retention.period()).await;
-        if let Err(error) = step(&asking, retention, &mut revisions).await {
+        sleep(retention.compaction_interval()).await;
+        if let Err(error) = compact_once(&asking, retention, &mut revisions).await {
             // The next step compacts what this one did not.
             tracing::debug!(%error, "history was not compacted");
         }
     }
 }
 
-async fn step(
+async fn compact_once(
     asking: &ReplicaAccess,
     retention: Retention,
-    revisions: &mut Revisions,
+    revisions: &mut RevisionTimes,
 ) -> Result<(), Status> {
     let figures = asking.figures(Freshness::Local).await?;
     let revision = retention.oldest_kept(Instant::now(), figures.revision, revisions);
-    let Some(revision) = revision.filter(|revision| *revision > figures.compacted) else {
+    let Some(revision) = revision.filter(|revision| *revision > figures.compacted_revision) else {
         return Ok(());
     };
-    if asking.status().await?.leader != Some(asking.node()) {
+    if asking.status().await?.leader != Some(asking.node_id()) {
         return Ok(());
     }
     let command = Command::Compact(CompactionRequest { revision, physical: false });
@@ -109,7 +111,7 @@ mod tests {
     #[test]
     fn revisions_are_kept_for_the_time() {
         let keep = Retention::Time(10 * SECOND);
-        let (begun, mut revisions) = (Instant::now(), Revisions::default());
+        let (begun, mut revisions) = (Instant::now(), RevisionTimes::default());
         let mut oldest = |second: u32, current| {
             keep.oldest_kept(begun + second * SECOND, current, &mut revisions)
         };
@@ -125,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_number_of_revisions_is_kept() {
-        let (now, mut revisions) = (Instant::now(), Revisions::default());
+        let (now, mut revisions) = (Instant::now(), RevisionTimes::default());
         let keep = Retention::Revisions(3);
         assert_eq!(keep.oldest_kept(now, 9, &mut revisions), Some(7));
         assert_eq!(Retention::Revisions(1).oldest_kept(now, 9, &mut revisions), Some(9));
@@ -133,8 +135,8 @@ mod tests {
 
     #[test]
     fn compactions_are_a_tenth_of_the_time_apart() {
-        assert_eq!(Retention::Time(SECOND).period(), SECOND / 10);
-        assert_eq!(Retention::Time(3600 * SECOND).period(), 360 * SECOND);
-        assert_eq!(Retention::Time(86400 * SECOND).period(), 600 * SECOND);
+        assert_eq!(Retention::Time(SECOND).compaction_interval(), SECOND / 10);
+        assert_eq!(Retention::Time(3600 * SECOND).compaction_interval(), 360 * SECOND);
+        assert_eq!(Retention::Time(86400 * SECOND).compaction_interval(), 600 * SECOND);
     }
 }

@@ -13,7 +13,7 @@ use hyper_util::{
     server::conn::auto,
     service::TowerToHyperService,
 };
-use quorate::{Trust, Who, common_name};
+use quorate::{NodeTrust, Who, common_name};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -23,10 +23,10 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
 use super::{
-    bodies::{ChargedBody, Counting, grpc_code},
+    bodies::{ChargedBody, CountedBody, grpc_code},
     counters::{Counters, InFlightRequest},
     gate::Caller,
-    memory::{Memory, Share},
+    memory::{MemoryBudget, MemoryShare},
 };
 
 /// Pause before accepting again after file descriptors have run out.
@@ -44,9 +44,9 @@ pub(super) struct Limits {
     /// Time for a client to authenticate and send its first bytes.
     pub(super) handshake_timeout: Duration,
     /// Time without input after which a client is probed.
-    pub(super) idle: Duration,
+    pub(super) idle_timeout: Duration,
     /// Time for a client to answer a probe.
-    pub(super) idle_answer: Duration,
+    pub(super) probe_timeout: Duration,
 }
 
 impl Default for Limits {
@@ -56,34 +56,40 @@ impl Default for Limits {
             streams_max: 4096,
             head_bytes_max: 16 << 10,
             handshake_timeout: Duration::from_secs(10),
-            idle: Duration::from_secs(60),
-            idle_answer: Duration::from_secs(20),
+            idle_timeout: Duration::from_secs(60),
+            probe_timeout: Duration::from_secs(20),
         }
     }
 }
 
 /// State shared by the tasks of all connections.
-struct Serving {
+struct ServerContext {
     router: Router,
-    trust: Option<Trust>,
+    trust: Option<NodeTrust>,
     limits: Limits,
-    memory: Memory,
+    memory: MemoryBudget,
     counters: Arc<Counters>,
     /// TLS configuration loaded from the files, and a copy with [`PROTOCOLS`] added.
-    offered: Mutex<Option<(Arc<ServerConfig>, Arc<ServerConfig>)>>,
+    tls_config_cache: Mutex<Option<(Arc<ServerConfig>, Arc<ServerConfig>)>>,
 }
 
 /// Accepts and serves clients until this future is dropped.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
-    trust: Option<Trust>,
+    trust: Option<NodeTrust>,
     limits: Limits,
-    (memory, counters): (Memory, Arc<Counters>),
+    (memory, counters): (MemoryBudget, Arc<Counters>),
 ) {
     let places = Arc::new(Semaphore::new(limits.connections_max));
-    let serving =
-        Arc::new(Serving { router, trust, limits, memory, counters, offered: Mutex::default() });
+    let serving = Arc::new(ServerContext {
+        router,
+        trust,
+        limits,
+        memory,
+        counters,
+        tls_config_cache: Mutex::default(),
+    });
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -99,14 +105,14 @@ pub(super) async fn serve(
         };
         let serving = Arc::clone(&serving);
         tokio::spawn(async move {
-            serving.receive(stream).await;
+            serving.receive_connection(stream).await;
             drop(place);
         });
     }
 }
 
-impl Serving {
-    async fn receive(&self, stream: TcpStream) {
+impl ServerContext {
+    async fn receive_connection(&self, stream: TcpStream) {
         // Requests and responses are small and latency-sensitive.
         let _ = stream.set_nodelay(true);
         let Some(trust) = &self.trust else {
@@ -117,18 +123,22 @@ impl Serving {
             }
             return;
         };
-        let acceptor = TlsAcceptor::from(self.offer(trust));
+        let acceptor = TlsAcceptor::from(self.tls_config(trust));
         match timeout(self.limits.handshake_timeout, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let certificates = stream.get_ref().1.peer_certificates();
-                let who = trust.who(certificates);
+                let who = trust.identity_of(certificates);
                 let certified = match &who {
                     Who::Client(name) => Some(name.as_str().into()),
                     // A node is not an etcd user, whatever name its certificate contains.
                     Who::Node(_) | Who::Anonymous => None,
                     Who::Unnamed => common_name(certificates).map(Into::into),
                 };
-                self.serve_connection(stream, Caller { who, certified }).await;
+                self.serve_connection(
+                    stream,
+                    Caller { quorate_identity: who, certificate_name: certified },
+                )
+                .await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "a client did not prove who it is"),
             Err(_) => tracing::debug!("a client did not prove who it is in time"),
@@ -136,9 +146,9 @@ impl Serving {
     }
 
     /// Returns the current TLS configuration with [`PROTOCOLS`] added.
-    fn offer(&self, trust: &Trust) -> Arc<ServerConfig> {
+    fn tls_config(&self, trust: &NodeTrust) -> Arc<ServerConfig> {
         let now = trust.clients_config();
-        let offered = self.offered.lock();
+        let offered = self.tls_config_cache.lock();
         let mut offered = offered.unwrap_or_else(PoisonError::into_inner);
         match &*offered {
             Some((of, offer)) if Arc::ptr_eq(of, &now) => Arc::clone(offer),
@@ -160,11 +170,11 @@ impl Serving {
         let router = TowerToHyperService::new(self.router.clone());
         let (memory, counters) = (self.memory.clone(), Arc::clone(&self.counters));
         let service = service_fn(move |request: Request<Incoming>| {
-            let share = Arc::new(Mutex::new(Some(memory.share())));
+            let share = Arc::new(Mutex::new(Some(memory.empty_share())));
             let mut under_way = InFlightRequest::begin(&counters, request.uri().path());
             let counters = Arc::clone(&counters);
             let mut request = request.map(|body| {
-                let counting = Counting::new(body, Arc::clone(&share), Arc::clone(&counters));
+                let counting = CountedBody::new(body, Arc::clone(&share), Arc::clone(&counters));
                 axum::body::Body::new(counting)
             });
             request.extensions_mut().insert(caller.clone());
@@ -174,7 +184,7 @@ impl Serving {
                 // The request is answered, so its memory is released.
                 share.lock().unwrap_or_else(PoisonError::into_inner).take();
                 answer.map(|mut answer| {
-                    let share = answer.extensions_mut().remove::<Arc<Share>>();
+                    let share = answer.extensions_mut().remove::<Arc<MemoryShare>>();
                     if let Some(under_way) = &mut under_way {
                         under_way.code = grpc_code(answer.headers());
                     }
@@ -190,8 +200,8 @@ impl Serving {
             .timer(TokioTimer::new())
             .max_concurrent_streams(limits.streams_max)
             .max_header_list_size(limits.head_bytes_max)
-            .keep_alive_interval(limits.idle)
-            .keep_alive_timeout(limits.idle_answer);
+            .keep_alive_interval(limits.idle_timeout)
+            .keep_alive_timeout(limits.probe_timeout);
         // An error of a connection affects only its client.
         let _ = builder.serve_connection(TokioIo::new(stream), service).await;
     }

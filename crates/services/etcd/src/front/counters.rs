@@ -7,64 +7,64 @@ use std::sync::{
 
 /// Counted methods, each with its service, name and kind.
 pub(super) const METHODS: [(&str, &str, &str); 51] = [
-    ("etcdserverpb.KV", "Range", UNARY),
-    ("etcdserverpb.KV", "RangeStream", SERVER),
-    ("etcdserverpb.KV", "Put", UNARY),
-    ("etcdserverpb.KV", "DeleteRange", UNARY),
-    ("etcdserverpb.KV", "Txn", UNARY),
-    ("etcdserverpb.KV", "Compact", UNARY),
-    ("etcdserverpb.Watch", "Watch", BIDI),
-    ("etcdserverpb.Lease", "LeaseGrant", UNARY),
-    ("etcdserverpb.Lease", "LeaseRevoke", UNARY),
-    ("etcdserverpb.Lease", "LeaseKeepAlive", BIDI),
-    ("etcdserverpb.Lease", "LeaseTimeToLive", UNARY),
-    ("etcdserverpb.Lease", "LeaseLeases", UNARY),
-    ("etcdserverpb.Cluster", "MemberAdd", UNARY),
-    ("etcdserverpb.Cluster", "MemberRemove", UNARY),
-    ("etcdserverpb.Cluster", "MemberUpdate", UNARY),
-    ("etcdserverpb.Cluster", "MemberList", UNARY),
-    ("etcdserverpb.Cluster", "MemberPromote", UNARY),
-    ("etcdserverpb.Maintenance", "Alarm", UNARY),
-    ("etcdserverpb.Maintenance", "Status", UNARY),
-    ("etcdserverpb.Maintenance", "Defragment", UNARY),
-    ("etcdserverpb.Maintenance", "Hash", UNARY),
-    ("etcdserverpb.Maintenance", "HashKV", UNARY),
-    ("etcdserverpb.Maintenance", "Snapshot", SERVER),
-    ("etcdserverpb.Maintenance", "MoveLeader", UNARY),
-    ("etcdserverpb.Maintenance", "Downgrade", UNARY),
-    ("etcdserverpb.Auth", "AuthEnable", UNARY),
-    ("etcdserverpb.Auth", "AuthDisable", UNARY),
-    ("etcdserverpb.Auth", "AuthStatus", UNARY),
-    ("etcdserverpb.Auth", "Authenticate", UNARY),
-    ("etcdserverpb.Auth", "UserAdd", UNARY),
-    ("etcdserverpb.Auth", "UserGet", UNARY),
-    ("etcdserverpb.Auth", "UserList", UNARY),
-    ("etcdserverpb.Auth", "UserDelete", UNARY),
-    ("etcdserverpb.Auth", "UserChangePassword", UNARY),
-    ("etcdserverpb.Auth", "UserGrantRole", UNARY),
-    ("etcdserverpb.Auth", "UserRevokeRole", UNARY),
-    ("etcdserverpb.Auth", "RoleAdd", UNARY),
-    ("etcdserverpb.Auth", "RoleGet", UNARY),
-    ("etcdserverpb.Auth", "RoleList", UNARY),
-    ("etcdserverpb.Auth", "RoleDelete", UNARY),
-    ("etcdserverpb.Auth", "RoleGrantPermission", UNARY),
-    ("etcdserverpb.Auth", "RoleRevokePermission", UNARY),
-    ("v3lockpb.Lock", "Lock", UNARY),
-    ("v3lockpb.Lock", "Unlock", UNARY),
-    ("v3electionpb.Election", "Campaign", UNARY),
-    ("v3electionpb.Election", "Proclaim", UNARY),
-    ("v3electionpb.Election", "Leader", UNARY),
-    ("v3electionpb.Election", "Observe", SERVER),
-    ("v3electionpb.Election", "Resign", UNARY),
-    ("grpc.health.v1.Health", "Check", UNARY),
-    ("grpc.health.v1.Health", "Watch", SERVER),
+    ("etcdserverpb.KV", "Range", UNARY_KIND),
+    ("etcdserverpb.KV", "RangeStream", SERVER_KIND),
+    ("etcdserverpb.KV", "Put", UNARY_KIND),
+    ("etcdserverpb.KV", "DeleteRange", UNARY_KIND),
+    ("etcdserverpb.KV", "Txn", UNARY_KIND),
+    ("etcdserverpb.KV", "Compact", UNARY_KIND),
+    ("etcdserverpb.Watch", "Watch", BIDI_KIND),
+    ("etcdserverpb.Lease", "LeaseGrant", UNARY_KIND),
+    ("etcdserverpb.Lease", "LeaseRevoke", UNARY_KIND),
+    ("etcdserverpb.Lease", "LeaseKeepAlive", BIDI_KIND),
+    ("etcdserverpb.Lease", "LeaseTimeToLive", UNARY_KIND),
+    ("etcdserverpb.Lease", "LeaseLeases", UNARY_KIND),
+    ("etcdserverpb.Cluster", "MemberAdd", UNARY_KIND),
+    ("etcdserverpb.Cluster", "MemberRemove", UNARY_KIND),
+    ("etcdserverpb.Cluster", "MemberUpdate", UNARY_KIND),
+    ("etcdserverpb.Cluster", "MemberList", UNARY_KIND),
+    ("etcdserverpb.Cluster", "MemberPromote", UNARY_KIND),
+    ("etcdserverpb.Maintenance", "Alarm", UNARY_KIND),
+    ("etcdserverpb.Maintenance", "Status", UNARY_KIND),
+    ("etcdserverpb.Maintenance", "Defragment", UNARY_KIND),
+    ("etcdserverpb.Maintenance", "Hash", UNARY_KIND),
+    ("etcdserverpb.Maintenance", "HashKV", UNARY_KIND),
+    ("etcdserverpb.Maintenance", "Snapshot", SERVER_KIND),
+    ("etcdserverpb.Maintenance", "MoveLeader", UNARY_KIND),
+    ("etcdserverpb.Maintenance", "Downgrade", UNARY_KIND),
+    ("etcdserverpb.Auth", "AuthEnable", UNARY_KIND),
+    ("etcdserverpb.Auth", "AuthDisable", UNARY_KIND),
+    ("etcdserverpb.Auth", "AuthStatus", UNARY_KIND),
+    ("etcdserverpb.Auth", "Authenticate", UNARY_KIND),
+    ("etcdserverpb.Auth", "UserAdd", UNARY_KIND),
+    ("etcdserverpb.Auth", "UserGet", UNARY_KIND),
+    ("etcdserverpb.Auth", "UserList", UNARY_KIND),
+    ("etcdserverpb.Auth", "UserDelete", UNARY_KIND),
+    ("etcdserverpb.Auth", "UserChangePassword", UNARY_KIND),
+    ("etcdserverpb.Auth", "UserGrantRole", UNARY_KIND),
+    ("etcdserverpb.Auth", "UserRevokeRole", UNARY_KIND),
+    ("etcdserverpb.Auth", "RoleAdd", UNARY_KIND),
+    ("etcdserverpb.Auth", "RoleGet", UNARY_KIND),
+    ("etcdserverpb.Auth", "RoleList", UNARY_KIND),
+    ("etcdserverpb.Auth", "RoleDelete", UNARY_KIND),
+    ("etcdserverpb.Auth", "RoleGrantPermission", UNARY_KIND),
+    ("etcdserverpb.Auth", "RoleRevokePermission", UNARY_KIND),
+    ("v3lockpb.Lock", "Lock", UNARY_KIND),
+    ("v3lockpb.Lock", "Unlock", UNARY_KIND),
+    ("v3electionpb.Election", "Campaign", UNARY_KIND),
+    ("v3electionpb.Election", "Proclaim", UNARY_KIND),
+    ("v3electionpb.Election", "Leader", UNARY_KIND),
+    ("v3electionpb.Election", "Observe", SERVER_KIND),
+    ("v3electionpb.Election", "Resign", UNARY_KIND),
+    ("grpc.health.v1.Health", "Check", UNARY_KIND),
+    ("grpc.health.v1.Health", "Watch", SERVER_KIND),
 ];
-const UNARY: &str = "unary";
-const SERVER: &str = "server_stream";
-const BIDI: &str = "bidi_stream";
+const UNARY_KIND: &str = "unary";
+const SERVER_KIND: &str = "server_stream";
+const BIDI_KIND: &str = "bidi_stream";
 
 /// Names of the gRPC codes in metric labels, by number.
-pub(super) const CODES: [&str; 17] = [
+pub(super) const CODE_NAMES: [&str; 17] = [
     "OK",
     "Canceled",
     "Unknown",
@@ -85,38 +85,38 @@ pub(super) const CODES: [&str; 17] = [
 ];
 
 #[derive(Debug, Default)]
-pub(super) struct Requests {
+pub(super) struct MethodCounters {
     pub(super) started: AtomicU64,
     /// Completed requests by gRPC code.
-    pub(super) handled: [AtomicU64; CODES.len()],
+    pub(super) handled_by_code: [AtomicU64; CODE_NAMES.len()],
 }
 
 #[derive(Debug)]
 pub(super) struct Counters {
-    pub(super) methods: [Requests; METHODS.len()],
+    pub(super) methods: [MethodCounters; METHODS.len()],
     /// Total size of all requests, in bytes.
-    pub(super) received: AtomicU64,
+    pub(super) received_bytes: AtomicU64,
     /// Total size of all responses, in bytes.
-    pub(super) sent: AtomicU64,
-    pub(super) watchers: AtomicI64,
-    pub(super) watch_streams: AtomicI64,
+    pub(super) sent_bytes: AtomicU64,
+    pub(super) watcher_count: AtomicI64,
+    pub(super) watch_stream_count: AtomicI64,
     /// Number of commands that failed or have an unknown outcome.
-    pub(super) failed: AtomicU64,
+    pub(super) failed_commands: AtomicU64,
     /// Last observed leader.
-    leader: AtomicU32,
+    last_leader: AtomicU32,
     pub(super) leader_changes: AtomicU64,
 }
 
 impl Default for Counters {
     fn default() -> Self {
         Self {
-            methods: std::array::from_fn(|_| Requests::default()),
-            received: AtomicU64::new(0),
-            sent: AtomicU64::new(0),
-            watchers: AtomicI64::new(0),
-            watch_streams: AtomicI64::new(0),
-            failed: AtomicU64::new(0),
-            leader: AtomicU32::new(0),
+            methods: std::array::from_fn(|_| MethodCounters::default()),
+            received_bytes: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            watcher_count: AtomicI64::new(0),
+            watch_stream_count: AtomicI64::new(0),
+            failed_commands: AtomicU64::new(0),
+            last_leader: AtomicU32::new(0),
             leader_changes: AtomicU64::new(0),
         }
     }
@@ -125,7 +125,7 @@ impl Default for Counters {
 impl Counters {
     /// Records the current leader, and counts a change.
     pub(super) fn record_leader(&self, leader: u32) {
-        if self.leader.swap(leader, Ordering::Relaxed) != leader {
+        if self.last_leader.swap(leader, Ordering::Relaxed) != leader {
             self.leader_changes.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -173,8 +173,9 @@ impl Drop for InFlightRequest {
     fn drop(&mut self) {
         let requests = self.counters.methods.get(self.method);
         // Codes outside of the table count as unknown.
-        let handled = requests
-            .map(|requests| requests.handled.get(self.code).unwrap_or(&requests.handled[2]));
+        let handled = requests.map(|requests| {
+            requests.handled_by_code.get(self.code).unwrap_or(&requests.handled_by_code[2])
+        });
         if let Some(handled) = handled {
             handled.fetch_add(1, Ordering::Relaxed);
         }

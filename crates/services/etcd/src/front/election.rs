@@ -9,14 +9,15 @@ use tonic::{Request, Response, Status, async_trait};
 use super::{
     errors,
     gate::Requester,
-    memory::Share,
+    memory::MemoryShare,
     queue::{Queued, ResponseStream},
     turns::{
-        KeyQueues, delete_created, put_created, queue_prefix, wait_for_change, wait_for_prefix,
+        KeyQueues, delete_if_created_at, put_if_created_at, queue_prefix, wait_for_change,
+        wait_for_prefix,
     },
 };
 use crate::{
-    mvcc::Keys,
+    mvcc::KeySelection,
     proto::{
         etcdserverpb::PutRequest,
         v3electionpb::{
@@ -28,9 +29,9 @@ use crate::{
 };
 
 /// Maximum number of responses queued for a client. While the queue is full, the stream waits.
-const ANSWERS_MAX: usize = 4;
+const QUEUED_RESPONSES_MAX: usize = 4;
 /// Approximate memory of a stream, in bytes.
-const STREAM_BYTES: usize = 16 << 10;
+const STREAM_MEMORY_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
 pub(super) struct Election(pub(super) KeyQueues);
@@ -51,9 +52,9 @@ impl ElectionService for Election {
         &self,
         request: Request<CampaignRequest>,
     ) -> Result<Response<CampaignResponse>, Status> {
-        let asking = &self.0.asking;
-        let asker = asking.allow(&request, Role::Writer)?;
-        let asker = asking.stay(&asker).await?;
+        let asking = &self.0.replica_access;
+        let asker = asking.require_role(&request, Role::Writer)?;
+        let asker = asking.fix_identity(&asker).await?;
         let CampaignRequest { name, lease, value } = request.into_inner();
         let prefix = queue_prefix(&name);
         let mut place = self.0.enqueue_key(&asker, &prefix, lease, value.clone()).await?;
@@ -62,22 +63,22 @@ impl ElectionService for Election {
             let put = PutRequest {
                 key: place.key.clone(),
                 value,
-                lease: place.lease,
+                lease: place.lease_id,
                 ..PutRequest::default()
             };
-            let put = put_created(asking, &asker, put, place.created).await?;
+            let put = put_if_created_at(asking, &asker, put, place.created_revision).await?;
             place.revision = put.ok_or_else(not_leader)?;
         }
-        let Some(revision) = self.0.wait(&asker, &mut place, &prefix).await? else {
+        let Some(revision) = self.0.wait_for_turn(&asker, &mut place, &prefix).await? else {
             return Err(Status::unknown("election: session is expired"));
         };
         Ok(Response::new(CampaignResponse {
-            header: asking.header(revision.max(place.revision)),
+            header: asking.response_header(revision.max(place.revision)),
             leader: Some(LeaderKey {
                 name,
                 key: place.key.clone(),
-                rev: place.created,
-                lease: place.lease,
+                rev: place.created_revision,
+                lease: place.lease_id,
             }),
         }))
     }
@@ -86,15 +87,15 @@ impl ElectionService for Election {
         &self,
         request: Request<ProclaimRequest>,
     ) -> Result<Response<ProclaimResponse>, Status> {
-        let asking = &self.0.asking;
-        let asker = asking.allow(&request, Role::Writer)?;
+        let asking = &self.0.replica_access;
+        let asker = asking.require_role(&request, Role::Writer)?;
         let ProclaimRequest { leader, value } = request.into_inner();
         let leader = leader.ok_or_else(missing_leader)?;
         let put =
             PutRequest { key: leader.key, value, lease: leader.lease, ..PutRequest::default() };
-        let revision = put_created(asking, &asker, put, leader.rev).await?;
+        let revision = put_if_created_at(asking, &asker, put, leader.rev).await?;
         Ok(Response::new(ProclaimResponse {
-            header: asking.header(revision.ok_or_else(not_leader)?),
+            header: asking.response_header(revision.ok_or_else(not_leader)?),
         }))
     }
 
@@ -102,23 +103,23 @@ impl ElectionService for Election {
         &self,
         request: Request<LeaderRequest>,
     ) -> Result<Response<LeaderResponse>, Status> {
-        let asking = &self.0.asking;
-        let asker = asking.allow(&request, Role::Reader)?;
+        let asking = &self.0.replica_access;
+        let asker = asking.require_role(&request, Role::Reader)?;
         let prefix = queue_prefix(&request.get_ref().name);
-        let (kv, revision) = self.0.first_now(&asker, &prefix).await?;
+        let (kv, revision) = self.0.first_linearizable(&asker, &prefix).await?;
         let kv = kv.ok_or_else(|| Status::unknown("election: no leader"))?;
-        Ok(Response::new(LeaderResponse { header: asking.header(revision), kv: Some(kv) }))
+        Ok(Response::new(LeaderResponse { header: asking.response_header(revision), kv: Some(kv) }))
     }
 
     async fn observe(
         &self,
         request: Request<LeaderRequest>,
     ) -> Result<Response<Self::ObserveStream>, Status> {
-        let asker = self.0.asking.allow(&request, Role::Reader)?;
-        let asker = self.0.asking.stay(&asker).await?;
-        let share = self.0.hub.memory.try_reserve(STREAM_BYTES);
+        let asker = self.0.replica_access.require_role(&request, Role::Reader)?;
+        let asker = self.0.replica_access.fix_identity(&asker).await?;
+        let share = self.0.hub.memory.try_reserve(STREAM_MEMORY_BYTES);
         let share = share.ok_or_else(errors::memory_exceeded)?;
-        let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
+        let (answers, receiver) = mpsc::channel(QUEUED_RESPONSES_MAX);
         let (turns, name) = (self.0.clone(), request.into_inner().name);
         tokio::spawn(async move {
             let observed = tokio::select! {
@@ -137,11 +138,11 @@ impl ElectionService for Election {
         &self,
         request: Request<ResignRequest>,
     ) -> Result<Response<ResignResponse>, Status> {
-        let asking = &self.0.asking;
-        let asker = asking.allow(&request, Role::Writer)?;
+        let asking = &self.0.replica_access;
+        let asker = asking.require_role(&request, Role::Writer)?;
         let leader = request.into_inner().leader.ok_or_else(missing_leader)?;
-        let revision = delete_created(asking, &asker, leader.key, leader.rev).await?;
-        Ok(Response::new(ResignResponse { header: asking.header(revision) }))
+        let revision = delete_if_created_at(asking, &asker, leader.key, leader.rev).await?;
+        Ok(Response::new(ResignResponse { header: asking.response_header(revision) }))
     }
 }
 
@@ -157,7 +158,7 @@ async fn observe(
     let mut batches = turns.hub.subscribe();
     let mut last = 0;
     loop {
-        let (leader, revision) = turns.first(asker, &prefix).await?;
+        let (leader, revision) = turns.first_local(asker, &prefix).await?;
         let Some(kv) = leader else {
             wait_for_prefix(&mut batches, &prefix).await?;
             continue;
@@ -165,13 +166,16 @@ async fn observe(
         let key = kv.key.clone();
         if kv.mod_revision != last {
             last = kv.mod_revision;
-            let own: Share = turns.hub.memory.reserve(kv.key.len() + kv.value.len()).await;
-            let answer = LeaderResponse { header: turns.asking.header(revision), kv: Some(kv) };
-            let queued = Queued::with_memory(answer, own, None::<Arc<Share>>);
+            let own: MemoryShare = turns.hub.memory.reserve(kv.key.len() + kv.value.len()).await;
+            let answer = LeaderResponse {
+                header: turns.replica_access.response_header(revision),
+                kv: Some(kv),
+            };
+            let queued = Queued::with_memory(answer, own, None::<Arc<MemoryShare>>);
             if answers.send(queued).await.is_err() {
                 return Ok(());
             }
         }
-        wait_for_change(&mut batches, Keys::One(&key)).await?;
+        wait_for_change(&mut batches, KeySelection::Single(&key)).await?;
     }
 }

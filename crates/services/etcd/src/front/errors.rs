@@ -1,7 +1,7 @@
 //! Errors for clients. Codes and messages are those of etcd, because clients match on both.
 
 use axum::http::StatusCode;
-use quorate::{Failure, NotDone};
+use quorate::{Failure, RequestError};
 use tonic::{Code, Status};
 
 use crate::{check::StreamRefusal, refusal::Refusal};
@@ -11,7 +11,7 @@ pub(super) fn too_large() -> Status {
     Status::new(Code::InvalidArgument, "etcdserver: request is too large")
 }
 
-pub(super) fn denied() -> Status {
+pub(super) fn permission_denied() -> Status {
     Status::new(Code::PermissionDenied, "etcdserver: permission denied")
 }
 
@@ -25,7 +25,7 @@ pub(super) fn is_invalid_token(status: &Status) -> bool {
 }
 
 /// Returns etcd's error for a login at a node that can only verify tokens.
-pub(super) fn verify_only() -> Status {
+pub(super) fn cannot_issue_tokens() -> Status {
     Status::unknown("auth: token signing attempted with verify-only key")
 }
 
@@ -41,13 +41,13 @@ pub(super) fn auth_failed() -> Status {
 
 /// Returns whether users or roles changed between authentication and the check of rights. If so,
 /// nothing was executed.
-pub(super) fn is_auth_moved(status: &Status) -> bool {
+pub(super) fn is_auth_changed(status: &Status) -> bool {
     let moved = [Refusal::AuthOldRevision, Refusal::UserEmpty].map(refusal_status);
     moved.iter().any(|moved| moved.code() == status.code() && moved.message() == status.message())
 }
 
 /// Finds a gRPC status among the causes of an error.
-pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Option<Status> {
+pub(super) fn status_in_causes(error: &(dyn std::error::Error + 'static)) -> Option<Status> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(status) = error.downcast_ref::<Status>() {
@@ -59,7 +59,7 @@ pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Option<Status>
 }
 
 /// Formats a gRPC error as text, for messages that cannot contain a status.
-pub(super) fn written(status: &Status) -> String {
+pub(super) fn format_status(status: &Status) -> String {
     format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
 }
 
@@ -75,7 +75,7 @@ pub(super) fn is_memory_exceeded(status: &Status) -> bool {
 }
 
 /// Returns the error for a range that cannot be streamed. On `Unimplemented`, clients use Range.
-pub(super) fn not_streamed(refusal: StreamRefusal) -> Status {
+pub(super) fn range_not_streamable(refusal: StreamRefusal) -> Status {
     let text = match refusal {
         StreamRefusal::Order => "RangeStream does not support custom sort orders",
         StreamRefusal::RevisionFilters => "RangeStream does not support revision filters",
@@ -89,7 +89,7 @@ pub(super) fn not_leader() -> Status {
     Status::new(Code::FailedPrecondition, "etcdserver: not leader")
 }
 
-pub(super) fn stopped() -> Status {
+pub(super) fn server_stopped() -> Status {
     Status::new(Code::Unavailable, "etcdserver: server stopped")
 }
 
@@ -106,7 +106,7 @@ pub(super) fn refusal_status(refusal: Refusal) -> Status {
         Refusal::KeyNotFound => (Code::InvalidArgument, "etcdserver: key not found"),
         Refusal::LeaseNotFound => (Code::NotFound, "etcdserver: requested lease not found"),
         // etcd has no such limit, and no message for it.
-        Refusal::TooMuch => (
+        Refusal::BudgetExceeded => (
             Code::ResourceExhausted,
             "etcdserver: the answer is too large; ask for less, with a limit or fewer keys",
         ),
@@ -129,7 +129,7 @@ pub(super) fn refusal_status(refusal: Refusal) -> Status {
         Refusal::TooManyLeases => {
             (Code::ResourceExhausted, "etcdserver: too many leases; there may be 1000000 at a time")
         }
-        Refusal::LeaseFull => (
+        Refusal::LeaseKeysFull => (
             Code::ResourceExhausted,
             "etcdserver: too many keys in one lease; there may be 100000, use several leases",
         ),
@@ -168,12 +168,12 @@ pub(super) fn refusal_status(refusal: Refusal) -> Status {
         Refusal::InvalidAuthManagement => {
             (Code::InvalidArgument, "etcdserver: invalid auth management")
         }
-        Refusal::AuthFull => (
+        Refusal::AuthLimitReached => (
             Code::ResourceExhausted,
             "etcdserver: too many users, roles or permissions; there may be 10000 users and roles each, 128 roles of a \
              user, 1000 permissions of a role, 256 bytes in a name, and 16 MiB in all",
         ),
-        Refusal::TooDeep => (
+        Refusal::NestedTooDeep => (
             Code::InvalidArgument,
             "etcdserver: transactions are nested too deeply; there may be 32 levels",
         ),
@@ -182,11 +182,11 @@ pub(super) fn refusal_status(refusal: Refusal) -> Status {
 }
 
 /// Converts the failure of a request that was not executed or whose outcome is unknown.
-pub(super) fn failed(NotDone(failure): NotDone) -> Status {
+pub(super) fn failure_status(RequestError(failure): RequestError) -> Status {
     match failure {
         Failure::Busy => memory_exceeded(),
         Failure::TooBig => too_large(),
-        Failure::Stopping => stopped(),
+        Failure::Stopping => server_stopped(),
         Failure::NoQuorum => Status::new(Code::Unavailable, "etcdserver: no leader"),
         Failure::Removed | Failure::Voteless | Failure::Unavailable => {
             Status::new(Code::Unavailable, "etcdserver: unhealthy cluster")

@@ -13,20 +13,20 @@ use quorate::Who;
 use tokio::sync::watch;
 use tonic::Request;
 
-use super::token::LIFE_MS;
+use super::token::LIFETIME_MS;
 use crate::auth::{AuthVersion, Credentials, Sender};
 
 /// Maximum number of cached tokens. Beyond it, the least recently used ones are evicted.
 const SESSIONS_MAX: usize = 10_000;
-const LIFE: Duration = Duration::from_millis(LIFE_MS);
+const SESSION_LIFETIME: Duration = Duration::from_millis(LIFETIME_MS);
 
 /// Identity of a client, as established by its connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Caller {
     /// Identity among Quorate's own users, proved by the certificate.
-    pub(super) who: Who,
+    pub(super) quorate_identity: Who,
     /// Name in the certificate, which may be that of an etcd user.
-    pub(super) certified: Option<Arc<str>>,
+    pub(super) certificate_name: Option<Arc<str>>,
 }
 
 #[derive(Clone, Debug)]
@@ -40,8 +40,8 @@ pub(super) enum Requester {
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     /// Identity among Quorate's own users, proved by the certificate.
-    pub(super) who: Who,
-    pub(super) certified: Option<Arc<str>>,
+    pub(super) quorate_identity: Who,
+    pub(super) certificate_name: Option<Arc<str>>,
     pub(super) token: PresentedToken,
     /// Identity fixed when the client opened a stream.
     pub(super) fixed_identity: Option<AuthenticatedUser>,
@@ -49,7 +49,7 @@ pub(super) struct Client {
 
 #[derive(Clone, Debug)]
 pub(super) enum PresentedToken {
-    Nothing,
+    Absent,
     Text(Arc<str>),
     /// The token is not valid UTF-8.
     Unreadable,
@@ -59,8 +59,8 @@ pub(super) enum PresentedToken {
 #[derive(Clone, Debug)]
 pub(super) struct AuthenticatedUser {
     pub(super) name: Arc<str>,
-    pub(super) since: u64,
-    pub(super) epoch: u64,
+    pub(super) password_revision: u64,
+    pub(super) enabled_revision: u64,
     /// Version of the auth state against which the user was checked.
     pub(super) auth_version: AuthVersion,
 }
@@ -68,14 +68,15 @@ pub(super) struct AuthenticatedUser {
 #[derive(Debug)]
 struct Session {
     user: AuthenticatedUser,
-    last: Instant,
+    last_used_at: Instant,
     /// Time at which the session expires even if it is in use.
     expires_at: Option<Instant>,
 }
 
 impl Session {
     fn has_expired(&self, now: Instant) -> bool {
-        now.duration_since(self.last) >= LIFE || self.expires_at.is_some_and(|ends| ends <= now)
+        now.duration_since(self.last_used_at) >= SESSION_LIFETIME
+            || self.expires_at.is_some_and(|ends| ends <= now)
     }
 }
 
@@ -103,7 +104,7 @@ impl SessionCache {
     }
 
     /// Subscribes to changes of the auth state, users and roles.
-    pub(super) fn changes(&self) -> watch::Receiver<Option<AuthVersion>> {
+    pub(super) fn subscribe_auth_version(&self) -> watch::Receiver<Option<AuthVersion>> {
         self.auth_version.subscribe()
     }
 
@@ -115,12 +116,12 @@ impl SessionCache {
             sessions.remove(token);
             return None;
         }
-        session.last = now;
+        session.last_used_at = now;
         Some(session.user.clone())
     }
 
     /// Updates a token's session after its user was checked again.
-    pub(super) fn renew(&self, token: &str, known: AuthenticatedUser) {
+    pub(super) fn renew_session(&self, token: &str, known: AuthenticatedUser) {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
         if let Some(session) = sessions.get_mut(token) {
@@ -142,14 +143,17 @@ impl SessionCache {
             // Evicts a tenth of the tokens at a time, to amortize the cost.
             if sessions.len() >= SESSIONS_MAX {
                 let mut ages: Vec<Instant> =
-                    sessions.values().map(|session| session.last).collect();
+                    sessions.values().map(|session| session.last_used_at).collect();
                 let (_, oldest, _) = ages.select_nth_unstable(SESSIONS_MAX / 10);
                 let oldest = *oldest;
-                sessions.retain(|_, session| session.last > oldest);
+                sessions.retain(|_, session| session.last_used_at > oldest);
             }
         }
         let last = now;
-        sessions.insert(Arc::clone(token), Session { user: known, last, expires_at: ends });
+        sessions.insert(
+            Arc::clone(token),
+            Session { user: known, last_used_at: last, expires_at: ends },
+        );
     }
 
     pub(super) fn remove_session(&self, token: &str) {
@@ -161,32 +165,38 @@ impl SessionCache {
 impl Requester {
     /// Returns the sender of a request. etcd's clients send their token in the header `token`, or
     /// over HTTP in `authorization`.
-    pub(super) fn of<T>(request: &Request<T>) -> Self {
+    pub(super) fn from_request<T>(request: &Request<T>) -> Self {
         let caller = request.extensions().get::<Caller>();
-        let Caller { who, certified } = caller.cloned().unwrap_or_default();
+        let Caller { quorate_identity: who, certificate_name: certified } =
+            caller.cloned().unwrap_or_default();
         let token = request.metadata().get("token");
         let token = token.or_else(|| request.metadata().get("authorization"));
         let token = match token.map(|token| token.to_str()) {
-            None => PresentedToken::Nothing,
+            None => PresentedToken::Absent,
             Some(Ok(text)) => PresentedToken::Text(text.into()),
             Some(Err(_)) => PresentedToken::Unreadable,
         };
-        Self::Client(Client { who, certified, token, fixed_identity: None })
+        Self::Client(Client {
+            quorate_identity: who,
+            certificate_name: certified,
+            token,
+            fixed_identity: None,
+        })
     }
 }
 
 impl AuthenticatedUser {
-    pub(super) fn of(name: &str, credentials: &Credentials) -> Self {
+    pub(super) fn from_credentials(name: &str, credentials: &Credentials) -> Self {
         Self {
             name: name.into(),
-            since: credentials.since,
-            epoch: credentials.epoch,
+            password_revision: credentials.password_revision,
+            enabled_revision: credentials.enabled_revision,
             auth_version: credentials.auth_version(),
         }
     }
 
     pub(super) fn as_sender(&self) -> Sender {
-        Sender::User { name: (*self.name).to_owned(), revision: self.auth_version.revision }
+        Sender::User { name: (*self.name).to_owned(), auth_revision: self.auth_version.revision }
     }
 }
 
@@ -203,8 +213,8 @@ mod tests {
     fn known() -> AuthenticatedUser {
         AuthenticatedUser {
             name: "ann".into(),
-            since: 1,
-            epoch: 1,
+            password_revision: 1,
+            enabled_revision: 1,
             auth_version: AuthVersion::default(),
         }
     }
@@ -215,10 +225,10 @@ mod tests {
         let mut now = Instant::now();
         gate.add_session(&token, known(), now, None);
         for _ in 0..10 {
-            now += LIFE - Duration::from_secs(1);
+            now += SESSION_LIFETIME - Duration::from_secs(1);
             assert!(gate.find_session("a", now).is_some());
         }
-        assert!(gate.find_session("a", now + LIFE).is_none());
+        assert!(gate.find_session("a", now + SESSION_LIFETIME).is_none());
         assert!(gate.find_session("a", now).is_none(), "it is forgotten then");
     }
 
@@ -229,10 +239,10 @@ mod tests {
         let ends = now + Duration::from_secs(20);
         gate.add_session(&"a".into(), known(), now, Some(ends));
         assert!(gate.find_session("a", now + Duration::from_secs(19)).is_some());
-        let later = AuthenticatedUser { since: 2, ..known() };
-        gate.renew("a", later);
+        let later = AuthenticatedUser { password_revision: 2, ..known() };
+        gate.renew_session("a", later);
         let there = gate.find_session("a", now + Duration::from_secs(19));
-        assert_eq!(there.map(|known| known.since), Some(2));
+        assert_eq!(there.map(|known| known.password_revision), Some(2));
         assert!(gate.find_session("a", ends).is_none());
     }
 

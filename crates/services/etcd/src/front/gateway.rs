@@ -23,10 +23,10 @@ use prost_reflect::{DescriptorPool, MethodDescriptor};
 use tonic::{Code, Status, codegen::Service as _};
 
 use self::{
-    json::{encode, frames},
-    lines::{Frames, Lines},
+    json::{message_to_json, to_grpc_frames},
+    lines::{JsonLinesBody, ResponseFrames},
 };
-use super::{asking::ReplicaAccess, errors, gate::Caller, memory::Share};
+use super::{asking::ReplicaAccess, errors, gate::Caller, memory::MemoryShare};
 use crate::proto::DESCRIPTORS;
 
 /// Maximum size of a body, enough for the largest request in Base64 with its JSON envelope.
@@ -93,8 +93,8 @@ const ROUTES: [(&str, &str, &str); 55] = [
 ];
 
 #[derive(Clone)]
-struct Gate {
-    asking: Arc<ReplicaAccess>,
+struct GatewayMethod {
+    replica_access: Arc<ReplicaAccess>,
     /// gRPC services that requests are passed to.
     services: Router,
     method: MethodDescriptor,
@@ -114,7 +114,11 @@ pub(super) fn routes(asking: &Arc<ReplicaAccess>, services: &Router) -> Router {
         let service = pool.get_service_by_name(service);
         let found = service.and_then(|service| service.methods().find(|one| one.name() == method));
         let Some(method) = found else { continue };
-        let gate = Gate { asking: Arc::clone(asking), services: services.clone(), method };
+        let gate = GatewayMethod {
+            replica_access: Arc::clone(asking),
+            services: services.clone(),
+            method,
+        };
         router = router.merge(Router::new().route(path, post(handle_request)).with_state(gate));
     }
     router
@@ -135,39 +139,39 @@ fn error_response(status: &Status) -> Response {
     respond(errors::http_code(status.code()), error.to_string())
 }
 
-async fn handle_request(State(gate): State<Gate>, request: Request) -> Response {
+async fn handle_request(State(gate): State<GatewayMethod>, request: Request) -> Response {
     match gate.answer_request(request).await {
         Ok(response) => response,
         Err(status) => error_response(&status),
     }
 }
 
-impl Gate {
+impl GatewayMethod {
     async fn answer_request(self, request: Request) -> Result<Response, Status> {
         let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
         let token = request.headers().get(header::AUTHORIZATION).cloned();
         let body = to_bytes(request.into_body(), BODY_BYTES_MAX).await;
-        let body = body.map_err(|error| match errors::cause(&error) {
+        let body = body.map_err(|error| match errors::status_in_causes(&error) {
             Some(status) => status,
             None => errors::too_large(),
         })?;
         // Charges the parsed request; the service charges its own memory.
-        let share = self.asking.memory.try_reserve(json::estimate_memory(&body));
+        let share = self.replica_access.memory.try_reserve(json::estimate_memory(&body));
         let share = share.ok_or_else(errors::memory_exceeded)?;
         let (streams, input) = (self.method.is_client_streaming(), self.method.input());
-        let message = frames(&input, &body, streams)?;
+        let message = to_grpc_frames(&input, &body, streams)?;
         drop(body);
         let mut response = self.forward_request(message, caller, token).await?;
         drop(share);
-        let of_answer = response.extensions_mut().remove::<Arc<Share>>();
+        let of_answer = response.extensions_mut().remove::<Arc<MemoryShare>>();
         if let Some(status) = Status::from_header_map(response.headers())
             && status.code() != Code::Ok
         {
             return Err(status);
         }
-        let frames = Frames::new(response.into_body());
+        let frames = ResponseFrames::new(response.into_body());
         if self.method.is_server_streaming() {
-            let lines = Lines::new(frames, self.method.output());
+            let lines = JsonLinesBody::new(frames, self.method.output());
             return Ok(respond(StatusCode::OK, Body::new(lines)));
         }
         self.single_message_response(frames, of_answer).await
@@ -198,17 +202,17 @@ impl Gate {
     /// Returns the response of a method with a single message.
     async fn single_message_response(
         &self,
-        mut frames: Frames,
-        of: Option<Arc<Share>>,
+        mut frames: ResponseFrames,
+        of: Option<Arc<MemoryShare>>,
     ) -> Result<Response, Status> {
         let message = frames.next().await?;
         let message =
             message.ok_or_else(|| Status::internal("etcdserver: the method returned nothing"))?;
         // Base64 and field names take less than three times the message's size.
-        let share = self.asking.memory.try_reserve(message.len().saturating_mul(3));
+        let share = self.replica_access.memory.try_reserve(message.len().saturating_mul(3));
         let share = share.ok_or_else(errors::memory_exceeded)?;
-        let text = encode(&self.method.output(), message)?;
-        frames.end().await?;
+        let text = message_to_json(&self.method.output(), message)?;
+        frames.wait_for_end().await?;
         drop(of);
         let mut response = respond(StatusCode::OK, text);
         response.extensions_mut().insert(Arc::new(share));

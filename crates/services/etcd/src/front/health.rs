@@ -19,9 +19,9 @@ use crate::proto::health::{
 };
 
 /// Interval between checks for watchers.
-const LOOK_PERIOD: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Approximate memory of a stream, in bytes.
-const STREAM_BYTES: usize = 8 << 10;
+const STREAM_MEMORY_BYTES: usize = 8 << 10;
 
 /// Services whose health can be queried. The empty name means the whole member.
 const SERVICES: [&str; 10] = [
@@ -70,13 +70,13 @@ impl HealthService for Health {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let share = self.0.memory.try_reserve(STREAM_BYTES);
+        let share = self.0.memory.try_reserve(STREAM_MEMORY_BYTES);
         let share = share.ok_or_else(errors::memory_exceeded)?;
         let is_known = SERVICES.contains(&&*request.get_ref().service);
         let (answers, receiver) = mpsc::channel::<Queued<HealthCheckResponse>>(1);
         let asking = Arc::clone(&self.0);
         tokio::spawn(async move {
-            let mut ticks = interval(LOOK_PERIOD);
+            let mut ticks = interval(CHECK_INTERVAL);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let mut said = None;
             loop {

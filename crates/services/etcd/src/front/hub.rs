@@ -14,7 +14,7 @@ use tokio::sync::{broadcast, watch};
 use super::{
     asking::{Freshness, ReplicaAccess},
     gate::Requester,
-    memory::{Memory, Share},
+    memory::{MemoryBudget, MemoryShare},
 };
 use crate::{
     command::{Events, EventsRequest, Query},
@@ -22,36 +22,36 @@ use crate::{
 };
 
 /// Approximate memory of an event without its keys and values, in bytes.
-pub(super) const EVENT_BYTES: usize = 320;
+pub(super) const EVENT_OVERHEAD_BYTES: usize = 320;
 
 /// Maximum number of batches by which a stream may lag.
-const BATCHES_MAX: usize = 16;
+const LAG_BATCHES_MAX: usize = 16;
 
 /// Events of revisions `from` to `to`, both inclusive.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct EventBatch {
     pub(super) from: i64,
     pub(super) to: i64,
     pub(super) events: Vec<Event>,
     /// Set if the events include the previous key-value pairs.
-    pub(super) has_prev: bool,
+    pub(super) has_previous: bool,
     /// Memory reserved for the events.
-    pub(super) share: Option<Arc<Share>>,
+    pub(super) memory_share: Option<Arc<MemoryShare>>,
 }
 
 /// Reader of events that distributes batches to all streams.
 #[derive(Debug)]
-pub(super) struct Hub {
-    batches: broadcast::Sender<Arc<Batch>>,
+pub(super) struct EventHub {
+    batches: broadcast::Sender<Arc<EventBatch>>,
     /// Memory budget of watchers and the events queued for them.
-    pub(super) memory: Memory,
+    pub(super) memory: MemoryBudget,
     /// Number of watchers that need previous key-value pairs.
     prev_watchers: AtomicUsize,
 }
 
 /// Registration of a watcher that needs previous key-value pairs, until dropped.
 #[derive(Debug)]
-pub(super) struct PrevRegistration(Arc<Hub>);
+pub(super) struct PrevRegistration(Arc<EventHub>);
 
 impl Drop for PrevRegistration {
     fn drop(&mut self) {
@@ -59,16 +59,16 @@ impl Drop for PrevRegistration {
     }
 }
 
-impl Hub {
-    pub(super) fn new(memory: Memory) -> Arc<Self> {
+impl EventHub {
+    pub(super) fn new(memory: MemoryBudget) -> Arc<Self> {
         Arc::new(Self {
             memory,
-            batches: broadcast::Sender::new(BATCHES_MAX),
+            batches: broadcast::Sender::new(LAG_BATCHES_MAX),
             prev_watchers: AtomicUsize::new(0),
         })
     }
 
-    pub(super) fn subscribe(&self) -> broadcast::Receiver<Arc<Batch>> {
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<Arc<EventBatch>> {
         self.batches.subscribe()
     }
 
@@ -112,25 +112,25 @@ impl Hub {
             Freshness::Local,
         );
         let page = asked.await.ok().and_then(|(page, mut share)| {
-            let has_room = share.try_grow(page.events.len() * EVENT_BYTES);
+            let has_room = share.try_grow(page.events.len() * EVENT_OVERHEAD_BYTES);
             has_room.then(|| (page, Arc::new(share)))
         });
         let batch = match page {
-            Some((page, share)) => Batch {
+            Some((page, share)) => EventBatch {
                 from: last + 1,
                 to: page.next - 1,
                 events: page.events,
-                has_prev,
-                share: Some(share),
+                has_previous: has_prev,
+                memory_share: Some(share),
             },
             // The events are compacted, or this node cannot answer or lacks memory. The gap makes
             // streams read history.
-            None => Batch {
-                share: None,
+            None => EventBatch {
+                memory_share: None,
                 from: revision + 1,
                 to: revision,
                 events: Vec::new(),
-                has_prev,
+                has_previous: has_prev,
             },
         };
         let to = batch.to.max(last);

@@ -23,17 +23,17 @@ const TOKEN_BYTES_MAX: usize = 8 << 10;
 const KEY_BYTES_MAX: u64 = 64 << 10;
 /// Minimum length of an HMAC secret in bytes: the output of the shortest hash.
 const SECRET_BYTES_MIN: usize = 32;
-const LIFE: Duration = Duration::from_secs(300);
+const TOKEN_LIFETIME_DEFAULT: Duration = Duration::from_secs(300);
 /// Maximum lifetime of a token, because tokens cannot be revoked before they expire.
-const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+const TOKEN_LIFETIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Algorithm names accepted in the option.
-const METHODS: &str =
+const METHOD_NAMES: &str =
     "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA, HS256, HS384 or HS512";
 
 /// Error in the option for tokens.
 #[derive(Debug, thiserror::Error)]
-pub enum BadTokens {
+pub enum TokenOptionError {
     #[error("{0:?} is no kind of token: there are simple, and jwt,sign-method=…")]
     Kind(String),
     /// An option is unknown, repeated, or without a value.
@@ -41,7 +41,7 @@ pub enum BadTokens {
     Option(String),
     #[error("{0} is missing")]
     Missing(&'static str),
-    #[error("sign-method is to be {METHODS}, not {0:?}")]
+    #[error("sign-method is to be {METHOD_NAMES}, not {0:?}")]
     Method(String),
     /// The lifetime is missing or invalid.
     #[error("ttl is to be a time from 1s to 8760h, such as 10m, not {0:?}")]
@@ -58,26 +58,26 @@ pub enum BadTokens {
 
 /// Kinds of tokens for clients that log in with a password.
 #[derive(Clone, Debug, Default)]
-pub enum Tokens {
+pub enum TokenKind {
     /// Signed statements that every member can verify with a key in the replicated state.
     #[default]
     Simple,
     Jwt(Arc<Jwt>),
 }
 
-impl Tokens {
+impl TokenKind {
     /// Parses a flag in etcd's format, `simple` or
     /// `jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=10m`, and reads the key files.
     ///
     /// # Errors
     ///
     /// Fails if the flag is invalid or a key cannot be used.
-    pub fn parse_flag(text: &str) -> Result<Self, BadTokens> {
+    pub fn parse_flag(text: &str) -> Result<Self, TokenOptionError> {
         match text.split_once(',') {
             None if text == "simple" => Ok(Self::Simple),
             Some(("jwt", options)) => Ok(Self::Jwt(Arc::new(Jwt::parse_options(options)?))),
-            None if text == "jwt" => Err(BadTokens::Missing("sign-method")),
-            _ => Err(BadTokens::Kind(text.to_owned())),
+            None if text == "jwt" => Err(TokenOptionError::Missing("sign-method")),
+            _ => Err(TokenOptionError::Kind(text.to_owned())),
         }
     }
 }
@@ -97,24 +97,25 @@ impl Claims {
     /// revisions.
     pub(super) const fn are_current(&self, now: &Credentials) -> bool {
         now.enabled
-            && now.since != 0
-            && self.revision >= now.since
-            && self.revision >= now.epoch
+            && now.password_revision != 0
+            && self.revision >= now.password_revision
+            && self.revision >= now.enabled_revision
             && self.revision <= now.revision
     }
 
     /// Returns the time until the token expires.
-    pub(super) fn left(&self) -> Duration {
+    pub(super) fn time_left(&self) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "seconds of centuries are exact")]
         let left = self.exp - get_current_timestamp() as f64;
-        Duration::try_from_secs_f64(left.max(0.0)).map_or(LIFE_MAX, |left| left.min(LIFE_MAX))
+        Duration::try_from_secs_f64(left.max(0.0))
+            .map_or(TOKEN_LIFETIME_MAX, |left| left.min(TOKEN_LIFETIME_MAX))
     }
 }
 
 /// A verifier of JSON Web Tokens, which also signs them if there is a private key.
 pub struct Jwt {
     signing_key: Option<EncodingKey>,
-    checks: DecodingKey,
+    verifying_key: DecodingKey,
     algorithm: Algorithm,
     validation: Validation,
     lifetime: Duration,
@@ -128,23 +129,23 @@ impl std::fmt::Debug for Jwt {
 
 /// Parsed options, whose values are not interpreted yet.
 #[derive(Default)]
-struct Options<'f> {
+struct JwtOptions<'f> {
     method: Option<&'f str>,
-    public: Option<&'f str>,
-    private: Option<&'f str>,
+    public_key_file: Option<&'f str>,
+    private_key_file: Option<&'f str>,
     lifetime_text: Option<&'f str>,
 }
 
-impl<'f> Options<'f> {
-    fn parse(text: &'f str) -> Result<Self, BadTokens> {
+impl<'f> JwtOptions<'f> {
+    fn parse(text: &'f str) -> Result<Self, TokenOptionError> {
         let mut options = Self::default();
         for option in text.split(',') {
-            let bad = || BadTokens::Option(option.to_owned());
+            let bad = || TokenOptionError::Option(option.to_owned());
             let (name, value) = option.split_once('=').ok_or_else(bad)?;
             let place = match name.trim() {
                 "sign-method" => &mut options.method,
-                "pub-key" => &mut options.public,
-                "priv-key" => &mut options.private,
+                "pub-key" => &mut options.public_key_file,
+                "priv-key" => &mut options.private_key_file,
                 "ttl" => &mut options.lifetime_text,
                 _ => return Err(bad()),
             };
@@ -157,41 +158,52 @@ impl<'f> Options<'f> {
 }
 
 impl Jwt {
-    fn parse_options(text: &str) -> Result<Self, BadTokens> {
-        let options = Options::parse(text)?;
-        let method = options.method.ok_or(BadTokens::Missing("sign-method"))?;
+    fn parse_options(text: &str) -> Result<Self, TokenOptionError> {
+        let options = JwtOptions::parse(text)?;
+        let method = options.method.ok_or(TokenOptionError::Missing("sign-method"))?;
         // The `jsonwebtoken` crate also accepts algorithm names that etcd does not support.
         let algorithm =
-            Algorithm::from_str(method).map_err(|_| BadTokens::Method(method.to_owned()))?;
+            Algorithm::from_str(method).map_err(|_| TokenOptionError::Method(method.to_owned()))?;
         let life = match options.lifetime_text {
-            None => LIFE,
+            None => TOKEN_LIFETIME_DEFAULT,
             Some(text) => {
-                let life = duration(text);
-                let life = life.filter(|life| (Duration::from_secs(1)..=LIFE_MAX).contains(life));
-                life.ok_or_else(|| BadTokens::Lifetime(text.to_owned()))?
+                let life = parse_duration(text);
+                let life = life
+                    .filter(|life| (Duration::from_secs(1)..=TOKEN_LIFETIME_MAX).contains(life));
+                life.ok_or_else(|| TokenOptionError::Lifetime(text.to_owned()))?
             }
         };
-        let (signs, checks) = keys(&options, method, algorithm.family())?;
+        let (signs, checks) = read_keys(&options, method, algorithm.family())?;
         let mut validation = Validation::new(algorithm);
         // No leeway after expiry, as in etcd. Issuers for another audience sign with another key.
         (validation.leeway, validation.validate_aud) = (0, false);
         validation.validate_nbf = true;
-        let jwt = Self { signing_key: signs, checks, algorithm, validation, lifetime: life };
-        jwt.try_out(&options, method)?;
+        let jwt = Self {
+            signing_key: signs,
+            verifying_key: checks,
+            algorithm,
+            validation,
+            lifetime: life,
+        };
+        jwt.check_key_pair(&options, method)?;
         Ok(jwt)
     }
 
     /// Checks that this node can verify the tokens that it signs.
-    fn try_out(&self, options: &Options<'_>, method: &str) -> Result<(), BadTokens> {
-        let private = PathBuf::from(options.private.unwrap_or_default());
+    fn check_key_pair(
+        &self,
+        options: &JwtOptions<'_>,
+        method: &str,
+    ) -> Result<(), TokenOptionError> {
+        let private = PathBuf::from(options.private_key_file.unwrap_or_default());
         match self.sign_login("user", 1) {
             None => Ok(()),
-            Some(Ok(token)) if self.read(&token).is_some() => Ok(()),
-            Some(Ok(_)) => Err(BadTokens::Pair {
-                public: PathBuf::from(options.public.unwrap_or_default()),
+            Some(Ok(token)) if self.verify(&token).is_some() => Ok(()),
+            Some(Ok(_)) => Err(TokenOptionError::Pair {
+                public: PathBuf::from(options.public_key_file.unwrap_or_default()),
                 private,
             }),
-            Some(Err(error)) => Err(unusable(&private, method, &error)),
+            Some(Err(error)) => Err(unusable_key(&private, method, &error)),
         }
     }
 
@@ -209,59 +221,59 @@ impl Jwt {
     }
 
     /// Returns the claims of a token with a valid signature that has not expired.
-    pub(super) fn read(&self, token: &str) -> Option<Claims> {
+    pub(super) fn verify(&self, token: &str) -> Option<Claims> {
         // Some programs include this prefix in the header.
         let token = token.strip_prefix("Bearer ").unwrap_or(token);
         if token.len() > TOKEN_BYTES_MAX {
             return None;
         }
-        let read = decode::<Claims>(token, &self.checks, &self.validation).ok()?;
+        let read = decode::<Claims>(token, &self.verifying_key, &self.validation).ok()?;
         Some(read.claims)
     }
 }
 
-fn unusable(path: &Path, method: &str, why: &dyn std::fmt::Display) -> BadTokens {
-    BadTokens::Key { path: path.to_owned(), method: method.to_owned(), why: why.to_string() }
+fn unusable_key(path: &Path, method: &str, why: &dyn std::fmt::Display) -> TokenOptionError {
+    TokenOptionError::Key { path: path.to_owned(), method: method.to_owned(), why: why.to_string() }
 }
 
-fn keys(
-    options: &Options<'_>,
+fn read_keys(
+    options: &JwtOptions<'_>,
     method: &str,
     family: AlgorithmFamily,
-) -> Result<(Option<EncodingKey>, DecodingKey), BadTokens> {
+) -> Result<(Option<EncodingKey>, DecodingKey), TokenOptionError> {
     if family == AlgorithmFamily::Hmac {
-        let path = options.private.ok_or(BadTokens::Missing("priv-key"))?;
-        let secret = file(path)?;
+        let path = options.private_key_file.ok_or(TokenOptionError::Missing("priv-key"))?;
+        let secret = read_key_file(path)?;
         if secret.len() < SECRET_BYTES_MIN {
             let why =
                 format!("it has {} bytes; at least {SECRET_BYTES_MIN} are needed", secret.len());
-            return Err(unusable(Path::new(path), method, &why));
+            return Err(unusable_key(Path::new(path), method, &why));
         }
         let signs = EncodingKey::from_secret(&secret);
         return Ok((Some(signs), DecodingKey::from_secret(&secret)));
     }
-    let path = options.public.ok_or(BadTokens::Missing("pub-key"))?;
-    let pem = file(path)?;
+    let path = options.public_key_file.ok_or(TokenOptionError::Missing("pub-key"))?;
+    let pem = read_key_file(path)?;
     let checks = match family {
         AlgorithmFamily::Ec => DecodingKey::from_ec_pem(&pem),
         AlgorithmFamily::Ed => DecodingKey::from_ed_pem(&pem),
         _ => DecodingKey::from_rsa_pem(&pem),
     };
-    let checks = checks.map_err(|error| unusable(Path::new(path), method, &error))?;
-    let Some(path) = options.private else {
+    let checks = checks.map_err(|error| unusable_key(Path::new(path), method, &error))?;
+    let Some(path) = options.private_key_file else {
         return Ok((None, checks));
     };
-    let pem = file(path)?;
+    let pem = read_key_file(path)?;
     let signs = match family {
         AlgorithmFamily::Ec => EncodingKey::from_ec_pem(&pem),
         AlgorithmFamily::Ed => EncodingKey::from_ed_pem(&pem),
         _ => EncodingKey::from_rsa_pem(&pem),
     };
-    let signs = signs.map_err(|error| unusable(Path::new(path), method, &error))?;
+    let signs = signs.map_err(|error| unusable_key(Path::new(path), method, &error))?;
     Ok((Some(signs), checks))
 }
 
-fn file(path: &str) -> Result<Vec<u8>, BadTokens> {
+fn read_key_file(path: &str) -> Result<Vec<u8>, TokenOptionError> {
     let read = || {
         let length = fs::metadata(path)?.len();
         match length <= KEY_BYTES_MAX {
@@ -269,12 +281,12 @@ fn file(path: &str) -> Result<Vec<u8>, BadTokens> {
             false => Err(io::Error::other("it is too long for a key")),
         }
     };
-    read().map_err(|error| BadTokens::File { path: path.into(), error })
+    read().map_err(|error| TokenOptionError::File { path: path.into(), error })
 }
 
 /// Parses a duration in Go's format, such as `1h30m`, in whole hours, minutes, seconds and
 /// milliseconds.
-fn duration(text: &str) -> Option<Duration> {
+fn parse_duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut sum = Duration::ZERO;
     while !rest.is_empty() {
@@ -301,7 +313,13 @@ mod tests {
     use super::*;
 
     fn credentials() -> Credentials {
-        Credentials { enabled: true, revision: 9, epoch: 4, since: 6, ..Credentials::default() }
+        Credentials {
+            enabled: true,
+            revision: 9,
+            enabled_revision: 4,
+            password_revision: 6,
+            ..Credentials::default()
+        }
     }
 
     fn claims(revision: u64) -> Claims {
@@ -316,9 +334,9 @@ mod tests {
         }
         let others: [fn(&mut Credentials); 4] = [
             |now| now.enabled = false,
-            |now| now.epoch = 8,
-            |now| now.since = 8,
-            |now| now.since = 0,
+            |now| now.enabled_revision = 8,
+            |now| now.password_revision = 8,
+            |now| now.password_revision = 0,
         ];
         for change in others {
             let mut other = credentials();
@@ -329,7 +347,7 @@ mod tests {
 
     #[test]
     fn durations_are_parsed_as_in_go() {
-        let ms = |text| duration(text).map(|time| time.as_millis());
+        let ms = |text| parse_duration(text).map(|time| time.as_millis());
         for (text, expected) in
             [("10m", 600_000), ("1h30m", 5_400_000), ("90s", 90_000), ("1s500ms", 1500)]
         {

@@ -15,14 +15,14 @@ use super::{
 };
 use crate::{
     auth::{AuthQuery, Credentials, auth_ask},
-    command::{Command, KeepAliveTtls, KeptAlive, Query},
+    command::{Command, KeepAliveTtls, LeaseKeepAlives, Query},
 };
 
-const IDS_MAX: usize = 1000;
+const LEASES_PER_COMMAND_MAX: usize = 1000;
 /// Maximum number of requests queued for the next command. Further ones wait in their streams.
-const WAITING_MAX: usize = 4096;
+const QUEUED_REQUESTS_MAX: usize = 4096;
 /// Maximum number of times that a command is rebuilt because users or roles changed.
-const AUTH_TRIES: u32 = 5;
+const AUTH_ATTEMPTS_MAX: u32 = 5;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeepAliveResult {
@@ -35,7 +35,7 @@ pub(super) struct KeepAliveResult {
 #[derive(Debug)]
 pub(super) struct KeepAliveRequest {
     id: i64,
-    asker: Requester,
+    requester: Requester,
     /// Auth revision at which the client was authorized; 0 if auth is disabled.
     auth_revision: u64,
     result_sender: oneshot::Sender<Result<KeepAliveResult, Status>>,
@@ -43,14 +43,14 @@ pub(super) struct KeepAliveRequest {
 
 /// A handle to the task that combines requests.
 #[derive(Clone, Debug)]
-pub(super) struct Keeper(mpsc::Sender<KeepAliveRequest>);
+pub(super) struct KeepAliveQueue(mpsc::Sender<KeepAliveRequest>);
 
-pub(super) fn keeper() -> (Keeper, mpsc::Receiver<KeepAliveRequest>) {
-    let (ask, asked) = mpsc::channel(WAITING_MAX);
-    (Keeper(ask), asked)
+pub(super) fn keep_alive_queue() -> (KeepAliveQueue, mpsc::Receiver<KeepAliveRequest>) {
+    let (ask, asked) = mpsc::channel(QUEUED_REQUESTS_MAX);
+    (KeepAliveQueue(ask), asked)
 }
 
-impl Keeper {
+impl KeepAliveQueue {
     /// Queues a request, whose result arrives at the returned receiver.
     pub(super) async fn queue_keep_alive(
         &self,
@@ -61,12 +61,12 @@ impl Keeper {
         let (tell, told) = oneshot::channel();
         let wanted = KeepAliveRequest {
             id,
-            asker: asker.clone(),
+            requester: asker.clone(),
             auth_revision: check_may_keep(asking, asker, id).await?,
             result_sender: tell,
         };
         let sent = self.0.send(wanted).await;
-        sent.map_err(|_| errors::stopped())?;
+        sent.map_err(|_| errors::server_stopped())?;
         Ok(told)
     }
 }
@@ -74,7 +74,7 @@ impl Keeper {
 /// Checks that a client may keep a lease alive, which requires write access to all of its keys.
 /// Returns the auth revision of the check; 0 if auth is disabled.
 async fn check_may_keep(asking: &ReplicaAccess, asker: &Requester, id: i64) -> Result<u64, Status> {
-    if asking.is_open().await? {
+    if asking.is_auth_disabled().await? {
         return Ok(0);
     }
     let what = Some(auth_ask::AuthQueryKind::MayKeepAlive(id));
@@ -87,12 +87,12 @@ async fn check_may_keep(asking: &ReplicaAccess, asker: &Requester, id: i64) -> R
 /// Executes queued requests in batches until the queue is closed.
 pub(super) async fn run(asking: Arc<ReplicaAccess>, mut asked: mpsc::Receiver<KeepAliveRequest>) {
     let mut all = Vec::new();
-    while asked.recv_many(&mut all, IDS_MAX).await > 0 {
+    while asked.recv_many(&mut all, LEASES_PER_COMMAND_MAX).await > 0 {
         let mut tries = 0;
         let lasting = loop {
             let lasting = execute_keep_alives(&asking, &all).await;
-            let moved = lasting.as_ref().is_err_and(errors::is_auth_moved);
-            if !moved || tries == AUTH_TRIES {
+            let moved = lasting.as_ref().is_err_and(errors::is_auth_changed);
+            if !moved || tries == AUTH_ATTEMPTS_MAX {
                 break lasting;
             }
             tries += 1;
@@ -118,7 +118,7 @@ async fn execute_keep_alives(
     asking: &ReplicaAccess,
     all: &[KeepAliveRequest],
 ) -> Result<KeepAliveTtls, Status> {
-    let kept = KeptAlive {
+    let kept = LeaseKeepAlives {
         ids: all.iter().map(|wanted| wanted.id).collect(),
         now_ms: 0,
         // The lowest revision, if they differ, so that every authorization is checked again.
@@ -126,9 +126,10 @@ async fn execute_keep_alives(
     };
     let ask = || {
         let (kept, begun) = (kept.clone(), Instant::now());
-        let make = move |now_ms| Command::KeepAlive(KeptAlive { now_ms, ..kept.clone() });
+        let make = move |now_ms| Command::KeepAlive(LeaseKeepAlives { now_ms, ..kept.clone() });
         async move {
-            let (lasting, _) = asking.execute_at::<KeepAliveTtls>(&Requester::Member, make).await?;
+            let (lasting, _) =
+                asking.execute_timed::<KeepAliveTtls>(&Requester::Member, make).await?;
             Ok::<_, Status>(lasting.left_after(begun.elapsed()))
         }
     };
@@ -154,7 +155,7 @@ async fn recheck_rights(asking: &ReplicaAccess, all: &mut Vec<KeepAliveRequest>)
         return;
     }
     for mut wanted in std::mem::take(all) {
-        match check_may_keep(asking, &wanted.asker, wanted.id).await {
+        match check_may_keep(asking, &wanted.requester, wanted.id).await {
             Ok(auth_revision) => {
                 wanted.auth_revision = auth_revision;
                 all.push(wanted);

@@ -10,7 +10,7 @@ use super::{
     errors,
     gate::Requester,
     queue::ResponseStream,
-    settings::VERSION,
+    settings::ETCD_VERSION,
     snapshot,
 };
 use crate::{
@@ -30,12 +30,12 @@ const RESTARTS_MAX: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Maintenance(pub(super) Arc<ReplicaAccess>);
 
-fn size(bytes: u64) -> i64 {
+fn saturating_size(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 /// Folds a 64-bit hash to the 32 bits of responses.
-const fn fold(hash: u64) -> u32 {
+const fn fold_hash(hash: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "both halves are in it")]
     let folded = ((hash >> 32) ^ hash) as u32;
     folded
@@ -83,7 +83,7 @@ impl MaintenanceService for Maintenance {
             AlarmAction::Get => Role::Reader,
             AlarmAction::Activate | AlarmAction::Deactivate => Role::Operator,
         };
-        let asker = self.0.allow(&request, needed)?;
+        let asker = self.0.require_role(&request, needed)?;
         let request = request.into_inner();
         let (mut answer, _): (AlarmResponse, _) = match action {
             AlarmAction::Get => {
@@ -100,8 +100,8 @@ impl MaintenanceService for Maintenance {
         &self,
         request: Request<StatusRequest>,
     ) -> Result<Response<StatusResponse>, Status> {
-        let asker = self.0.allow(&request, Role::Reader)?;
-        self.0.needs_user(&asker).await?;
+        let asker = self.0.require_role(&request, Role::Reader)?;
+        self.0.require_user(&asker).await?;
         let status = self.0.status().await?;
         let figures = self.0.figures(Freshness::Local).await?;
         let mut errors: Vec<String> = status.error.iter().cloned().collect();
@@ -115,20 +115,20 @@ impl MaintenanceService for Maintenance {
             format!("memberID:{} alarm:{kind} ", alarm.member_id)
         }));
         let mut peers = status.peers.iter();
-        let own = peers.find(|peer| peer.member.node == self.0.node());
+        let own = peers.find(|peer| peer.member.node == self.0.node_id());
         Ok(Response::new(StatusResponse {
-            header: self.0.header(figures.revision),
-            version: VERSION.to_owned(),
-            db_size: size(figures.bytes),
+            header: self.0.response_header(figures.revision),
+            version: ETCD_VERSION.to_owned(),
+            db_size: saturating_size(figures.bytes),
             leader: status.leader.map_or(0, |leader| u64::from(leader.0)),
             raft_index: status.decided_to.0,
             raft_term: term_of(&status),
             raft_applied_index: status.applied_to.0,
             errors,
-            db_size_in_use: size(figures.bytes),
+            db_size_in_use: saturating_size(figures.bytes),
             is_learner: own.is_none_or(|own| own.weight == 0),
-            storage_version: VERSION.to_owned(),
-            db_size_quota: size(self.0.quota_bytes),
+            storage_version: ETCD_VERSION.to_owned(),
+            db_size_quota: saturating_size(self.0.quota_bytes),
         }))
     }
 
@@ -137,19 +137,19 @@ impl MaintenanceService for Maintenance {
         &self,
         request: Request<DefragmentRequest>,
     ) -> Result<Response<DefragmentResponse>, Status> {
-        let asker = self.0.allow(&request, Role::Operator)?;
-        self.0.needs_root(&asker).await?;
+        let asker = self.0.require_role(&request, Role::Operator)?;
+        self.0.require_root(&asker).await?;
         // As in etcd, the response has no header.
         Ok(Response::new(DefragmentResponse::default()))
     }
 
     /// Hashes as [`Maintenance::hash_kv`] does, at the current revision.
     async fn hash(&self, request: Request<HashRequest>) -> Result<Response<HashResponse>, Status> {
-        let asker = self.0.allow(&request, Role::Reader)?;
+        let asker = self.0.require_role(&request, Role::Reader)?;
         let page = self.hash_revision(&asker, 0).await?;
         Ok(Response::new(HashResponse {
-            header: self.0.header(page.revision),
-            hash: fold(page.hash),
+            header: self.0.response_header(page.revision),
+            hash: fold_hash(page.hash),
         }))
     }
 
@@ -157,12 +157,12 @@ impl MaintenanceService for Maintenance {
         &self,
         request: Request<HashKvRequest>,
     ) -> Result<Response<HashKvResponse>, Status> {
-        let asker = self.0.allow(&request, Role::Reader)?;
+        let asker = self.0.require_role(&request, Role::Reader)?;
         let page = self.hash_revision(&asker, request.get_ref().revision).await?;
         Ok(Response::new(HashKvResponse {
-            header: self.0.header(page.revision),
-            hash: fold(page.hash),
-            compact_revision: page.compacted,
+            header: self.0.response_header(page.revision),
+            hash: fold_hash(page.hash),
+            compact_revision: page.compacted_revision,
             hash_revision: page.hashed_revision,
         }))
     }
@@ -172,17 +172,17 @@ impl MaintenanceService for Maintenance {
         request: Request<SnapshotRequest>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
         // A snapshot contains everything, including access rights.
-        let asker = self.0.allow(&request, Role::Operator)?;
-        self.0.needs_root(&asker).await?;
-        snapshot::stream(&self.0).await.map(Response::new)
+        let asker = self.0.require_role(&request, Role::Operator)?;
+        self.0.require_root(&asker).await?;
+        snapshot::start_snapshot(&self.0).await.map(Response::new)
     }
 
     async fn downgrade(
         &self,
         request: Request<DowngradeRequest>,
     ) -> Result<Response<DowngradeResponse>, Status> {
-        let asker = self.0.allow(&request, Role::Operator)?;
-        self.0.needs_root(&asker).await?;
+        let asker = self.0.require_role(&request, Role::Operator)?;
+        self.0.require_root(&asker).await?;
         let why = "etcdserver: downgrade is not supported: the versions of Quorate are not those of etcd; take a backup, \
                    and restore it with the version that is wanted";
         Err(Status::failed_precondition(why))
@@ -192,12 +192,12 @@ impl MaintenanceService for Maintenance {
         &self,
         request: Request<MoveLeaderRequest>,
     ) -> Result<Response<MoveLeaderResponse>, Status> {
-        let asker = self.0.allow(&request, Role::Operator)?;
-        self.0.needs_root(&asker).await?;
+        let asker = self.0.require_role(&request, Role::Operator)?;
+        self.0.require_root(&asker).await?;
         let bad = || Status::failed_precondition("etcdserver: bad leader transferee");
         let target = u32::try_from(request.get_ref().target_id).map_err(|_| bad())?;
         let status = self.0.status().await?;
-        if status.leader != Some(self.0.node()) {
+        if status.leader != Some(self.0.node_id()) {
             return Err(errors::not_leader());
         }
         let to = NodeId(target);

@@ -19,102 +19,130 @@ use tokio::time::timeout;
 
 use super::{
     asking::{Freshness, ReplicaAccess, term_of},
-    counters::{CODES, METHODS},
-    settings::VERSION,
+    counters::{CODE_NAMES, METHODS},
+    settings::ETCD_VERSION,
 };
 
 /// Timeout of the request for the node's status.
-const WAIT: Duration = Duration::from_secs(5);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(super) async fn page(asking: Arc<ReplicaAccess>) -> Response {
+pub(super) async fn metrics_page(asking: Arc<ReplicaAccess>) -> Response {
     let asked = async {
         let status = asking.status().await?;
         let figures = asking.figures(Freshness::Local).await?;
         Ok::<_, tonic::Status>((status, figures))
     };
-    let Ok(Ok((status, figures))) = timeout(WAIT, asked).await else {
+    let Ok(Ok((status, figures))) = timeout(STATUS_TIMEOUT, asked).await else {
         return (StatusCode::SERVICE_UNAVAILABLE, "the node does not answer\n").into_response();
     };
-    let mut text = Text(String::new());
-    let leads = status.leader == Some(asking.node());
-    text.gauge(
+    let mut text = MetricsText(String::new());
+    let leads = status.leader == Some(asking.node_id());
+    text.write_gauge(
         "etcd_server_has_leader",
         "Whether there is a leader",
         u64::from(status.leader.is_some()),
     );
-    text.gauge("etcd_server_is_leader", "Whether this member leads", u64::from(leads));
+    text.write_gauge("etcd_server_is_leader", "Whether this member leads", u64::from(leads));
     let mut peers = status.peers.iter();
-    let own = peers.find(|peer| peer.member.node == asking.node());
+    let own = peers.find(|peer| peer.member.node == asking.node_id());
     let is_learner = own.is_none_or(|own| own.weight == 0);
-    text.gauge("etcd_server_is_learner", "Whether this member has no vote", u64::from(is_learner));
+    text.write_gauge(
+        "etcd_server_is_learner",
+        "Whether this member has no vote",
+        u64::from(is_learner),
+    );
     let counters = &asking.counters;
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    text.counter(
+    text.write_counter(
         "etcd_server_leader_changes_seen_total",
         "How often another member began to lead since the start, as far as this member noticed",
         load(&counters.leader_changes),
     );
-    text.counter(
+    text.write_counter(
         "etcd_server_proposals_failed_total",
         "Commands that were not done, or whose outcome is unknown",
-        load(&counters.failed),
+        load(&counters.failed_commands),
     );
-    text.counter(
+    text.write_counter(
         "etcd_server_proposals_committed_total",
         "Slots that are decided",
         status.decided_to.0,
     );
-    text.gauge(
+    text.write_gauge(
         "etcd_server_proposals_applied_total",
         "Slots that are applied",
         status.applied_to.0,
     );
     let pending = status.decided_to.0.saturating_sub(status.applied_to.0);
-    text.gauge("etcd_server_proposals_pending", "Slots that are decided and not applied", pending);
-    text.gauge("etcd_server_quota_backend_bytes", "The quota; 0 is none", asking.quota_bytes);
-    text.gauge("etcd_server_term", "The ballot as one number", term_of(&status));
+    text.write_gauge(
+        "etcd_server_proposals_pending",
+        "Slots that are decided and not applied",
+        pending,
+    );
+    text.write_gauge("etcd_server_quota_backend_bytes", "The quota; 0 is none", asking.quota_bytes);
+    text.write_gauge("etcd_server_term", "The ballot as one number", term_of(&status));
     let bytes = figures.bytes;
-    text.gauge("etcd_mvcc_db_total_size_in_bytes", "Bytes of all entries", bytes);
-    text.gauge("etcd_mvcc_db_total_size_in_use_in_bytes", "The same: nothing is unused", bytes);
+    text.write_gauge("etcd_mvcc_db_total_size_in_bytes", "Bytes of all entries", bytes);
+    text.write_gauge(
+        "etcd_mvcc_db_total_size_in_use_in_bytes",
+        "The same: nothing is unused",
+        bytes,
+    );
     let revision = figures.revision.cast_unsigned();
-    text.gauge("etcd_debugging_mvcc_current_revision", "The revision", revision);
-    let compacted = u64::try_from(figures.compacted).unwrap_or(0);
-    text.gauge("etcd_debugging_mvcc_compact_revision", "History before it is given up", compacted);
-    text.gauge("etcd_debugging_lease_total", "Leases", figures.leases);
+    text.write_gauge("etcd_debugging_mvcc_current_revision", "The revision", revision);
+    let compacted = u64::try_from(figures.compacted_revision).unwrap_or(0);
+    text.write_gauge(
+        "etcd_debugging_mvcc_compact_revision",
+        "History before it is given up",
+        compacted,
+    );
+    text.write_gauge("etcd_debugging_lease_total", "Leases", figures.lease_count);
     let at_least_none =
         |count: &AtomicI64| u64::try_from(count.load(Ordering::Relaxed)).unwrap_or(0);
-    text.gauge("etcd_debugging_mvcc_watcher_total", "Watchers", at_least_none(&counters.watchers));
-    let streams = at_least_none(&counters.watch_streams);
-    text.gauge("etcd_debugging_mvcc_watch_stream_total", "Streams of watchers", streams);
-    let received = load(&counters.received);
-    text.counter("etcd_network_client_grpc_received_bytes_total", "Bytes of requests", received);
-    text.counter(
+    text.write_gauge(
+        "etcd_debugging_mvcc_watcher_total",
+        "Watchers",
+        at_least_none(&counters.watcher_count),
+    );
+    let streams = at_least_none(&counters.watch_stream_count);
+    text.write_gauge("etcd_debugging_mvcc_watch_stream_total", "Streams of watchers", streams);
+    let received = load(&counters.received_bytes);
+    text.write_counter(
+        "etcd_network_client_grpc_received_bytes_total",
+        "Bytes of requests",
+        received,
+    );
+    text.write_counter(
         "etcd_network_client_grpc_sent_bytes_total",
         "Bytes of answers",
-        load(&counters.sent),
+        load(&counters.sent_bytes),
     );
-    disk_and_peers(&mut text, &status);
+    append_disks_and_peers(&mut text, &status);
     quorate::process_metrics(&mut text.0);
-    let memory = asking.memory.used() as u64;
-    text.gauge("quorate_etcd_client_memory_bytes", "Memory that --client-memory counts", memory);
+    let memory = asking.memory.used_bytes() as u64;
+    text.write_gauge(
+        "quorate_etcd_client_memory_bytes",
+        "Memory that --client-memory counts",
+        memory,
+    );
     text.write_header("etcd_server_version", "gauge", "The version of the interface");
-    text.line("etcd_server_version", &format!("server_version=\"{VERSION}\""), 1);
+    text.write_line("etcd_server_version", &format!("server_version=\"{ETCD_VERSION}\""), 1);
     text.write_header("etcd_server_id", "gauge", "The member");
-    text.line("etcd_server_id", &format!("server_id=\"{:x}\"", asking.node().0), 1);
+    text.write_line("etcd_server_id", &format!("server_id=\"{:x}\"", asking.node_id().0), 1);
     let name = "grpc_server_started_total";
     text.write_header(name, "counter", "Requests that came");
     for (requests, method) in counters.methods.iter().zip(METHODS) {
-        text.line(name, &labels(method), load(&requests.started));
+        text.write_line(name, &format_labels(method), load(&requests.started));
     }
     let name = "grpc_server_handled_total";
     text.write_header(name, "counter", "Requests that are over");
     for (requests, method) in counters.methods.iter().zip(METHODS) {
-        for (handled, code) in requests.handled.iter().zip(CODES) {
+        for (handled, code) in requests.handled_by_code.iter().zip(CODE_NAMES) {
             let handled = load(handled);
             // Codes other than OK appear only once they have occurred.
             if handled > 0 || code == "OK" {
-                let labels = format!("grpc_code=\"{code}\",{}", labels(method));
-                text.line(name, &labels, handled);
+                let labels = format!("grpc_code=\"{code}\",{}", format_labels(method));
+                text.write_line(name, &labels, handled);
             }
         }
     }
@@ -123,57 +151,57 @@ pub(super) async fn page(asking: Arc<ReplicaAccess>) -> Response {
 }
 
 /// Appends the metrics of disks and peers that have the same meaning as in etcd.
-fn disk_and_peers(text: &mut Text, status: &NodeStatus) {
+fn append_disks_and_peers(text: &mut MetricsText, status: &NodeStatus) {
     let name = "etcd_disk_wal_fsync_duration_seconds";
     let help = "Seconds that writes of the log took until they were on stable storage";
     let times = &status.disk.flush_times;
     text.write_header(name, "histogram", help);
     let bucket = format!("{name}_bucket");
-    for (us, count) in times.up_to() {
-        text.line(&bucket, &format!("le=\"{}\"", seconds(us)), count);
+    for (us, count) in times.cumulative_buckets() {
+        text.write_line(&bucket, &format!("le=\"{}\"", to_seconds(us)), count);
     }
-    text.line(&bucket, "le=\"+Inf\"", times.count);
-    let took = seconds(times.sum_us);
+    text.write_line(&bucket, "le=\"+Inf\"", times.count);
+    let took = to_seconds(times.sum_us);
     let _ = writeln!(text.0, "{name}_sum {took}\n{name}_count {}", times.count);
     let name = "etcd_network_active_peers";
     text.write_header(name, "gauge", "Whether a member can be talked to");
     let own = status.member.node;
     for peer in status.peers.iter().filter(|peer| peer.member.node != own) {
         let labels = format!("Local=\"{:x}\",Remote=\"{:x}\"", own.0, peer.member.node.0);
-        text.line(name, &labels, u64::from(peer.connected));
+        text.write_line(name, &labels, u64::from(peer.connected));
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people, and exact for centuries")]
-fn seconds(us: u64) -> f64 {
+fn to_seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
-fn labels((service, method, kind): (&str, &str, &str)) -> String {
+fn format_labels((service, method, kind): (&str, &str, &str)) -> String {
     format!("grpc_method=\"{method}\",grpc_service=\"{service}\",grpc_type=\"{kind}\"")
 }
 
-struct Text(String);
+struct MetricsText(String);
 
-impl Text {
+impl MetricsText {
     fn write_header(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}.\n# TYPE {name} {kind}");
     }
 
-    fn line(&mut self, name: &str, labels: &str, value: u64) {
+    fn write_line(&mut self, name: &str, labels: &str, value: u64) {
         let _ = match labels {
             "" => writeln!(self.0, "{name} {value}"),
             labels => writeln!(self.0, "{name}{{{labels}}} {value}"),
         };
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: u64) {
+    fn write_gauge(&mut self, name: &str, help: &str, value: u64) {
         self.write_header(name, "gauge", help);
-        self.line(name, "", value);
+        self.write_line(name, "", value);
     }
 
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
+    fn write_counter(&mut self, name: &str, help: &str, value: u64) {
         self.write_header(name, "counter", help);
-        self.line(name, "", value);
+        self.write_line(name, "", value);
     }
 }

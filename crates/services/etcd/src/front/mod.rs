@@ -61,14 +61,14 @@ use tokio::sync::Notify;
 use tonic::service::Routes;
 
 use self::{
-    asking::ReplicaAccess, connections::Limits, hub::Hub, keeping::Keeper, passwords::Passwords,
-    turns::KeyQueues,
+    asking::ReplicaAccess, connections::Limits, hub::EventHub, keeping::KeepAliveQueue,
+    passwords::Passwords, turns::KeyQueues,
 };
 pub use self::{
-    jwt::{BadTokens, Tokens},
+    jwt::{TokenKind, TokenOptionError},
     operators::Operators,
-    retention::{BadRetention, Retention},
-    settings::{REQUEST_BYTES_MAX, Settings, VERSION},
+    retention::{InvalidRetention, Retention},
+    settings::{ETCD_VERSION, REQUEST_BYTES_MAX, Settings},
 };
 use crate::proto::{
     etcdserverpb::{
@@ -84,7 +84,7 @@ use crate::proto::{
 /// Maximum size of a gRPC message: a command plus the rest of its request.
 const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + (512 << 10);
 /// Maximum number of threads that serve clients.
-const THREADS_MAX: usize = 8;
+const SERVING_THREADS_MAX: usize = 8;
 
 /// Error in binding the listening socket.
 #[derive(Debug, thiserror::Error)]
@@ -138,12 +138,13 @@ impl Listener {
         let secure = self.protection.trust().is_some();
         let asking = Arc::new(ReplicaAccess::new(local, handle, &settings, secure));
         let passwords = Passwords::new();
-        let operators = Operators { asking: Arc::clone(&asking), passwords: passwords.clone() };
+        let operators =
+            Operators { replica_access: Arc::clone(&asking), passwords: passwords.clone() };
         let stop = Arc::new(Notify::new());
         let stopped = Arc::clone(&stop);
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(threads.min(THREADS_MAX))
+            .worker_threads(threads.min(SERVING_THREADS_MAX))
             // For requests that block until the node answers.
             .max_blocking_threads(16)
             .thread_name("etcd")
@@ -161,16 +162,16 @@ impl Listener {
                         return;
                     }
                 };
-                tokio::spawn(asking::follow_term(Arc::clone(&asking)));
+                tokio::spawn(asking::refresh_term(Arc::clone(&asking)));
                 tokio::spawn(compacting::run(Arc::clone(&asking), settings.retention));
-                let hub = Hub::new(asking.memory.half());
-                let revisions = asking.revisions();
+                let hub = EventHub::new(asking.memory.half_budget());
+                let revisions = asking.subscribe_revisions();
                 tokio::spawn({
                     let (hub, asking) = (Arc::clone(&hub), Arc::clone(&asking));
                     async move { hub.run(&asking, revisions).await }
                 });
                 let trust = self.protection.trust().cloned();
-                let (keeper, kept) = keeping::keeper();
+                let (keeper, kept) = keeping::keep_alive_queue();
                 tokio::spawn(keeping::run(Arc::clone(&asking), kept));
                 let router = router(&asking, &hub, keeper, passwords);
                 let counted = (asking.memory.clone(), Arc::clone(&asking.counters));
@@ -212,7 +213,7 @@ impl Drop for Server {
 }
 
 /// Adds both versions of server reflection, for gRPC tools.
-fn reflection(services: Routes) -> Routes {
+fn add_reflection(services: Routes) -> Routes {
     let builder = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(crate::proto::DESCRIPTORS)
@@ -228,28 +229,32 @@ fn reflection(services: Routes) -> Routes {
 
 fn router(
     asking: &Arc<ReplicaAccess>,
-    hub: &Arc<Hub>,
-    keeper: Keeper,
+    hub: &Arc<EventHub>,
+    keeper: KeepAliveQueue,
     passwords: Passwords,
 ) -> axum::Router {
-    let kv = KvServer::new(kv::Kv { asking: Arc::clone(asking) });
+    let kv = KvServer::new(kv::Kv { replica_access: Arc::clone(asking) });
     let kv = kv.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX);
     let cluster = ClusterServer::new(cluster::Cluster(Arc::clone(asking)))
         .max_decoding_message_size(MESSAGE_BYTES_MAX);
     let maintenance = MaintenanceServer::new(maintenance::Maintenance(Arc::clone(asking)))
         .max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let watch = WatchServer::new(watch::Watch { asking: Arc::clone(asking), hub: Arc::clone(hub) });
+    let watch =
+        WatchServer::new(watch::Watch { replica_access: Arc::clone(asking), hub: Arc::clone(hub) });
     let watch =
         watch.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX);
-    let lease = LeaseServer::new(lease::Lease { asking: Arc::clone(asking), keeper });
+    let lease = LeaseServer::new(lease::Lease {
+        replica_access: Arc::clone(asking),
+        keep_alive_queue: keeper,
+    });
     let lease =
         lease.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX);
-    let turns = KeyQueues { asking: Arc::clone(asking), hub: Arc::clone(hub) };
+    let turns = KeyQueues { replica_access: Arc::clone(asking), hub: Arc::clone(hub) };
     let lock = LockServer::new(lock::Lock(turns.clone()));
     let lock = lock.max_decoding_message_size(MESSAGE_BYTES_MAX);
     let election = ElectionServer::new(election::Election(turns));
     let election = election.max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let auth = AuthServer::new(auth::Auth { asking: Arc::clone(asking), passwords });
+    let auth = AuthServer::new(auth::Auth { replica_access: Arc::clone(asking), passwords });
     let auth =
         auth.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX);
     let health = HealthServer::new(health::Health(Arc::clone(asking)));
@@ -257,7 +262,7 @@ fn router(
     let services = services.add_service(cluster).add_service(maintenance);
     let services = services.add_service(lock).add_service(election);
     let services = services.add_service(auth).add_service(health);
-    let services = reflection(services).into_axum_router();
+    let services = add_reflection(services).into_axum_router();
     let knows = Arc::clone(asking);
     let services = services.layer(middleware::from_fn(move |request: Request, next: Next| {
         let knows = Arc::clone(&knows);

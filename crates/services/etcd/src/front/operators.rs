@@ -18,7 +18,7 @@ use crate::{
 /// Access to etcd's users for the node's admin server.
 #[derive(Clone, Debug)]
 pub struct Operators {
-    pub(super) asking: Arc<ReplicaAccess>,
+    pub(super) replica_access: Arc<ReplicaAccess>,
     pub(super) passwords: Passwords,
 }
 
@@ -33,25 +33,33 @@ impl Operators {
         certified: Option<String>,
         login: Option<(String, String)>,
     ) -> Result<Option<bool>, Status> {
-        if !self.asking.credentials("").await?.enabled {
+        if !self.replica_access.credentials("").await?.enabled {
             return Ok(None);
         }
         let mut fixed_identity = None;
         if let Some((name, password)) = login {
-            let before = self.asking.credentials(&name).await?;
-            let fits = self.passwords.fits(before.hash.clone(), password).await?;
+            let before = self.replica_access.credentials(&name).await?;
+            let fits = self.passwords.matches_hash(before.hash.clone(), password).await?;
             // The password may change during the check.
-            let now = self.asking.credentials(&name).await?;
-            if !fits || (now.epoch, now.since) != (before.epoch, before.since) {
+            let now = self.replica_access.credentials(&name).await?;
+            if !fits
+                || (now.enabled_revision, now.password_revision)
+                    != (before.enabled_revision, before.password_revision)
+            {
                 return Ok(Some(false));
             }
-            fixed_identity = Some(AuthenticatedUser::of(&name, &now));
+            fixed_identity = Some(AuthenticatedUser::from_credentials(&name, &now));
         }
-        let (who, token) = (Who::default(), PresentedToken::Nothing);
+        let (who, token) = (Who::default(), PresentedToken::Absent);
         let certified = certified.map(Into::into);
-        let asker = Requester::Client(Client { who, certified, token, fixed_identity });
+        let asker = Requester::Client(Client {
+            quorate_identity: who,
+            certificate_name: certified,
+            token,
+            fixed_identity,
+        });
         let query = Query::Auth(AuthQuery { kind: Some(auth_ask::AuthQueryKind::Root(true)) });
-        match self.asking.query::<Credentials>(&asker, &query, Freshness::Local).await {
+        match self.replica_access.query::<Credentials>(&asker, &query, Freshness::Local).await {
             Ok(_) => Ok(Some(true)),
             Err(refused) => match refused.code() {
                 Code::PermissionDenied | Code::InvalidArgument | Code::FailedPrecondition => {

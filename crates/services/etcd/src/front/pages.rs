@@ -15,11 +15,11 @@ use super::{
     asking::{Freshness, ReplicaAccess},
     gate::Requester,
     metrics,
-    settings::VERSION,
+    settings::ETCD_VERSION,
 };
 use crate::proto::etcdserverpb::{AlarmMember, AlarmType};
 
-const CHECK_WAIT: Duration = Duration::from_secs(5);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn routes(asking: Arc<ReplicaAccess>) -> Router {
     Router::new()
@@ -27,31 +27,32 @@ pub(super) fn routes(asking: Arc<ReplicaAccess>) -> Router {
         .route("/health", get(health))
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .route("/metrics", get(|State(asking)| metrics::page(asking)))
+        .route("/metrics", get(|State(asking)| metrics::metrics_page(asking)))
         .with_state(asking)
 }
 
-fn json(status: StatusCode, body: String) -> Response {
+fn json_response(status: StatusCode, body: String) -> Response {
     (status, [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 async fn version() -> Response {
-    let body =
-        format!(r#"{{"etcdserver":"{VERSION}","etcdcluster":"{VERSION}","storage":"{VERSION}"}}"#);
-    json(StatusCode::OK, body)
+    let body = format!(
+        r#"{{"etcdserver":"{ETCD_VERSION}","etcdcluster":"{ETCD_VERSION}","storage":"{ETCD_VERSION}"}}"#
+    );
+    json_response(StatusCode::OK, body)
 }
 
 /// Returns whether this member can serve linearizable reads, or with `?serializable=true`, reads of
 /// its local state.
-async fn is_well(asking: &ReplicaAccess, query: Option<&str>) -> bool {
+async fn is_healthy(asking: &ReplicaAccess, query: Option<&str>) -> bool {
     let mut words = query.unwrap_or_default().split('&');
     let freshness = Freshness::from_serializable(words.any(|word| word == "serializable=true"));
-    let asked = timeout(CHECK_WAIT, asking.figures(freshness)).await;
+    let asked = timeout(CHECK_TIMEOUT, asking.figures(freshness)).await;
     matches!(asked, Ok(Ok(_)))
 }
 
 /// Returns the first raised alarm whose kind is not excluded by `?exclude=KIND`.
-async fn alarm(asking: &ReplicaAccess, query: Option<&str>) -> Option<AlarmType> {
+async fn raised_alarm(asking: &ReplicaAccess, query: Option<&str>) -> Option<AlarmType> {
     let excluded = |kind: &AlarmType| {
         let mut words = query.unwrap_or_default().split('&');
         words.any(|word| word.strip_prefix("exclude=") == Some(kind.as_str_name()))
@@ -63,20 +64,20 @@ async fn alarm(asking: &ReplicaAccess, query: Option<&str>) -> Option<AlarmType>
 
 async fn health(State(asking): State<Arc<ReplicaAccess>>, RawQuery(query): RawQuery) -> Response {
     let query = query.as_deref();
-    let reason = match alarm(&asking, query).await {
+    let reason = match raised_alarm(&asking, query).await {
         Some(kind) => format!("ALARM {}", kind.as_str_name()),
-        None if is_well(&asking, query).await => {
+        None if is_healthy(&asking, query).await => {
             let body = r#"{"health":"true","reason":""}"#.to_owned();
-            return json(StatusCode::OK, body);
+            return json_response(StatusCode::OK, body);
         }
         None => "RAFT NO LEADER".to_owned(),
     };
     let body = format!(r#"{{"health":"false","reason":"{reason}"}}"#);
-    json(StatusCode::SERVICE_UNAVAILABLE, body)
+    json_response(StatusCode::SERVICE_UNAVAILABLE, body)
 }
 
 async fn ready(State(asking): State<Arc<ReplicaAccess>>) -> Response {
-    match is_well(&asking, None).await {
+    match is_healthy(&asking, None).await {
         true => "ok\n".into_response(),
         false => (StatusCode::SERVICE_UNAVAILABLE, "a read is not answered\n").into_response(),
     }

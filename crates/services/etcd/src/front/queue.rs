@@ -9,19 +9,23 @@ use std::{
 use tokio::sync::mpsc;
 use tonic::{Status, codegen::tokio_stream::Stream};
 
-use super::memory::Share;
+use super::memory::MemoryShare;
 
 /// A queued response, or the error that ends the stream.
 #[derive(Debug)]
 pub(super) struct Queued<T> {
     response: Result<T, Status>,
     /// Memory reserved for the response itself, and for the batch that it is part of.
-    _held: (Option<Share>, Option<Arc<Share>>),
+    _held: (Option<MemoryShare>, Option<Arc<MemoryShare>>),
 }
 
 impl<T> Queued<T> {
     /// Creates a response with its own memory reservation and a reference to that of its batch.
-    pub(super) const fn with_memory(answer: T, own: Share, of: Option<Arc<Share>>) -> Self {
+    pub(super) const fn with_memory(
+        answer: T,
+        own: MemoryShare,
+        of: Option<Arc<MemoryShare>>,
+    ) -> Self {
         Self { response: Ok(answer), _held: (Some(own), of) }
     }
 }

@@ -14,7 +14,7 @@ use super::{
     asking::{Freshness, ReplicaAccess},
     errors,
     gate::Requester,
-    memory::Share,
+    memory::MemoryShare,
     queue::{Queued, ResponseStream},
 };
 use crate::{
@@ -24,11 +24,11 @@ use crate::{
 };
 
 /// Maximum number of responses queued for the client. While the queue is full, reading pauses.
-const CHUNKS_MAX: usize = 2;
+const QUEUED_CHUNKS_MAX: usize = 2;
 /// Time after which the stream of a client that does not read is ended.
-const STALL: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-type Chunks = mpsc::Sender<Queued<RangeStreamResponse>>;
+type ChunkSender = mpsc::Sender<Queued<RangeStreamResponse>>;
 
 /// Starts to stream a valid range.
 pub(super) fn start(
@@ -36,11 +36,11 @@ pub(super) fn start(
     asker: Requester,
     request: RangeRequest,
 ) -> ResponseStream<RangeStreamResponse> {
-    let (chunks, receiver) = mpsc::channel(CHUNKS_MAX);
+    let (chunks, receiver) = mpsc::channel(QUEUED_CHUNKS_MAX);
     let asking = Arc::clone(asking);
     tokio::spawn(async move {
         if let Err(status) = send_range(&asking, &asker, request, &chunks).await {
-            let _ = timeout(STALL, chunks.send(Err(status).into())).await;
+            let _ = timeout(STALL_TIMEOUT, chunks.send(Err(status).into())).await;
         }
     });
     ResponseStream(receiver)
@@ -50,7 +50,7 @@ async fn send_range(
     asking: &ReplicaAccess,
     asker: &Requester,
     request: RangeRequest,
-    chunks: &Chunks,
+    chunks: &ChunkSender,
 ) -> Result<(), Status> {
     let mut freshness = Freshness::from_serializable(request.serializable);
     let mut paging = Paging::new(request);
@@ -58,23 +58,28 @@ async fn send_range(
         let query = Query::Page(paging.next(PAGE_VISITS_MAX));
         let (page, share) = asking.query(asker, &query, freshness).await?;
         freshness = Freshness::Local;
-        let is_last = paging.add(page).map_err(errors::refusal_status)?;
+        let is_last = paging.add_page(page).map_err(errors::refusal_status)?;
         let kvs = paging.take_chunk();
         if is_last {
             let mut range = RangeResponse { kvs, ..paging.finish() };
             asking.complete_header(&mut range.header);
-            return send(chunks, range, share).await;
+            return send_chunk(chunks, range, share).await;
         }
         if !kvs.is_empty() {
-            send(chunks, RangeResponse { kvs, ..RangeResponse::default() }, share).await?;
+            send_chunk(chunks, RangeResponse { kvs, ..RangeResponse::default() }, share).await?;
         }
     }
 }
 
 /// Queues a response, and waits while the queue is full.
-async fn send(chunks: &Chunks, range: RangeResponse, share: Share) -> Result<(), Status> {
+async fn send_chunk(
+    chunks: &ChunkSender,
+    range: RangeResponse,
+    share: MemoryShare,
+) -> Result<(), Status> {
     let response = RangeStreamResponse { range_response: Some(range) };
-    let sent = timeout(STALL, chunks.send(Queued::with_memory(response, share, None))).await;
+    let sent =
+        timeout(STALL_TIMEOUT, chunks.send(Queued::with_memory(response, share, None))).await;
     let gone = Status::cancelled("the client does not read its stream");
     sent.map_err(|_| gone.clone())?.map_err(|_| gone)
 }

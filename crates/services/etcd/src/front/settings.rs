@@ -2,17 +2,17 @@
 
 use quorate::NodeId;
 
-use super::{jwt::Tokens, retention::Retention};
+use super::{jwt::TokenKind, retention::Retention};
 
 /// Version of etcd whose API is implemented, as reported to clients.
-pub const VERSION: &str = "3.6.0";
+pub const ETCD_VERSION: &str = "3.6.0";
 /// Maximum size of a request that becomes a command.
 pub const REQUEST_BYTES_MAX: usize = 1536 << 10;
 
 #[derive(Clone, Debug)]
 pub struct Settings {
-    pub cluster: u128,
-    pub node: NodeId,
+    pub cluster_id: u128,
+    pub node_id: NodeId,
     pub connections_max: usize,
     /// Memory budget of requests, responses and the work for them.
     pub memory_bytes: usize,
@@ -22,5 +22,5 @@ pub struct Settings {
     /// History that is kept.
     pub retention: Retention,
     /// Kind of tokens for clients that log in.
-    pub tokens: Tokens,
+    pub token_kind: TokenKind,
 }

@@ -15,13 +15,13 @@ use super::{
     asking::ReplicaAccess,
     errors,
     gate::Requester,
-    hub::{Batch, Hub},
+    hub::{EventBatch, EventHub},
     kv,
-    memory::Share,
+    memory::MemoryShare,
 };
 use crate::{
-    command::{Command, Granted},
-    mvcc::Keys,
+    command::{Command, LeaseGrant},
+    mvcc::KeySelection,
     proto::{
         etcdserverpb::{
             Compare, DeleteRangeRequest, LeaseGrantResponse, PutRequest, RangeRequest, RequestOp,
@@ -34,31 +34,31 @@ use crate::{
 
 /// Time to live, in seconds, of the lease created for clients without one, as in etcd. It is not
 /// kept alive.
-const LEASE_TTL: i64 = 60;
+const DEFAULT_LEASE_TTL_S: i64 = 60;
 
 /// Approximate memory of a waiting client, in bytes.
-const PLACE_BYTES: usize = 8 << 10;
+const WAITER_MEMORY_BYTES: usize = 8 << 10;
 
 /// Access to queues, including waiting for a turn.
 #[derive(Clone, Debug)]
 pub(super) struct KeyQueues {
-    pub(super) asking: Arc<ReplicaAccess>,
-    pub(super) hub: Arc<Hub>,
+    pub(super) replica_access: Arc<ReplicaAccess>,
+    pub(super) hub: Arc<EventHub>,
 }
 
 /// A place in a queue, which is given up when its client stops waiting.
 #[derive(Debug)]
 pub(super) struct QueuePlace {
-    asking: Arc<ReplicaAccess>,
+    replica_access: Arc<ReplicaAccess>,
     pub(super) key: Bytes,
-    pub(super) created: i64,
-    pub(super) lease: i64,
+    pub(super) created_revision: i64,
+    pub(super) lease_id: i64,
     /// Previous value of the key, if it was already in the queue.
     pub(super) previous_value: Option<KeyValue>,
     /// Revision at which the place was created or found.
     pub(super) revision: i64,
     deletes_on_drop: bool,
-    _share: Share,
+    _share: MemoryShare,
 }
 
 impl Drop for QueuePlace {
@@ -66,17 +66,18 @@ impl Drop for QueuePlace {
         if !self.deletes_on_drop {
             return;
         }
-        let (asking, key, created) = (Arc::clone(&self.asking), self.key.clone(), self.created);
+        let (asking, key, created) =
+            (Arc::clone(&self.replica_access), self.key.clone(), self.created_revision);
         if let Ok(runtime) = Handle::try_current() {
             // If this fails, the key is deleted when its lease expires.
             runtime.spawn(async move {
-                drop(delete_created(&asking, &Requester::Member, key, created).await)
+                drop(delete_if_created_at(&asking, &Requester::Member, key, created).await)
             });
         }
     }
 }
 
-fn op(request: Request) -> RequestOp {
+fn to_request_op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
@@ -108,7 +109,7 @@ fn prefix_end(prefix: &[u8]) -> Bytes {
     Bytes::from_static(&[0])
 }
 
-async fn transact(
+async fn execute_txn(
     asking: &ReplicaAccess,
     asker: &Requester,
     txn: TxnRequest,
@@ -120,7 +121,7 @@ async fn transact(
 
 /// Puts a value if the key was created at `created`. Returns the revision of the put, or `None` if
 /// the key was deleted or created again.
-pub(super) async fn put_created(
+pub(super) async fn put_if_created_at(
     asking: &ReplicaAccess,
     asker: &Requester,
     put: PutRequest,
@@ -128,15 +129,15 @@ pub(super) async fn put_created(
 ) -> Result<Option<i64>, Status> {
     let txn = TxnRequest {
         compare: vec![is_created(&put.key, created)],
-        success: vec![op(Request::RequestPut(put))],
+        success: vec![to_request_op(Request::RequestPut(put))],
         failure: Vec::new(),
     };
-    let (answer, revision) = transact(asking, asker, txn).await?;
+    let (answer, revision) = execute_txn(asking, asker, txn).await?;
     Ok(answer.succeeded.then_some(revision))
 }
 
 /// Deletes the key if it was created at `created`. Returns the current revision.
-pub(super) async fn delete_created(
+pub(super) async fn delete_if_created_at(
     asking: &ReplicaAccess,
     asker: &Requester,
     key: Bytes,
@@ -145,10 +146,10 @@ pub(super) async fn delete_created(
     let delete = DeleteRangeRequest { key: key.clone(), ..DeleteRangeRequest::default() };
     let txn = TxnRequest {
         compare: vec![is_created(&key, created)],
-        success: vec![op(Request::RequestDeleteRange(delete))],
+        success: vec![to_request_op(Request::RequestDeleteRange(delete))],
         failure: Vec::new(),
     };
-    let (_, revision) = transact(asking, asker, txn).await?;
+    let (_, revision) = execute_txn(asking, asker, txn).await?;
     Ok(revision)
 }
 
@@ -161,10 +162,10 @@ impl KeyQueues {
         lease: i64,
         value: Bytes,
     ) -> Result<QueuePlace, Status> {
-        let share = self.hub.memory.try_reserve(PLACE_BYTES);
+        let share = self.hub.memory.try_reserve(WAITER_MEMORY_BYTES);
         let share = share.ok_or_else(errors::memory_exceeded)?;
         let lease = match lease {
-            0 => self.grant(asker).await?,
+            0 => self.grant_lease(asker).await?,
             lease => lease,
         };
         let key = Bytes::from([prefix, format!("{lease:x}").as_bytes()].concat());
@@ -172,20 +173,20 @@ impl KeyQueues {
         let get = RangeRequest { key: key.clone(), ..RangeRequest::default() };
         let txn = TxnRequest {
             compare: vec![is_created(&key, 0)],
-            success: vec![op(Request::RequestPut(put))],
-            failure: vec![op(Request::RequestRange(get))],
+            success: vec![to_request_op(Request::RequestPut(put))],
+            failure: vec![to_request_op(Request::RequestRange(get))],
         };
-        let (answer, revision) = transact(&self.asking, asker, txn).await?;
+        let (answer, revision) = execute_txn(&self.replica_access, asker, txn).await?;
         let response = answer.responses.into_iter().next();
         let before = match response.and_then(|response| response.response) {
             Some(Response::ResponseRange(found)) => found.kvs.into_iter().next(),
             _ => None,
         };
         Ok(QueuePlace {
-            asking: Arc::clone(&self.asking),
+            replica_access: Arc::clone(&self.replica_access),
             key,
-            created: before.as_ref().map_or(revision, |before| before.create_revision),
-            lease,
+            created_revision: before.as_ref().map_or(revision, |before| before.create_revision),
+            lease_id: lease,
             deletes_on_drop: before.is_none(),
             _share: share,
             previous_value: before,
@@ -193,12 +194,12 @@ impl KeyQueues {
         })
     }
 
-    async fn grant(&self, asker: &Requester) -> Result<i64, Status> {
+    async fn grant_lease(&self, asker: &Requester) -> Result<i64, Status> {
         loop {
             let id = super::lease::random_id()?;
-            let ttl = LEASE_TTL;
-            let granted = move |now_ms| Command::Grant(Granted { id, ttl, now_ms });
-            match self.asking.execute_at::<LeaseGrantResponse>(asker, granted).await {
+            let ttl = DEFAULT_LEASE_TTL_S;
+            let granted = move |now_ms| Command::Grant(LeaseGrant { id, ttl, now_ms });
+            match self.replica_access.execute_timed::<LeaseGrantResponse>(asker, granted).await {
                 Err(status) if status.code() == Code::FailedPrecondition => {}
                 granted => return granted.map(|_| id),
             }
@@ -207,7 +208,7 @@ impl KeyQueues {
 
     /// Waits until this key is first in the queue. Returns the current revision, or `None` if the
     /// key was deleted.
-    pub(super) async fn wait(
+    pub(super) async fn wait_for_turn(
         &self,
         asker: &Requester,
         place: &mut QueuePlace,
@@ -217,19 +218,19 @@ impl KeyQueues {
         let mut batches = self.hub.subscribe();
         loop {
             let before = RangeRequest {
-                max_create_revision: place.created.saturating_sub(1),
+                max_create_revision: place.created_revision.saturating_sub(1),
                 sort_order: SortOrder::Descend.into(),
                 ..first_key_request(prefix)
             };
-            let ahead = match place.created {
+            let ahead = match place.created_revision {
                 // No key can have been created earlier.
                 ..=1 => None,
-                _ => self.find(asker, before).await?.0,
+                _ => self.find_first(asker, before).await?.0,
             };
             let Some(ahead) = ahead else { break };
             // Waits only for the key directly ahead, so that a change does not wake all clients in
             // the queue.
-            wait_for_change(&mut batches, Keys::One(&ahead.key)).await?;
+            wait_for_change(&mut batches, KeySelection::Single(&ahead.key)).await?;
         }
         let own = RangeRequest {
             key: place.key.clone(),
@@ -237,40 +238,40 @@ impl KeyQueues {
             serializable: true,
             ..RangeRequest::default()
         };
-        let (own, revision) = self.find(asker, own).await?;
-        let is_there = own.is_some_and(|own| own.create_revision == place.created);
+        let (own, revision) = self.find_first(asker, own).await?;
+        let is_there = own.is_some_and(|own| own.create_revision == place.created_revision);
         // From now on the client owns the key, or the key is gone.
         place.deletes_on_drop = false;
         Ok(is_there.then_some(revision))
     }
 
     /// Returns the first key in the queue and the revision, according to this node's local state.
-    pub(super) async fn first(
+    pub(super) async fn first_local(
         &self,
         asker: &Requester,
         prefix: &[u8],
     ) -> Result<(Option<KeyValue>, i64), Status> {
         let request = RangeRequest { keys_only: false, ..first_key_request(prefix) };
-        self.find(asker, request).await
+        self.find_first(asker, request).await
     }
 
     /// Returns the first key in the queue and the revision, linearizably.
-    pub(super) async fn first_now(
+    pub(super) async fn first_linearizable(
         &self,
         asker: &Requester,
         prefix: &[u8],
     ) -> Result<(Option<KeyValue>, i64), Status> {
         let request =
             RangeRequest { keys_only: false, serializable: false, ..first_key_request(prefix) };
-        self.find(asker, request).await
+        self.find_first(asker, request).await
     }
 
-    async fn find(
+    async fn find_first(
         &self,
         asker: &Requester,
         request: RangeRequest,
     ) -> Result<(Option<KeyValue>, i64), Status> {
-        let ask = || kv::read(&self.asking, asker, request.clone());
+        let ask = || kv::read_range(&self.replica_access, asker, request.clone());
         let (found, _) = super::asking::retry_while_busy(ask).await?;
         let revision = found.header.as_ref().map_or(0, |header| header.revision);
         Ok((found.kvs.into_iter().next(), revision))
@@ -293,27 +294,27 @@ fn first_key_request(prefix: &[u8]) -> RangeRequest {
 
 /// Like [`wait_for_change`], for any key with the given prefix.
 pub(super) async fn wait_for_prefix(
-    batches: &mut Receiver<Arc<Batch>>,
+    batches: &mut Receiver<Arc<EventBatch>>,
     prefix: &[u8],
 ) -> Result<(), Status> {
     let end = prefix_end(prefix);
-    wait_for_change(batches, Keys::from_range(prefix, &end)).await
+    wait_for_change(batches, KeySelection::from_range(prefix, &end)).await
 }
 
 /// Waits until one of `keys` has or may have changed.
 pub(super) async fn wait_for_change(
-    batches: &mut Receiver<Arc<Batch>>,
-    keys: Keys<'_>,
+    batches: &mut Receiver<Arc<EventBatch>>,
+    keys: KeySelection<'_>,
 ) -> Result<(), Status> {
     loop {
         let batch = match batches.recv().await {
             Ok(batch) => batch,
             Err(RecvError::Lagged(_)) => return Ok(()),
-            Err(RecvError::Closed) => return Err(errors::stopped()),
+            Err(RecvError::Closed) => return Err(errors::server_stopped()),
         };
         let mut happened = batch.events.iter().filter_map(|event| event.kv.as_ref());
         // A gap in the batches may hide a change of any key.
-        if batch.to < batch.from || happened.any(|kv| keys.contain(&kv.key)) {
+        if batch.to < batch.from || happened.any(|kv| keys.contains(&kv.key)) {
             return Ok(());
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 use thiserror::Error;
 
 #[derive(Debug, Error)]
-pub enum Bad {
+pub enum ImportError {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("it is no snapshot of etcd: it does not begin like a bbolt file")]
@@ -27,12 +27,12 @@ pub enum Bad {
     },
     /// The snapshot contains something that this service does not support.
     #[error("{0}")]
-    Unfit(String),
+    Unsupported(String),
     #[error("it is too large for this machine")]
     TooLarge,
 }
 
-impl Bad {
+impl ImportError {
     pub(super) const fn damaged(offset: u64, description: &'static str) -> Self {
         Self::Damaged { offset, description }
     }

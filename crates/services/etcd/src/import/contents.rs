@@ -6,22 +6,22 @@
 use prost::Message;
 
 use super::{
-    bad::Bad,
-    bolt::{Bucket, Element, Source, Trees, VisitElement},
+    bad::ImportError,
+    bolt::{Bucket, DatabaseSource, Element, PageTrees, VisitElement},
 };
 use crate::{
-    auth::{BroughtRole, BroughtUser, ImportedAuth},
+    auth::{ImportedAuth, ImportedRole, ImportedUser},
     mvcc::{KEY_BYTES_MAX, Record, Revision},
     proto::{authpb::Permission, mvccpb::KeyValue},
 };
 
 /// Size of a revision as a key of its bucket, in bytes. A deletion has one more byte.
 const REVISION_BYTES: usize = 17;
-const DELETED: u8 = b't';
+const DELETED_MARK: u8 = b't';
 /// Maximum number of buckets; etcd has ten.
 const BUCKETS_MAX: usize = 1000;
 /// Maximum number of users, and of roles.
-const NAMES_MAX: usize = 100_000;
+const NAME_COUNT_MAX: usize = 100_000;
 
 /// A lease as stored by etcd.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -54,7 +54,7 @@ struct RoleRow {
 
 /// Summary of a snapshot, as printed by `etcdutl snapshot status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Status {
+pub struct SnapshotStatus {
     /// CRC-32C over all buckets.
     pub hash: u32,
     /// Revision of the last change.
@@ -69,20 +69,20 @@ pub struct Status {
 #[derive(Clone, Copy, Debug)]
 struct Change {
     revision: Revision,
-    deletes: bool,
+    is_deletion: bool,
     lease: i64,
     /// Offset and length of the key in `keys`.
     key: (usize, u32),
     /// Offset and length of the record in the file.
-    record: (u64, u32),
+    record_location: (u64, u32),
 }
 
 /// Contents of a snapshot, with values read on demand.
-pub struct Contents<'s> {
-    source: &'s dyn Source,
-    status: Status,
+pub struct SnapshotContents<'s> {
+    source: &'s dyn DatabaseSource,
+    status: SnapshotStatus,
     /// Keys of the changes, concatenated.
-    keys: Vec<u8>,
+    key_bytes: Vec<u8>,
     /// All changes, ordered by revision.
     changes: Vec<Change>,
     /// Indexes of the changes, ordered by key, and newest first for each key.
@@ -90,39 +90,39 @@ pub struct Contents<'s> {
     /// Leases with their granted seconds, ordered by id.
     leases: Vec<(i64, i64)>,
     auth: ImportedAuth,
-    scheduled: i64,
-    finished: i64,
+    scheduled_compaction: i64,
+    finished_compaction: i64,
 }
 
-fn number(bytes: &[u8]) -> Option<u64> {
+fn decode_number(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }
 
 /// Decodes a revision. Returns it with a flag for changes that deleted their key.
-fn revision(bytes: &[u8]) -> Option<(Revision, bool)> {
+fn decode_revision(bytes: &[u8]) -> Option<(Revision, bool)> {
     let (revision, mark) = bytes.split_at_checked(REVISION_BYTES)?;
     let deletes = match mark {
         [] => false,
-        [DELETED] => true,
+        [DELETED_MARK] => true,
         _ => return None,
     };
     let (main, rest) = revision.split_first_chunk::<8>()?;
     let (_, sub) = rest.split_first()?;
-    let revision = Revision { main: i64::from_be_bytes(*main), sub: number(sub)? };
+    let revision = Revision { main: i64::from_be_bytes(*main), sub: decode_number(sub)? };
     // In etcd both are signed.
-    let counted = revision.makes_sense() && i64::try_from(revision.sub).is_ok();
+    let counted = revision.is_possible() && i64::try_from(revision.sub).is_ok();
     counted.then_some((revision, deletes))
 }
 
-impl<'s> Contents<'s> {
+impl<'s> SnapshotContents<'s> {
     /// Reads a snapshot from the first `bytes` bytes of a source.
     ///
     /// # Errors
     ///
     /// Fails if the bytes are not a complete snapshot of etcd, or if it contains data that this
     /// service does not support.
-    pub fn read(source: &'s dyn Source, bytes: u64) -> Result<Self, Bad> {
-        let mut trees = Trees::open(source, bytes)?;
+    pub fn read(source: &'s dyn DatabaseSource, bytes: u64) -> Result<Self, ImportError> {
+        let mut trees = PageTrees::open(source, bytes)?;
         let mut buckets = Vec::new();
         let root = trees.root();
         trees.visit_bucket(&root, &mut |element: Element<'_>| {
@@ -130,47 +130,54 @@ impl<'s> Contents<'s> {
                 buckets.push((element.key.to_vec(), element.bucket()?));
                 return Ok(());
             }
-            Err(Bad::damaged(element.value_offset, "its list of buckets makes no sense"))
+            Err(ImportError::damaged(element.value_offset, "its list of buckets makes no sense"))
         })?;
         let mut contents = Self {
             source,
-            status: Status { total_size: trees.bytes(), ..Status::default() },
-            keys: Vec::new(),
+            status: SnapshotStatus { total_size: trees.bytes(), ..SnapshotStatus::default() },
+            key_bytes: Vec::new(),
             changes: Vec::new(),
             by_key: Vec::new(),
             leases: Vec::new(),
             auth: ImportedAuth::default(),
-            scheduled: -1,
-            finished: -1,
+            scheduled_compaction: -1,
+            finished_compaction: -1,
         };
         for wanted in ["key", "meta"] {
             if !buckets.iter().any(|(name, _)| name == wanted.as_bytes()) {
-                return Err(Bad::NotEtcd(wanted));
+                return Err(ImportError::NotEtcd(wanted));
             }
         }
         for (name, bucket) in &buckets {
-            contents.bucket(&mut trees, name, bucket)?;
+            contents.read_bucket(&mut trees, name, bucket)?;
         }
-        contents.sort();
+        contents.sort_by_key();
         Ok(contents)
     }
 
-    fn bucket(&mut self, trees: &mut Trees<'_>, name: &[u8], bucket: &Bucket) -> Result<(), Bad> {
+    fn read_bucket(
+        &mut self,
+        trees: &mut PageTrees<'_>,
+        name: &[u8],
+        bucket: &Bucket,
+    ) -> Result<(), ImportError> {
         let mut hash = crc32c::crc32c_append(self.status.hash, name);
         let mut take: Box<VisitElement<'_>> = match name {
-            b"key" => Box::new(|element| self.change(element)),
-            b"meta" => Box::new(|element| self.meta(element)),
-            b"lease" => Box::new(|element| self.lease(element)),
-            b"auth" => Box::new(|element| self.auth_state(element)),
-            b"authUsers" => Box::new(|element| self.user(element)),
-            b"authRoles" => Box::new(|element| self.role(element)),
+            b"key" => Box::new(|element| self.read_change(element)),
+            b"meta" => Box::new(|element| self.read_meta(element)),
+            b"lease" => Box::new(|element| self.read_lease(element)),
+            b"auth" => Box::new(|element| self.read_auth_state(element)),
+            b"authUsers" => Box::new(|element| self.read_user(element)),
+            b"authRoles" => Box::new(|element| self.read_role(element)),
             // Members, alarms and versions belong to the old cluster and are not imported.
             _ => Box::new(|_| Ok(())),
         };
         trees.visit_bucket(bucket, &mut |element| {
             hash = crc32c::crc32c_append(crc32c::crc32c_append(hash, element.key), element.value);
             match element.is_bucket {
-                true => Err(Bad::damaged(element.value_offset, "a bucket lies in a bucket")),
+                true => {
+                    Err(ImportError::damaged(element.value_offset, "a bucket lies in a bucket"))
+                }
                 false => take(element),
             }
         })?;
@@ -179,7 +186,7 @@ impl<'s> Contents<'s> {
         Ok(())
     }
 
-    fn sort(&mut self) {
+    fn sort_by_key(&mut self) {
         let mut by_key: Vec<usize> = (0..self.changes.len()).collect();
         by_key.sort_unstable_by(|a, b| {
             let [one, other] =
@@ -192,22 +199,22 @@ impl<'s> Contents<'s> {
         self.status.total_keys = now.count() as u64;
     }
 
-    fn change(
+    fn read_change(
         &mut self,
         Element { key, value, value_offset: at, .. }: Element<'_>,
-    ) -> Result<(), Bad> {
-        let wrong = |what| Bad::damaged(at, what);
+    ) -> Result<(), ImportError> {
+        let wrong = |what| ImportError::damaged(at, what);
         let (revision, deletes) =
-            revision(key).ok_or_else(|| wrong("a revision makes no sense"))?;
+            decode_revision(key).ok_or_else(|| wrong("a revision makes no sense"))?;
         let kv = KeyValue::decode(value).map_err(|_| wrong("a record makes no sense"))?;
-        let record = record(revision, &kv);
-        let sane = deletes || (kv.mod_revision == revision.main && record.makes_sense());
+        let record = decode_record(revision, &kv);
+        let sane = deletes || (kv.mod_revision == revision.main && record.is_possible());
         if kv.key.is_empty() || !sane {
             return Err(wrong("a record contradicts its revision"));
         }
         if kv.key.len() > KEY_BYTES_MAX {
             let what = format!("it has a key of {} bytes, more than {KEY_BYTES_MAX}", kv.key.len());
-            return Err(Bad::Unfit(what));
+            return Err(ImportError::Unsupported(what));
         }
         let lengths = (u32::try_from(kv.key.len()), u32::try_from(value.len()));
         let (Ok(key_bytes), Ok(record_bytes)) = lengths else {
@@ -215,32 +222,33 @@ impl<'s> Contents<'s> {
         };
         self.changes.push(Change {
             revision,
-            deletes,
+            is_deletion: deletes,
             lease: kv.lease,
-            key: (self.keys.len(), key_bytes),
-            record: (at, record_bytes),
+            key: (self.key_bytes.len(), key_bytes),
+            record_location: (at, record_bytes),
         });
-        self.keys.extend_from_slice(&kv.key);
+        self.key_bytes.extend_from_slice(&kv.key);
         self.status.revision = revision.main;
         Ok(())
     }
 
-    fn meta(
+    fn read_meta(
         &mut self,
         Element { key, value, value_offset: at, .. }: Element<'_>,
-    ) -> Result<(), Bad> {
-        let compacted = || match revision(value) {
+    ) -> Result<(), ImportError> {
+        let compacted = || match decode_revision(value) {
             Some((revision, false)) => Ok(revision.main),
-            _ => Err(Bad::damaged(at, "the compacted revision makes no sense")),
+            _ => Err(ImportError::damaged(at, "the compacted revision makes no sense")),
         };
         match key {
-            b"scheduledCompactRev" => self.scheduled = compacted()?,
-            b"finishedCompactRev" => self.finished = compacted()?,
+            b"scheduledCompactRev" => self.scheduled_compaction = compacted()?,
+            b"finishedCompactRev" => self.finished_compaction = compacted()?,
             b"storageVersion" => {
                 let version = std::str::from_utf8(value).ok();
                 let plain = |letter: u8| letter.is_ascii_alphanumeric() || b".-+".contains(&letter);
                 let version = version.filter(|text| text.len() <= 64 && text.bytes().all(plain));
-                let version = version.ok_or(Bad::damaged(at, "its version makes no sense"))?;
+                let version =
+                    version.ok_or(ImportError::damaged(at, "its version makes no sense"))?;
                 version.clone_into(&mut self.status.version);
             }
             _ => {}
@@ -248,92 +256,92 @@ impl<'s> Contents<'s> {
         Ok(())
     }
 
-    fn lease(
+    fn read_lease(
         &mut self,
         Element { key, value, value_offset: at, .. }: Element<'_>,
-    ) -> Result<(), Bad> {
+    ) -> Result<(), ImportError> {
         let lease = LeaseRow::decode(value).ok();
-        let id = number(key).map(u64::cast_signed);
+        let id = decode_number(key).map(u64::cast_signed);
         match lease {
             Some(lease) if Some(lease.id) == id && lease.id != 0 => {
                 self.leases.push((lease.id, lease.ttl));
                 Ok(())
             }
-            _ => Err(Bad::damaged(at, "a lease makes no sense")),
+            _ => Err(ImportError::damaged(at, "a lease makes no sense")),
         }
     }
 
-    fn auth_state(
+    fn read_auth_state(
         &mut self,
         Element { key, value, value_offset: at, .. }: Element<'_>,
-    ) -> Result<(), Bad> {
+    ) -> Result<(), ImportError> {
         match key {
             b"authEnabled" => self.auth.enabled = value == [1],
             b"authRevision" => {
-                let revision = number(value);
-                self.auth.revision =
-                    revision.ok_or(Bad::damaged(at, "the revision of auth makes no sense"))?;
+                let revision = decode_number(value);
+                self.auth.auth_revision = revision
+                    .ok_or(ImportError::damaged(at, "the revision of auth makes no sense"))?;
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn user(
+    fn read_user(
         &mut self,
         Element { key, value, value_offset: at, .. }: Element<'_>,
-    ) -> Result<(), Bad> {
+    ) -> Result<(), ImportError> {
         let user = UserRow::decode(value).ok().filter(|user| user.name == key);
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
         let user = user.and_then(|user| {
-            Some(BroughtUser {
+            Some(ImportedUser {
                 name: text(user.name)?,
                 hash: text(user.password)?,
                 roles: user.roles,
             })
         });
-        let user = user.filter(|_| self.auth.users.len() < NAMES_MAX);
-        let user = user.ok_or(Bad::damaged(at, "a user makes no sense"))?;
+        let user = user.filter(|_| self.auth.users.len() < NAME_COUNT_MAX);
+        let user = user.ok_or(ImportError::damaged(at, "a user makes no sense"))?;
         self.auth.users.push(user);
         Ok(())
     }
 
-    fn role(
+    fn read_role(
         &mut self,
         Element { key, value, value_offset: at, .. }: Element<'_>,
-    ) -> Result<(), Bad> {
+    ) -> Result<(), ImportError> {
         let role = RoleRow::decode(value).ok().filter(|role| role.name == key);
         let role = role.and_then(|role| {
-            Some(BroughtRole {
+            Some(ImportedRole {
                 name: String::from_utf8(role.name).ok()?,
                 permissions: role.permissions,
             })
         });
-        let role = role.filter(|_| self.auth.roles.len() < NAMES_MAX);
-        let role = role.ok_or(Bad::damaged(at, "a role makes no sense"))?;
+        let role = role.filter(|_| self.auth.roles.len() < NAME_COUNT_MAX);
+        let role = role.ok_or(ImportError::damaged(at, "a role makes no sense"))?;
         self.auth.roles.push(role);
         Ok(())
     }
 
-    pub const fn status(&self) -> &Status {
+    pub const fn status(&self) -> &SnapshotStatus {
         &self.status
     }
 
     /// Returns the compacted revision; -1 if history has never been compacted.
-    pub fn compacted(&self) -> i64 {
-        self.scheduled.max(self.finished)
+    pub fn compacted_revision(&self) -> i64 {
+        self.scheduled_compaction.max(self.finished_compaction)
     }
 
     /// Returns the revision up to which compacted history has been removed.
-    pub(super) fn scrubbed(&self) -> i64 {
-        self.finished.min(self.compacted()).max(0)
+    pub(super) fn scrubbed_revision(&self) -> i64 {
+        self.finished_compaction.min(self.compacted_revision()).max(0)
     }
 
     /// Returns the revision of the snapshot: that of the last stored change, or the compacted
     /// revision if it is higher, which happens when the last changes were deletions and have been
     /// removed.
     pub fn revision(&self) -> i64 {
-        self.status.revision.max(self.compacted()).max(1)
+        self.status.revision.max(self.compacted_revision()).max(1)
     }
 
     pub const fn auth(&self) -> &ImportedAuth {
@@ -353,8 +361,8 @@ impl<'s> Contents<'s> {
     pub(super) fn revision_of_change(&self, index: usize) -> Option<(Revision, bool, &[u8])> {
         let change = self.changes.get(index)?;
         let (from, length) = change.key;
-        let key = self.keys.get(from..from.checked_add(length as usize)?)?;
-        Some((change.revision, change.deletes, key))
+        let key = self.key_bytes.get(from..from.checked_add(length as usize)?)?;
+        Some((change.revision, change.is_deletion, key))
     }
 
     /// Returns the index of the change at position `place` in key order, and whether it made the
@@ -373,27 +381,27 @@ impl<'s> Contents<'s> {
         self.changes.get(index).map_or(0, |change| change.lease)
     }
 
-    pub(super) fn record_at(&self, index: usize) -> Result<Record, Bad> {
+    pub(super) fn record_at(&self, index: usize) -> Result<Record, ImportError> {
         let Some((change, (_, _, key))) =
             self.changes.get(index).zip(self.revision_of_change(index))
         else {
-            return Err(Bad::damaged(0, "it changed while it was read"));
+            return Err(ImportError::damaged(0, "it changed while it was read"));
         };
-        let (at, length) = change.record;
+        let (at, length) = change.record_location;
         let mut bytes = vec![0; length as usize];
-        self.source.read(at, &mut bytes)?;
+        self.source.read_at(at, &mut bytes)?;
         let kv = KeyValue::decode(&bytes[..]).ok();
         let kv = kv.filter(|kv| kv.key == key && kv.mod_revision == change.revision.main);
-        let record = kv.map(|kv| record(change.revision, &kv));
-        let record = record.filter(Record::makes_sense);
-        record.ok_or(Bad::damaged(at, "it changed while it was read"))
+        let record = kv.map(|kv| decode_record(change.revision, &kv));
+        let record = record.filter(Record::is_possible);
+        record.ok_or(ImportError::damaged(at, "it changed while it was read"))
     }
 }
 
-fn record(revision: Revision, kv: &KeyValue) -> Record {
+fn decode_record(revision: Revision, kv: &KeyValue) -> Record {
     Record {
         revision,
-        created: kv.create_revision,
+        created_revision: kv.create_revision,
         version: kv.version,
         lease: kv.lease,
         value: kv.value.clone(),

@@ -13,42 +13,42 @@ mod items;
 use sha2::{Digest as _, Sha256};
 
 pub use self::{
-    bad::Bad,
-    bolt::{Source, UnchangingFile},
-    contents::{Contents, Status},
-    items::{Items, LEASE_GRACE_MS, Settings},
+    bad::ImportError,
+    bolt::{DatabaseSource, UnchangingFile},
+    contents::{SnapshotContents, SnapshotStatus},
+    items::{ImageItems, ImportSettings, LEASE_GRACE_MS},
 };
 
 /// Size of the checksum after a snapshot, whose length is otherwise a multiple of [`SECTOR`].
-const SUM_BYTES: u64 = 32;
+const CHECKSUM_BYTES: u64 = 32;
 const SECTOR: u64 = 512;
 /// Number of bytes per read.
-const PIECE: usize = 256 << 10;
+const READ_BYTES: usize = 256 << 10;
 
 /// Returns the length of the database in the file, and whether a checksum confirms it.
 ///
 /// # Errors
 ///
 /// Fails if the file cannot be read or is damaged, e.g. its checksum does not match.
-pub fn verify(source: &dyn Source) -> Result<(u64, bool), Bad> {
+pub fn verify_checksum(source: &dyn DatabaseSource) -> Result<(u64, bool), ImportError> {
     let bytes = source.bytes();
-    if bytes % SECTOR != SUM_BYTES {
+    if bytes % SECTOR != CHECKSUM_BYTES {
         return Ok((bytes, false));
     }
-    let end = bytes - SUM_BYTES;
+    let end = bytes - CHECKSUM_BYTES;
     let (mut hash, mut at) = (Sha256::new(), 0);
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; READ_BYTES];
     while at < end {
-        let length = usize::try_from(end - at).map_or(PIECE, |left| left.min(PIECE));
+        let length = usize::try_from(end - at).map_or(READ_BYTES, |left| left.min(READ_BYTES));
         let now = piece.get_mut(..length).unwrap_or_default();
-        source.read(at, now)?;
+        source.read_at(at, now)?;
         hash.update(&*now);
         at += length as u64;
     }
-    let mut said = [0; SUM_BYTES as usize];
-    source.read(end, &mut said)?;
+    let mut said = [0; CHECKSUM_BYTES as usize];
+    source.read_at(end, &mut said)?;
     match hash.finalize()[..] == said {
         true => Ok((end, true)),
-        false => Err(Bad::Checksum),
+        false => Err(ImportError::Checksum),
     }
 }

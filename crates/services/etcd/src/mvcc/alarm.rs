@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{
     base::Mvcc,
-    layout::{alarm, alarms_end, parse_alarm},
+    layout::{alarm_place, alarms_end, parse_alarm},
 };
 use crate::{
     proto::etcdserverpb::{AlarmMember, AlarmType},
@@ -22,8 +22,8 @@ impl Mvcc {
     pub fn alarms(&self, kind: AlarmType) -> Vec<AlarmMember> {
         let mut alarms = Vec::new();
         let from = match kind {
-            AlarmType::None => alarm(0, 0),
-            kind => alarm(kind as u8, 0),
+            AlarmType::None => alarm_place(0, 0),
+            kind => alarm_place(kind as u8, 0),
         };
         self.store.scan(&from, &alarms_end(), &mut |place, _| {
             if let Some((of, member)) = parse_alarm(place) {
@@ -44,14 +44,18 @@ impl Mvcc {
 
     /// Returns whether the store has an alarm for a lack of space.
     pub(super) fn has_alarm_of_space(&self) -> bool {
-        let (from, to) = (alarm(NO_SPACE, 0), alarm(NO_SPACE + 1, 0));
+        let (from, to) = (alarm_place(NO_SPACE, 0), alarm_place(NO_SPACE + 1, 0));
         self.store.first(&from, &to).is_some()
     }
 
     /// Raises an alarm and returns it. Fails if too many are raised.
-    pub fn raise(&mut self, kind: AlarmType, member: u64) -> Result<Vec<AlarmMember>, Refusal> {
+    pub fn raise_alarm(
+        &mut self,
+        kind: AlarmType,
+        member: u64,
+    ) -> Result<Vec<AlarmMember>, Refusal> {
         if kind != AlarmType::None {
-            let place = alarm(kind as u8, member);
+            let place = alarm_place(kind as u8, member);
             let is_new = self.store.get(&place).is_none();
             if is_new && self.alarms(AlarmType::None).len() >= ALARMS_MAX {
                 return Err(Refusal::TooManyAlarms);
@@ -63,8 +67,8 @@ impl Mvcc {
     }
 
     /// Disarms an alarm and returns it if it was raised.
-    pub fn disarm(&mut self, kind: AlarmType, member: u64) -> Vec<AlarmMember> {
-        let place = alarm(kind as u8, member);
+    pub fn disarm_alarm(&mut self, kind: AlarmType, member: u64) -> Vec<AlarmMember> {
+        let place = alarm_place(kind as u8, member);
         if self.store.get(&place).is_none() {
             return Vec::new();
         }

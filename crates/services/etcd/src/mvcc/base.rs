@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use quorate::LoadError;
 
-use super::layout::{STATE, State};
+use super::layout::{STATE_TAG, State};
 use crate::store::{Store, counted::CountedStore};
 
 /// All keys, with their history since the last compaction.
@@ -15,7 +15,7 @@ pub struct Mvcc {
     pub(super) lacks_space: bool,
     pub(super) deadline_bounds: LeaseDeadlineBounds,
     /// The group's time, in Unix milliseconds.
-    pub(super) time: u64,
+    pub(super) group_time_ms: u64,
 }
 
 impl Mvcc {
@@ -26,7 +26,7 @@ impl Mvcc {
             state: State::EMPTY,
             lacks_space: false,
             deadline_bounds: LeaseDeadlineBounds::default(),
-            time: 0,
+            group_time_ms: 0,
         };
         // An error is ignored: the service checks the store again at start and after a load.
         let _ = mvcc.read_state();
@@ -38,7 +38,7 @@ impl Mvcc {
     pub(crate) fn read_state(&mut self) -> Result<(), LoadError> {
         self.lacks_space = self.has_alarm_of_space();
         self.deadline_bounds = LeaseDeadlineBounds::default();
-        self.state = match self.store.get(STATE) {
+        self.state = match self.store.get(STATE_TAG) {
             None => State::EMPTY,
             Some(bytes) => {
                 State::decode(&bytes).ok_or(LoadError::Malformed("its state makes no sense"))?
@@ -50,7 +50,7 @@ impl Mvcc {
     pub(super) fn set_state(&mut self, state: State) {
         if state != self.state {
             self.state = state;
-            self.store.put(STATE, state.encode());
+            self.store.put(STATE_TAG, state.encode());
         }
     }
 
@@ -60,13 +60,13 @@ impl Mvcc {
     }
 
     /// Returns the compacted revision; -1 if history has never been compacted.
-    pub const fn compacted(&self) -> i64 {
-        self.state.compacted
+    pub const fn compacted_revision(&self) -> i64 {
+        self.state.compacted_revision
     }
 
     /// Returns the number of stored leases, including expired ones.
-    pub const fn leases_stored(&self) -> u64 {
-        self.state.leases
+    pub const fn stored_lease_count(&self) -> u64 {
+        self.state.lease_count
     }
 
     /// Returns the total size of all entries.
@@ -79,8 +79,8 @@ impl Mvcc {
     }
 
     /// Returns the underlying store, for calls that do not change entries.
-    pub(crate) fn below(&mut self) -> &mut dyn Store {
-        self.store.below()
+    pub(crate) fn underlying_store(&mut self) -> &mut dyn Store {
+        self.store.underlying_store()
     }
 
     pub(crate) const fn store_mut(&mut self) -> &mut CountedStore {

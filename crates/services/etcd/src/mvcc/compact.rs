@@ -10,43 +10,44 @@ use std::ops::ControlFlow;
 use super::{
     base::Mvcc,
     layout::{
-        Change, Revision, history_end_of, history_place_at, parse_history, parse_revision, revision,
+        Change, Revision, history_end_of, history_place_at, parse_history, parse_revision,
+        revision_place,
     },
 };
 use crate::refusal::Refusal;
 
 /// Maximum number of changes per step.
-pub const SCRUB_MAX: usize = 1000;
+pub const SCRUBBED_CHANGES_MAX: usize = 1000;
 
 impl Mvcc {
     /// Discards the history before revision `at`, whose removal is left to [`Mvcc::scrub`]. Returns
     /// the current revision.
     pub fn compact(&mut self, at: i64) -> Result<i64, Refusal> {
-        if at <= self.state.compacted {
+        if at <= self.state.compacted_revision {
             return Err(Refusal::Compacted);
         }
         if at > self.state.revision {
             return Err(Refusal::FutureRevision);
         }
         let mut state = self.state;
-        state.compacted = at;
+        state.compacted_revision = at;
         self.set_state(state);
         Ok(state.revision)
     }
 
     /// Returns whether discarded history remains to be removed.
-    pub const fn has_scrap(&self) -> bool {
-        self.state.scrubbed.main < self.state.compacted
+    pub const fn has_unscrubbed(&self) -> bool {
+        self.state.scrubbed_revision.main < self.state.compacted_revision
     }
 
     /// Removes discarded history, visiting at most `most` changes.
     pub fn scrub(&mut self, most: usize) {
-        if !self.has_scrap() || most == 0 {
+        if !self.has_unscrubbed() || most == 0 {
             return;
         }
-        let before = Revision::first_of(self.state.compacted);
+        let before = Revision::first_of(self.state.compacted_revision);
         let mut looked = Vec::new();
-        let (from, to) = (revision(self.state.scrubbed), revision(before));
+        let (from, to) = (revision_place(self.state.scrubbed_revision), revision_place(before));
         self.store.scan(&from, &to, &mut |place, bytes| {
             if let (Some(at), Some(change)) = (parse_revision(place), Change::decode(bytes)) {
                 looked.push((at, change));
@@ -57,7 +58,7 @@ impl Mvcc {
             }
         });
         let mut state = self.state;
-        state.scrubbed = match looked.last() {
+        state.scrubbed_revision = match looked.last() {
             Some((last, _)) if looked.len() == most => {
                 Revision { main: last.main, sub: last.sub.saturating_add(1) }
             }
@@ -66,9 +67,9 @@ impl Mvcc {
         };
         for (at, change) in looked {
             self.remove_previous(&change, at);
-            if change.deletes {
+            if change.is_deletion {
                 self.store.remove(&history_place_at(&change.key, at));
-                self.store.remove(&revision(at));
+                self.store.remove(&revision_place(at));
             }
         }
         self.set_state(state);
@@ -83,7 +84,7 @@ impl Mvcc {
             let record = self.record_at(key, at);
             record.is_some_and(|record| record.version == 1)
         };
-        if !change.deletes && creates() {
+        if !change.is_deletion && creates() {
             return;
         }
         // Older revisions sort after newer ones.
@@ -92,7 +93,7 @@ impl Mvcc {
             && let Some((_, found)) = parse_history(&place)
         {
             self.store.replace(&place, Some(&old), None);
-            self.store.remove(&revision(found));
+            self.store.remove(&revision_place(found));
         }
     }
 }

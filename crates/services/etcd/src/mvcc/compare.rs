@@ -6,7 +6,7 @@ use super::{
     base::Mvcc,
     budget::Budget,
     layout::{Record, Revision},
-    read::Keys,
+    read::KeySelection,
 };
 use crate::{
     proto::etcdserverpb::{
@@ -19,7 +19,7 @@ use crate::{
 /// Record used in comparisons with a key that does not exist.
 const ABSENT: Record = Record {
     revision: Revision { main: 0, sub: 0 },
-    created: 0,
+    created_revision: 0,
     version: 0,
     lease: 0,
     value: bytes::Bytes::new(),
@@ -42,7 +42,7 @@ fn record_matches(compare: &Compare, record: &Record) -> bool {
                 Some(TargetUnion::CreateRevision(revision)) => Some(*revision),
                 _ => None,
             };
-            number(wanted, record.created)
+            number(wanted, record.created_revision)
         }
         Ok(CompareTarget::Mod) => {
             let wanted = match union {
@@ -95,7 +95,7 @@ impl Mvcc {
 
     fn compare_matches(&self, compare: &Compare, budget: &mut Budget) -> Result<bool, Refusal> {
         let (mut any, mut all, mut outcome) = (false, true, Ok(()));
-        let keys = Keys::from_range(&compare.key, &compare.range_end);
+        let keys = KeySelection::from_range(&compare.key, &compare.range_end);
         self.visit_current(keys, &mut |_, record| {
             any = true;
             all = record_matches(compare, &record);

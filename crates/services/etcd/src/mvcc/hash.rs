@@ -11,8 +11,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     base::Mvcc,
-    layout::{Change, Record, Revision, parse_revision, revision},
-    read::Keys,
+    layout::{Change, Record, Revision, parse_revision, revision_place},
+    read::KeySelection,
 };
 use crate::{
     command::{HashPage, HashRequest},
@@ -27,14 +27,14 @@ const PAGE_BYTES: usize = 4 << 20;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A hash in progress, and the cost of the current page.
-struct Hashing {
+struct HashProgress {
     hash: u64,
     visits: usize,
     bytes: usize,
 }
 
-impl Hashing {
-    fn add(&mut self, key: &[u8], at: Revision, record: Option<&Record>) {
+impl HashProgress {
+    fn add_record(&mut self, key: &[u8], at: Revision, record: Option<&Record>) {
         let mut hasher = Xxh3::new();
         let mut number = |number: u64| hasher.update(&number.to_be_bytes());
         number(key.len() as u64);
@@ -42,7 +42,7 @@ impl Hashing {
         number(at.sub);
         number(u64::from(record.is_some()));
         if let Some(record) = record {
-            let Record { revision, created, version, lease, .. } = record;
+            let Record { revision, created_revision: created, version, lease, .. } = record;
             number(revision.sub);
             for part in [revision.main, *created, *version, *lease] {
                 number(part.cast_unsigned());
@@ -56,26 +56,26 @@ impl Hashing {
     }
 
     /// Counts a visit and returns whether the page is full.
-    fn is_full(&mut self) -> bool {
+    fn count_visit(&mut self) -> bool {
         self.visits += 1;
         self.visits >= VISITS_MAX || self.bytes >= PAGE_BYTES
     }
 }
 
 impl Mvcc {
-    pub fn hash(&self, request: &HashRequest) -> Result<HashPage, Refusal> {
-        let compacted = self.state.compacted;
+    pub fn hash_page(&self, request: &HashRequest) -> Result<HashPage, Refusal> {
+        let compacted = self.state.compacted_revision;
         let at = match request.revision {
             0 => self.state.revision,
             at if at > self.state.revision => return Err(Refusal::FutureRevision),
             at => at,
         };
         // The partial hash was computed for another compacted revision.
-        let has_moved = request.is_begun && request.compacted != compacted;
+        let has_moved = request.is_begun && request.compacted_revision != compacted;
         if at < compacted || has_moved {
             return Err(Refusal::Compacted);
         }
-        let mut hashing = Hashing { hash: request.hash, visits: 0, bytes: 0 };
+        let mut hashing = HashProgress { hash: request.hash, visits: 0, bytes: 0 };
         let next = match request.covers_changes {
             false => self.hash_keys(&request.from, compacted, &mut hashing),
             true => None,
@@ -87,7 +87,7 @@ impl Mvcc {
         Ok(HashPage {
             revision: self.state.revision,
             hashed_revision: at,
-            compacted,
+            compacted_revision: compacted,
             hash: hashing.hash,
             continues_with_changes: of_changes,
             next,
@@ -96,16 +96,16 @@ impl Mvcc {
 
     /// Hashes the keys from `from` on, as of the compacted revision. Returns the start of the next
     /// page, if any.
-    fn hash_keys(&self, from: &[u8], compacted: i64, hashing: &mut Hashing) -> Option<Bytes> {
+    fn hash_keys(&self, from: &[u8], compacted: i64, hashing: &mut HashProgress) -> Option<Bytes> {
         if compacted < 1 {
             return None;
         }
         let mut next = None;
-        self.visit_at_revision(Keys::Span(from, None), compacted, &mut |key, record| {
+        self.visit_at_revision(KeySelection::Span(from, None), compacted, &mut |key, record| {
             if let Some(record) = record {
-                hashing.add(key, record.revision, Some(&record));
+                hashing.add_record(key, record.revision, Some(&record));
             }
-            if hashing.is_full() {
+            if hashing.count_visit() {
                 next = Some([key, &[0]].concat().into());
                 return ControlFlow::Break(());
             }
@@ -116,26 +116,28 @@ impl Mvcc {
 
     /// Hashes the changes after the compacted revision. Returns the start of the next page; empty
     /// at the end.
-    fn hash_changes(&self, request: &HashRequest, at: i64, hashing: &mut Hashing) -> Bytes {
-        let first = revision(Revision::first_of(self.state.compacted.max(0).saturating_add(1)));
+    fn hash_changes(&self, request: &HashRequest, at: i64, hashing: &mut HashProgress) -> Bytes {
+        let first = revision_place(Revision::first_of(
+            self.state.compacted_revision.max(0).saturating_add(1),
+        ));
         let from = match request.covers_changes {
             true => &request.from[..],
             false => &first[..],
         };
-        let to = revision(Revision::first_of(at.saturating_add(1)));
+        let to = revision_place(Revision::first_of(at.saturating_add(1)));
         let mut next = Bytes::new();
-        if hashing.visits > 0 && hashing.is_full() {
+        if hashing.visits > 0 && hashing.count_visit() {
             return Bytes::copy_from_slice(from);
         }
         self.store.scan(from, &to, &mut |place, change| {
             if let (Some(at), Some(change)) = (parse_revision(place), Change::decode(change)) {
-                let record = match change.deletes {
+                let record = match change.is_deletion {
                     true => None,
                     false => self.record_at(&change.key, at),
                 };
-                hashing.add(&change.key, at, record.as_ref());
+                hashing.add_record(&change.key, at, record.as_ref());
             }
-            if hashing.is_full() {
+            if hashing.count_visit() {
                 next = [place, &[0]].concat().into();
                 return ControlFlow::Break(());
             }

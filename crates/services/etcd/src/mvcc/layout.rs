@@ -18,21 +18,21 @@
 
 use bytes::{BufMut as _, Bytes};
 
-pub(super) const STATE: &[u8] = b"s";
-const CURRENT: u8 = b'c';
-const HISTORY: u8 = b'h';
-const REVISIONS: u8 = b'r';
-const LEASES: u8 = b'l';
-const ATTACHED: u8 = b'k';
-const DEADLINES: u8 = b'd';
-const ALARMS: u8 = b'a';
+pub(super) const STATE_TAG: &[u8] = b"s";
+const CURRENT_TAG: u8 = b'c';
+const HISTORY_TAG: u8 = b'h';
+const REVISIONS_TAG: u8 = b'r';
+const LEASES_TAG: u8 = b'l';
+const ATTACHED_TAG: u8 = b'k';
+const DEADLINES_TAG: u8 = b'd';
+const ALARMS_TAG: u8 = b'a';
 
 /// Maximum length of a key. The tree on disk accepts 64 KiB, and escaping may double the length of
 /// a key in the history. The limit applies to all stores, because the outcome of a command must not
 /// depend on the kind of store.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
 /// Maximum length of a key in the store. Keys in the history are the longest.
-pub(crate) const PLACE_BYTES_MAX: usize = 1 + 2 * KEY_BYTES_MAX + 2 + 16;
+pub(crate) const STORE_KEY_BYTES_MAX: usize = 1 + 2 * KEY_BYTES_MAX + 2 + 16;
 
 /// Maximum revision in an image, which leaves enough higher revisions for the life of any cluster.
 const REVISION_MAX: i64 = i64::MAX / 2;
@@ -61,7 +61,7 @@ impl Revision {
     }
 
     /// Returns whether a transaction could have this revision.
-    pub(crate) fn makes_sense(self) -> bool {
+    pub(crate) fn is_possible(self) -> bool {
         (1..=REVISION_MAX).contains(&self.main)
     }
 
@@ -74,15 +74,15 @@ impl Revision {
 }
 
 /// Returns the place of the current record of a key.
-pub(super) fn current(key: &[u8]) -> Vec<u8> {
+pub(super) fn current_place(key: &[u8]) -> Vec<u8> {
     let mut place = Vec::with_capacity(1 + key.len());
-    place.push(CURRENT);
+    place.push(CURRENT_TAG);
     place.extend_from_slice(key);
     place
 }
 
 pub(super) const fn current_end() -> [u8; 1] {
-    [CURRENT + 1]
+    [CURRENT_TAG + 1]
 }
 
 pub(super) fn current_key(place: &[u8]) -> &[u8] {
@@ -90,9 +90,9 @@ pub(super) fn current_key(place: &[u8]) -> &[u8] {
 }
 
 /// Returns the start of the history of `key` and of all later keys.
-pub(super) fn history(key: &[u8]) -> Vec<u8> {
+pub(super) fn history_place(key: &[u8]) -> Vec<u8> {
     let mut place = Vec::with_capacity(3 + key.len() + 16);
-    place.push(HISTORY);
+    place.push(HISTORY_TAG);
     for byte in key {
         place.push(*byte);
         if *byte == 0 {
@@ -105,7 +105,7 @@ pub(super) fn history(key: &[u8]) -> Vec<u8> {
 }
 
 pub(super) fn history_end_of(key: &[u8]) -> Vec<u8> {
-    let mut place = history(key);
+    let mut place = history_place(key);
     if let Some(last) = place.last_mut() {
         *last += 1;
     }
@@ -113,12 +113,12 @@ pub(super) fn history_end_of(key: &[u8]) -> Vec<u8> {
 }
 
 pub(super) const fn history_end() -> [u8; 1] {
-    [HISTORY + 1]
+    [HISTORY_TAG + 1]
 }
 
 /// Returns the place in history of a key's record at `revision`. Earlier revisions follow it.
 pub(super) fn history_place_at(key: &[u8], revision: Revision) -> Vec<u8> {
-    let mut place = history(key);
+    let mut place = history_place(key);
     place.extend(revision.to_bytes().map(|byte| !byte));
     place
 }
@@ -137,9 +137,9 @@ pub(super) fn parse_history(place: &[u8]) -> Option<(Vec<u8>, Revision)> {
     Some((key, Revision::from_bytes(revision.map(|byte| !byte))))
 }
 
-pub(super) fn revision(revision: Revision) -> Vec<u8> {
+pub(super) fn revision_place(revision: Revision) -> Vec<u8> {
     let mut place = Vec::with_capacity(17);
-    place.push(REVISIONS);
+    place.push(REVISIONS_TAG);
     place.extend_from_slice(&revision.to_bytes());
     place
 }
@@ -152,7 +152,7 @@ pub(super) fn parse_revision(place: &[u8]) -> Option<Revision> {
 /// Put or deletion of a key, stored under its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
-    pub(super) deletes: bool,
+    pub(super) is_deletion: bool,
     pub(super) key: Bytes,
 }
 
@@ -170,7 +170,7 @@ impl Change {
             1 => true,
             _ => return None,
         };
-        Some(Self { deletes, key: bytes.slice(1..) })
+        Some(Self { is_deletion: deletes, key: bytes.slice(1..) })
     }
 }
 
@@ -180,7 +180,7 @@ pub struct Record {
     /// Revision of the change that made this record.
     pub revision: Revision,
     /// Revision of the transaction that created the key.
-    pub created: i64,
+    pub created_revision: i64,
     /// Number of puts since the key was created.
     pub version: i64,
     /// Lease of the key; 0 for none.
@@ -192,15 +192,15 @@ impl Record {
     const HEAD_BYTES: usize = 40;
 
     /// Returns whether the values are in their ranges, so that later arithmetic does not overflow.
-    pub(crate) fn makes_sense(&self) -> bool {
+    pub(crate) fn is_possible(&self) -> bool {
         let sane = |count| (1..=REVISION_MAX).contains(&count);
-        self.revision.makes_sense() && sane(self.created) && sane(self.version)
+        self.revision.is_possible() && sane(self.created_revision) && sane(self.version)
     }
 
     pub(super) fn encode(&self) -> Bytes {
         let mut bytes = Vec::with_capacity(Self::HEAD_BYTES + self.value.len());
         bytes.extend_from_slice(&self.revision.to_bytes());
-        for number in [self.created, self.version, self.lease] {
+        for number in [self.created_revision, self.version, self.lease] {
             bytes.put_i64(number);
         }
         bytes.extend_from_slice(&self.value);
@@ -217,7 +217,7 @@ impl Record {
         };
         Some(Self {
             revision: Revision::from_bytes(*revision),
-            created: number(0)?,
+            created_revision: number(0)?,
             version: number(1)?,
             lease: number(2)?,
             value: bytes.slice(Self::HEAD_BYTES..),
@@ -229,11 +229,11 @@ impl Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Granted time to live in seconds.
-    pub granted: i64,
+    pub granted_ttl_s: i64,
     /// Time at which the lease expires, in Unix milliseconds.
-    pub deadline: u64,
+    pub deadline_ms: u64,
     /// Number of attached keys.
-    pub keys: u64,
+    pub key_count: u64,
 }
 
 impl Lease {
@@ -241,9 +241,9 @@ impl Lease {
 
     pub(super) fn encode(&self) -> Bytes {
         let mut bytes = Vec::with_capacity(Self::BYTES);
-        bytes.put_i64(self.granted);
-        bytes.put_u64(self.deadline);
-        bytes.put_u64(self.keys);
+        bytes.put_i64(self.granted_ttl_s);
+        bytes.put_u64(self.deadline_ms);
+        bytes.put_u64(self.key_count);
         bytes.into()
     }
 
@@ -251,19 +251,19 @@ impl Lease {
         let (granted, rest) = bytes.split_first_chunk::<8>()?;
         let (deadline, keys) = rest.split_first_chunk::<8>()?;
         Some(Self {
-            granted: i64::from_be_bytes(*granted),
-            deadline: u64::from_be_bytes(*deadline),
-            keys: u64::from_be_bytes(keys.try_into().ok()?),
+            granted_ttl_s: i64::from_be_bytes(*granted),
+            deadline_ms: u64::from_be_bytes(*deadline),
+            key_count: u64::from_be_bytes(keys.try_into().ok()?),
         })
     }
 }
 
-pub(super) fn lease(id: i64) -> Vec<u8> {
-    [&[LEASES][..], &id.to_be_bytes()].concat()
+pub(super) fn lease_place(id: i64) -> Vec<u8> {
+    [&[LEASES_TAG][..], &id.to_be_bytes()].concat()
 }
 
 pub(super) const fn leases_end() -> [u8; 1] {
-    [LEASES + 1]
+    [LEASES_TAG + 1]
 }
 
 pub(super) fn parse_lease(place: &[u8]) -> Option<i64> {
@@ -272,16 +272,16 @@ pub(super) fn parse_lease(place: &[u8]) -> Option<i64> {
 }
 
 /// Returns the place of the entry that attaches a key to a lease.
-pub(super) fn attached(id: i64, key: &[u8]) -> Vec<u8> {
-    [&[ATTACHED][..], &id.to_be_bytes(), key].concat()
+pub(super) fn attachment_place(id: i64, key: &[u8]) -> Vec<u8> {
+    [&[ATTACHED_TAG][..], &id.to_be_bytes(), key].concat()
 }
 
 /// Returns the exclusive end of a lease's attachments.
 pub(super) fn attached_end(id: i64) -> Vec<u8> {
     let number = u64::from_be_bytes(id.to_be_bytes());
     match number.checked_add(1) {
-        Some(next) => [&[ATTACHED][..], &next.to_be_bytes()].concat(),
-        None => vec![ATTACHED + 1],
+        Some(next) => [&[ATTACHED_TAG][..], &next.to_be_bytes()].concat(),
+        None => vec![ATTACHED_TAG + 1],
     }
 }
 
@@ -291,16 +291,16 @@ pub(super) fn parse_attached(place: &[u8]) -> Option<&[u8]> {
 }
 
 /// Returns the place of a lease in the index by deadline.
-pub(super) fn deadline(at: u64, id: i64) -> Vec<u8> {
-    [&[DEADLINES][..], &at.to_be_bytes(), &id.to_be_bytes()].concat()
+pub(super) fn deadline_place(at: u64, id: i64) -> Vec<u8> {
+    [&[DEADLINES_TAG][..], &at.to_be_bytes(), &id.to_be_bytes()].concat()
 }
 
-pub(super) fn deadlines(at: u64) -> Vec<u8> {
-    [&[DEADLINES][..], &at.to_be_bytes()].concat()
+pub(super) fn deadlines_place(at: u64) -> Vec<u8> {
+    [&[DEADLINES_TAG][..], &at.to_be_bytes()].concat()
 }
 
 pub(super) const fn deadlines_end() -> [u8; 1] {
-    [DEADLINES + 1]
+    [DEADLINES_TAG + 1]
 }
 
 pub(super) fn parse_deadline(place: &[u8]) -> Option<(u64, i64)> {
@@ -309,12 +309,12 @@ pub(super) fn parse_deadline(place: &[u8]) -> Option<(u64, i64)> {
     Some((u64::from_be_bytes(*at), id))
 }
 
-pub(super) fn alarm(kind: u8, member: u64) -> Vec<u8> {
-    [&[ALARMS, kind][..], &member.to_be_bytes()].concat()
+pub(super) fn alarm_place(kind: u8, member: u64) -> Vec<u8> {
+    [&[ALARMS_TAG, kind][..], &member.to_be_bytes()].concat()
 }
 
 pub(super) const fn alarms_end() -> [u8; 1] {
-    [ALARMS + 1]
+    [ALARMS_TAG + 1]
 }
 
 pub(super) fn parse_alarm(place: &[u8]) -> Option<(u8, u64)> {
@@ -328,24 +328,28 @@ pub(super) struct State {
     /// Revision of the last transaction that changed something; 1 if none has.
     pub(super) revision: i64,
     /// Revision before which history was compacted; -1 if history has never been compacted.
-    pub(super) compacted: i64,
+    pub(super) compacted_revision: i64,
     /// Revision before which compacted history has been removed.
-    pub(super) scrubbed: Revision,
+    pub(super) scrubbed_revision: Revision,
     /// Number of stored leases, including expired ones.
-    pub(super) leases: u64,
+    pub(super) lease_count: u64,
 }
 
 impl State {
-    pub(super) const EMPTY: Self =
-        Self { revision: 1, compacted: -1, scrubbed: Revision { main: 0, sub: 0 }, leases: 0 };
+    pub(super) const EMPTY: Self = Self {
+        revision: 1,
+        compacted_revision: -1,
+        scrubbed_revision: Revision { main: 0, sub: 0 },
+        lease_count: 0,
+    };
     const BYTES: usize = 40;
 
     pub(super) fn encode(&self) -> Bytes {
         let mut bytes = Vec::with_capacity(Self::BYTES);
         bytes.put_i64(self.revision);
-        bytes.put_i64(self.compacted);
-        bytes.extend_from_slice(&self.scrubbed.to_bytes());
-        bytes.put_u64(self.leases);
+        bytes.put_i64(self.compacted_revision);
+        bytes.extend_from_slice(&self.scrubbed_revision.to_bytes());
+        bytes.put_u64(self.lease_count);
         bytes.into()
     }
 
@@ -356,13 +360,13 @@ impl State {
         let (scrubbed, leases) = rest.split_first_chunk::<16>()?;
         let state = Self {
             revision: i64::from_be_bytes(*revision),
-            compacted: i64::from_be_bytes(*compacted),
-            scrubbed: Revision::from_bytes(*scrubbed),
-            leases: u64::from_be_bytes(leases.try_into().ok()?),
+            compacted_revision: i64::from_be_bytes(*compacted),
+            scrubbed_revision: Revision::from_bytes(*scrubbed),
+            lease_count: u64::from_be_bytes(leases.try_into().ok()?),
         };
         let makes_sense = (1..=REVISION_MAX).contains(&state.revision)
-            && (-1..=state.revision).contains(&state.compacted)
-            && (0..=state.revision).contains(&state.scrubbed.main);
+            && (-1..=state.revision).contains(&state.compacted_revision)
+            && (0..=state.revision).contains(&state.scrubbed_revision.main);
         makes_sense.then_some(state)
     }
 }
@@ -373,24 +377,24 @@ pub(crate) fn is_valid_entry(place: &[u8], value: &[u8]) -> bool {
     let is_record = || {
         let record = value.split_first_chunk::<{ Record::HEAD_BYTES }>();
         let record = record.and_then(|(head, _)| Record::decode(&Bytes::copy_from_slice(head)));
-        record.is_some_and(|record| record.makes_sense())
+        record.is_some_and(|record| record.is_possible())
     };
     let fits = |key: &[u8]| key.len() <= KEY_BYTES_MAX;
     match place.first() {
-        Some(&CURRENT) => fits(current_key(place)) && is_record(),
-        Some(&HISTORY) => {
-            parse_history(place).is_some_and(|(key, at)| fits(&key) && at.makes_sense())
+        Some(&CURRENT_TAG) => fits(current_key(place)) && is_record(),
+        Some(&HISTORY_TAG) => {
+            parse_history(place).is_some_and(|(key, at)| fits(&key) && at.is_possible())
                 && (value.is_empty() || is_record())
         }
-        Some(&REVISIONS) => {
-            parse_revision(place).is_some_and(Revision::makes_sense)
+        Some(&REVISIONS_TAG) => {
+            parse_revision(place).is_some_and(Revision::is_possible)
                 && value.split_first().is_some_and(|(what, key)| *what <= 1 && fits(key))
         }
-        Some(&LEASES) => parse_lease(place).is_some() && Lease::decode(value).is_some(),
-        Some(&ATTACHED) => parse_attached(place).is_some_and(fits) && value.is_empty(),
-        Some(&ALARMS) => parse_alarm(place).is_some() && value.is_empty(),
-        Some(&DEADLINES) => parse_deadline(place).is_some() && value.is_empty(),
-        _ => place == STATE && State::decode(value).is_some(),
+        Some(&LEASES_TAG) => parse_lease(place).is_some() && Lease::decode(value).is_some(),
+        Some(&ATTACHED_TAG) => parse_attached(place).is_some_and(fits) && value.is_empty(),
+        Some(&ALARMS_TAG) => parse_alarm(place).is_some() && value.is_empty(),
+        Some(&DEADLINES_TAG) => parse_deadline(place).is_some() && value.is_empty(),
+        _ => place == STATE_TAG && State::decode(value).is_some(),
     }
 }
 
@@ -409,7 +413,7 @@ mod tests {
             for (main, sub) in revisions {
                 let revision = Revision { main, sub };
                 let place = history_place_at(key, revision);
-                assert!(history(key) < place && place < history_end_of(key));
+                assert!(history_place(key) < place && place < history_end_of(key));
                 assert_eq!(parse_history(&place), Some((key.to_vec(), revision)));
                 places.push(place);
             }

@@ -27,14 +27,14 @@ mod write;
 pub use self::{
     base::Mvcc,
     budget::{Budget, COMMAND_BYTES_MAX, COMMAND_VISITS_MAX, QUERY_BYTES_MAX},
-    compact::SCRUB_MAX,
+    compact::SCRUBBED_CHANGES_MAX,
     layout::{KEY_BYTES_MAX, Lease, Record, Revision},
-    lease::{LEASE_KEYS_MAX, LEASES_MAX, TTL_MAX, TTL_MIN},
+    lease::{LEASE_KEYS_MAX, LEASES_MAX, TTL_S_MAX, TTL_S_MIN},
     paging::{PAGE_VISITS_MAX, Paging},
-    read::{FoundRecord, Keys},
+    read::{FoundRecord, KeySelection},
     txn::{is_readonly, is_serializable},
 };
 pub(crate) use self::{
-    layout::{PLACE_BYTES_MAX, is_valid_entry},
+    layout::{STORE_KEY_BYTES_MAX, is_valid_entry},
     range::sort_order,
 };

@@ -10,9 +10,12 @@ use super::{
     base::Mvcc,
     budget::QUERY_BYTES_MAX,
     layout::Record,
-    range::{arrange, entry, key_limit, keys_to_find, matches_revisions, response_bytes, sort},
-    read::Keys,
-    write::header,
+    range::{
+        key_limit, keys_to_find, matches_revisions, response_bytes, response_entry, sort_and_limit,
+        sort_keys,
+    },
+    read::KeySelection,
+    write::response_header,
 };
 use crate::{
     command::{Page, PageRequest},
@@ -35,7 +38,7 @@ pub struct Paging {
     /// Revision of the pages; `None` before the first one.
     page_revision: Option<i64>,
     /// Revision of the state at the first page.
-    now: i64,
+    current_revision: i64,
     /// First key of the next page.
     next: Bytes,
     found_keys: Vec<KeyValue>,
@@ -44,7 +47,7 @@ pub struct Paging {
     taken_keys: usize,
     has_more: bool,
     bytes: u64,
-    count: i64,
+    key_count: i64,
 }
 
 impl Paging {
@@ -52,13 +55,13 @@ impl Paging {
         Self {
             request,
             page_revision: None,
-            now: 0,
+            current_revision: 0,
             next: Bytes::new(),
             found_keys: Vec::new(),
             taken_keys: 0,
             has_more: false,
             bytes: 0,
-            count: 0,
+            key_count: 0,
         }
     }
 
@@ -75,7 +78,7 @@ impl Paging {
     }
 
     #[must_use]
-    pub fn restarted(self) -> Self {
+    pub fn restart(self) -> Self {
         Self::new(self.request)
     }
 
@@ -93,9 +96,10 @@ impl Paging {
     }
 
     /// Adds a page and returns whether it was the last one.
-    pub fn add(&mut self, page: Page) -> Result<bool, Refusal> {
+    pub fn add_page(&mut self, page: Page) -> Result<bool, Refusal> {
         if self.page_revision.is_none() {
-            (self.page_revision, self.now) = (Some(page.shown_revision), page.revision);
+            (self.page_revision, self.current_revision) =
+                (Some(page.shown_revision), page.revision);
         }
         self.bytes += page.kvs.iter().map(response_bytes).sum::<u64>();
         let drops = self.request.limit > 0;
@@ -111,13 +115,13 @@ impl Paging {
         }
         if drops {
             // With a limit and an order, only keys that may still be returned are kept.
-            sort(&self.request, &mut self.found_keys);
+            sort_keys(&self.request, &mut self.found_keys);
             self.bytes = self.found_keys.iter().map(response_bytes).sum();
         }
         if self.bytes > QUERY_BYTES_MAX {
-            return Err(Refusal::TooMuch);
+            return Err(Refusal::BudgetExceeded);
         }
-        self.count = self.count.saturating_add(page.count);
+        self.key_count = self.key_count.saturating_add(page.count);
         self.next = page.next;
         Ok(self.next.is_empty())
     }
@@ -142,8 +146,13 @@ impl Paging {
 
     /// Returns the response after all pages have been added, without the keys already taken.
     pub fn finish(mut self) -> RangeResponse {
-        let more = self.has_more | arrange(&self.request, &mut self.found_keys);
-        RangeResponse { header: header(self.now), kvs: self.found_keys, more, count: self.count }
+        let more = self.has_more | sort_and_limit(&self.request, &mut self.found_keys);
+        RangeResponse {
+            header: response_header(self.current_revision),
+            kvs: self.found_keys,
+            more,
+            count: self.key_count,
+        }
     }
 }
 
@@ -155,12 +164,12 @@ impl Mvcc {
         let at = match page.revision {
             0 => self.read_revision(request, now)?,
             at if at > now => return Err(Refusal::FutureRevision),
-            at if at < self.state.compacted => return Err(Refusal::Compacted),
+            at if at < self.state.compacted_revision => return Err(Refusal::Compacted),
             at => at,
         };
-        let keys = match Keys::from_range(&request.key, &request.range_end) {
-            Keys::Span(from, to) if page.from.is_empty() => Keys::Span(from, to),
-            Keys::Span(_, to) => Keys::Span(&page.from, to),
+        let keys = match KeySelection::from_range(&request.key, &request.range_end) {
+            KeySelection::Span(from, to) if page.from.is_empty() => KeySelection::Span(from, to),
+            KeySelection::Span(_, to) => KeySelection::Span(&page.from, to),
             one => one,
         };
         let visits_max = page.visit_limit.clamp(1, PAGE_VISITS_MAX);
@@ -172,7 +181,7 @@ impl Mvcc {
                 count += 1;
                 let room = (kvs.len() as u64) < page.key_limit;
                 if room && matches_revisions(request, &record) {
-                    let kv = entry(request, key, record);
+                    let kv = response_entry(request, key, record);
                     bytes += kv.key.len() + kv.value.len();
                     kvs.push(kv);
                 }
@@ -188,10 +197,10 @@ impl Mvcc {
             true => self.visit_at_revision(keys, at, &mut visit),
             false => self.visit_current(keys, &mut |key, record| visit(key, Some(record))),
         }
-        if matches!(keys, Keys::One(_)) {
+        if matches!(keys, KeySelection::Single(_)) {
             next = Bytes::new();
         }
-        sort(request, &mut kvs);
+        sort_keys(request, &mut kvs);
         Ok(Page { revision: now, shown_revision: at, kvs, count, next })
     }
 }

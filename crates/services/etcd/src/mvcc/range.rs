@@ -6,10 +6,10 @@ use bytes::Bytes;
 
 use super::{
     base::Mvcc,
-    budget::{Budget, ENTRY_BYTES},
+    budget::{Budget, ENTRY_OVERHEAD_BYTES},
     layout::Record,
-    read::{FoundRecord, Keys},
-    write::header,
+    read::{FoundRecord, KeySelection},
+    write::response_header,
 };
 use crate::{
     proto::{
@@ -49,7 +49,7 @@ pub(super) fn keys_to_find(request: &RangeRequest) -> usize {
     }
 }
 
-fn compare(target: SortTarget, one: &KeyValue, other: &KeyValue) -> Ordering {
+fn compare_by(target: SortTarget, one: &KeyValue, other: &KeyValue) -> Ordering {
     match target {
         SortTarget::Key => one.key.cmp(&other.key),
         SortTarget::Version => one.version.cmp(&other.version),
@@ -61,21 +61,21 @@ fn compare(target: SortTarget, one: &KeyValue, other: &KeyValue) -> Ordering {
 
 /// Sorts the keys, and drops those that are needed neither for the response nor to detect that
 /// there are more.
-pub(super) fn sort(request: &RangeRequest, found: &mut Vec<KeyValue>) {
+pub(super) fn sort_keys(request: &RangeRequest, found: &mut Vec<KeyValue>) {
     match sort_order(request) {
         None => {}
         Some((target, SortOrder::Descend)) => {
-            found.sort_by(|one, other| compare(target, other, one));
+            found.sort_by(|one, other| compare_by(target, other, one));
         }
-        Some((target, _)) => found.sort_by(|one, other| compare(target, one, other)),
+        Some((target, _)) => found.sort_by(|one, other| compare_by(target, one, other)),
     }
     let most = key_limit(request).map_or(usize::MAX, |limit| limit.saturating_add(1));
     found.truncate(most);
 }
 
 /// Sorts and truncates the keys for the response. Returns whether there are more.
-pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool {
-    sort(request, found);
+pub(super) fn sort_and_limit(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool {
+    sort_keys(request, found);
     let limit = key_limit(request).unwrap_or(usize::MAX);
     let more = found.len() > limit;
     found.truncate(limit);
@@ -91,12 +91,12 @@ pub(super) fn matches_revisions(request: &RangeRequest, found: &Record) -> bool 
         (min == 0 || revision >= min) && (max == 0 || revision <= max)
     };
     within(found.revision.main, request.min_mod_revision, request.max_mod_revision)
-        && within(found.created, request.min_create_revision, request.max_create_revision)
+        && within(found.created_revision, request.min_create_revision, request.max_create_revision)
 }
 
 /// Returns a key and its record for the response. Omits a value that neither the response nor
 /// sorting needs.
-pub(super) fn entry(request: &RangeRequest, key: &[u8], record: Record) -> KeyValue {
+pub(super) fn response_entry(request: &RangeRequest, key: &[u8], record: Record) -> KeyValue {
     let key = Bytes::copy_from_slice(key);
     let mut kv = KeyValue::from(FoundRecord { key, record });
     if request.keys_only && request.sort_target() != SortTarget::Value {
@@ -107,11 +107,11 @@ pub(super) fn entry(request: &RangeRequest, key: &[u8], record: Record) -> KeyVa
 
 /// Returns the approximate size of a key-value pair in the response.
 pub(super) fn response_bytes(kv: &KeyValue) -> u64 {
-    ENTRY_BYTES + (kv.key.len() + kv.value.len()) as u64
+    ENTRY_OVERHEAD_BYTES + (kv.key.len() + kv.value.len()) as u64
 }
 
 /// Intermediate result of a range request.
-struct Taking<'t> {
+struct RangeCollector<'t> {
     request: &'t RangeRequest,
     budget: &'t mut Budget,
     /// Maximum number of keys to find.
@@ -121,7 +121,7 @@ struct Taking<'t> {
     bytes: u64,
 }
 
-impl<'t> Taking<'t> {
+impl<'t> RangeCollector<'t> {
     fn new(request: &'t RangeRequest, budget: &'t mut Budget) -> Self {
         Self {
             keys_max: keys_to_find(request),
@@ -140,7 +140,7 @@ impl<'t> Taking<'t> {
         if self.kvs.len() >= self.keys_max || !matches_revisions(self.request, &record) {
             return Ok(());
         }
-        let kv = entry(self.request, key, record);
+        let kv = response_entry(self.request, key, record);
         self.bytes += response_bytes(&kv);
         self.kvs.push(kv);
         let most = self.budget.bytes();
@@ -149,11 +149,11 @@ impl<'t> Taking<'t> {
         }
         // With a limit and an order, a few of many keys are returned. They may use at most half of
         // the budget; otherwise every further key would cause another sort.
-        sort(self.request, &mut self.kvs);
+        sort_keys(self.request, &mut self.kvs);
         self.bytes = self.kvs.iter().map(response_bytes).sum();
         match self.bytes <= most / 2 {
             true => Ok(()),
-            false => Err(Refusal::TooMuch),
+            false => Err(Refusal::BudgetExceeded),
         }
     }
 }
@@ -168,7 +168,7 @@ impl Mvcc {
             past if past > 0 => past,
             _ => now,
         };
-        match revision < self.state.compacted {
+        match revision < self.state.compacted_revision {
             true => Err(Refusal::Compacted),
             false => Ok(revision),
         }
@@ -182,8 +182,8 @@ impl Mvcc {
         budget: &mut Budget,
     ) -> Result<RangeResponse, Refusal> {
         let revision = self.read_revision(request, now)?;
-        let keys = Keys::from_range(&request.key, &request.range_end);
-        let mut taking = Taking::new(request, budget);
+        let keys = KeySelection::from_range(&request.key, &request.range_end);
+        let mut taking = RangeCollector::new(request, budget);
         let mut outcome = Ok(());
         let mut take = |key: &[u8], record| {
             outcome = taking.take_record(key, record);
@@ -199,11 +199,11 @@ impl Mvcc {
             self.visit_at_revision(keys, revision, &mut take);
         }
         outcome?;
-        let Taking { mut kvs, count, .. } = taking;
-        let more = arrange(request, &mut kvs);
+        let RangeCollector { mut kvs, count, .. } = taking;
+        let more = sort_and_limit(request, &mut kvs);
         for kv in &kvs {
             budget.charge_answer(kv.key.len(), kv.value.len())?;
         }
-        Ok(RangeResponse { header: header(now), kvs, more, count })
+        Ok(RangeResponse { header: response_header(now), kvs, more, count })
     }
 }

@@ -7,36 +7,36 @@ use bytes::Bytes;
 use super::{
     base::Mvcc,
     layout::{
-        Record, Revision, current, current_end, current_key, history, history_end, history_end_of,
-        history_place_at, parse_history,
+        Record, Revision, current_end, current_key, current_place, history_end, history_end_of,
+        history_place, history_place_at, parse_history,
     },
 };
 use crate::proto::mvccpb::KeyValue;
 
 /// Keys that a request selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keys<'k> {
-    One(&'k [u8]),
+pub enum KeySelection<'k> {
+    Single(&'k [u8]),
     /// Start key and exclusive end; `None` if the range has no end.
     Span(&'k [u8], Option<&'k [u8]>),
 }
 
-impl<'k> Keys<'k> {
+impl<'k> KeySelection<'k> {
     /// Decodes the range of a request: a single key without a range end, unbounded with a range end
     /// of one zero byte.
     pub fn from_range(key: &'k [u8], range_end: &'k [u8]) -> Self {
         match range_end {
-            [] => Self::One(key),
+            [] => Self::Single(key),
             [0] => Self::Span(key, None),
             end => Self::Span(key, Some(end)),
         }
     }
 }
 
-impl Keys<'_> {
-    pub fn contain(&self, key: &[u8]) -> bool {
+impl KeySelection<'_> {
+    pub fn contains(&self, key: &[u8]) -> bool {
         match *self {
-            Self::One(one) => key == one,
+            Self::Single(one) => key == one,
             Self::Span(from, to) => key >= from && to.is_none_or(|to| key < to),
         }
     }
@@ -53,7 +53,7 @@ impl From<FoundRecord> for KeyValue {
         let FoundRecord { key, record } = found;
         Self {
             key,
-            create_revision: record.created,
+            create_revision: record.created_revision,
             mod_revision: record.revision.main,
             version: record.version,
             value: record.value,
@@ -63,19 +63,19 @@ impl From<FoundRecord> for KeyValue {
 }
 
 /// A visitor of keys and records.
-pub(super) type Visit<'v> = dyn FnMut(&[u8], Record) -> ControlFlow<()> + 'v;
+pub(super) type RecordVisitor<'v> = dyn FnMut(&[u8], Record) -> ControlFlow<()> + 'v;
 /// A visitor that is also called for keys without a record at the revision, so that they count as
 /// work.
-pub(super) type VisitPast<'v> = dyn FnMut(&[u8], Option<Record>) -> ControlFlow<()> + 'v;
+pub(super) type PastRecordVisitor<'v> = dyn FnMut(&[u8], Option<Record>) -> ControlFlow<()> + 'v;
 
 impl Mvcc {
-    pub(super) fn now(&self, key: &[u8]) -> Option<Record> {
-        Record::decode(&self.store.get(&current(key))?)
+    pub(super) fn current_record(&self, key: &[u8]) -> Option<Record> {
+        Record::decode(&self.store.get(&current_place(key))?)
     }
 
     /// Returns the record of a key at the end of `revision`, if it exists then.
     pub(super) fn record_at_revision(&self, key: &[u8], revision: i64) -> Option<Record> {
-        match self.now(key) {
+        match self.current_record(key) {
             Some(record) if record.revision.main <= revision => Some(record),
             _ => self.past_record(key, revision),
         }
@@ -89,17 +89,17 @@ impl Mvcc {
     }
 
     /// Visits the current keys, in order.
-    pub(super) fn visit_current(&self, keys: Keys<'_>, visit: &mut Visit<'_>) {
+    pub(super) fn visit_current(&self, keys: KeySelection<'_>, visit: &mut RecordVisitor<'_>) {
         match keys {
-            Keys::One(key) => {
-                if let Some(record) = self.now(key) {
+            KeySelection::Single(key) => {
+                if let Some(record) = self.current_record(key) {
                     let _ = visit(key, record);
                 }
             }
-            Keys::Span(from, to) => {
-                let to = to.map_or_else(|| current_end().to_vec(), current);
+            KeySelection::Span(from, to) => {
+                let to = to.map_or_else(|| current_end().to_vec(), current_place);
                 self.store.scan(
-                    &current(from),
+                    &current_place(from),
                     &to,
                     &mut |place, bytes| match Record::decode(bytes) {
                         Some(record) => visit(current_key(place), record),
@@ -113,21 +113,21 @@ impl Mvcc {
     /// Visits all present and former keys, in order, with their records at the end of `revision`.
     pub(super) fn visit_at_revision(
         &self,
-        keys: Keys<'_>,
+        keys: KeySelection<'_>,
         revision: i64,
-        visit: &mut VisitPast<'_>,
+        visit: &mut PastRecordVisitor<'_>,
     ) {
         let (from, to) = match keys {
-            Keys::One(key) => {
+            KeySelection::Single(key) => {
                 let _ = visit(key, self.record_at_revision(key, revision));
                 return;
             }
-            Keys::Span(from, to) => (from, to),
+            KeySelection::Span(from, to) => (from, to),
         };
         // The current keys, and before each of them the keys with only history.
-        let mut next = self.next_historic_key(&history(from), to);
+        let mut next = self.next_historic_key(&history_place(from), to);
         let mut over = false;
-        let mut visit_until = |before: Option<&[u8]>, visit: &mut VisitPast<'_>| {
+        let mut visit_until = |before: Option<&[u8]>, visit: &mut PastRecordVisitor<'_>| {
             while let Some(key) = next.take_if(|key| before.is_none_or(|before| &**key < before)) {
                 let record = self.past_record(&key, revision);
                 next = self.next_historic_key(&history_end_of(&key), to);
@@ -143,8 +143,8 @@ impl Mvcc {
             }
             ControlFlow::Continue(())
         };
-        let end = to.map_or_else(|| current_end().to_vec(), current);
-        self.store.scan(&current(from), &end, &mut |place, bytes| {
+        let end = to.map_or_else(|| current_end().to_vec(), current_place);
+        self.store.scan(&current_place(from), &end, &mut |place, bytes| {
             let key = current_key(place);
             if visit_until(Some(key), visit).is_break() {
                 over = true;
@@ -164,7 +164,7 @@ impl Mvcc {
 
     /// Returns the first key with history from `from` (inclusive) to `to` (exclusive).
     fn next_historic_key(&self, from: &[u8], to: Option<&[u8]>) -> Option<Vec<u8>> {
-        let end = to.map_or_else(|| history_end().to_vec(), history);
+        let end = to.map_or_else(|| history_end().to_vec(), history_place);
         let (place, _) = self.store.first(from, &end)?;
         parse_history(&place).map(|(key, _)| key)
     }

@@ -4,7 +4,7 @@
 use super::{
     base::Mvcc,
     budget::Budget,
-    write::{Transaction, header},
+    write::{Transaction, response_header},
 };
 use crate::{
     proto::etcdserverpb::{
@@ -15,14 +15,14 @@ use crate::{
 };
 
 /// Branches of a transaction, selected before anything changes.
-struct Path {
+struct SelectedBranches {
     succeeded: bool,
     /// Paths of the nested transactions in the selected branch.
-    inner: Vec<Self>,
+    nested: Vec<Self>,
 }
 
-impl Path {
-    fn branch<'t>(&self, txn: &'t TxnRequest) -> &'t [RequestOp] {
+impl SelectedBranches {
+    fn operations<'t>(&self, txn: &'t TxnRequest) -> &'t [RequestOp] {
         match self.succeeded {
             true => &txn.success,
             false => &txn.failure,
@@ -48,13 +48,17 @@ pub fn is_serializable(txn: &TxnRequest) -> bool {
 
 impl Mvcc {
     /// Executes a transaction that changes nothing ([`is_readonly`]).
-    pub fn read_txn(&self, txn: &TxnRequest, mut budget: Budget) -> Result<TxnResponse, Refusal> {
+    pub fn execute_read_txn(
+        &self,
+        txn: &TxnRequest,
+        mut budget: Budget,
+    ) -> Result<TxnResponse, Refusal> {
         let succeeded = self.all_match(&txn.compare, &mut budget)?;
-        let path = Path { succeeded, inner: Vec::new() };
-        self.check(txn, &path)?;
+        let path = SelectedBranches { succeeded, nested: Vec::new() };
+        self.check_operations(txn, &path)?;
         let now = self.state.revision;
         let mut responses = Vec::new();
-        for op in path.branch(txn) {
+        for op in path.operations(txn) {
             let response = match &op.request {
                 Some(Request::RequestRange(range)) => {
                     let answer = self.range(range, now, &mut budget)?;
@@ -65,17 +69,21 @@ impl Mvcc {
             };
             responses.push(ResponseOp { response });
         }
-        Ok(TxnResponse { header: header(now), succeeded, responses })
+        Ok(TxnResponse { header: response_header(now), succeeded, responses })
     }
 
     /// Executes a transaction. On failure, nothing is changed.
-    pub fn txn(&mut self, txn: &TxnRequest, mut budget: Budget) -> Result<TxnResponse, Refusal> {
+    pub fn execute_txn(
+        &mut self,
+        txn: &TxnRequest,
+        mut budget: Budget,
+    ) -> Result<TxnResponse, Refusal> {
         let path = self.path(txn, &mut budget)?;
-        self.check(txn, &path)?;
+        self.check_operations(txn, &path)?;
         let mut writing = Transaction::new(self);
         match writing.execute(txn, &path, &mut budget) {
             Ok(mut answer) => {
-                answer.header = header(writing.finish());
+                answer.header = response_header(writing.finish());
                 Ok(answer)
             }
             Err(refusal) => {
@@ -85,31 +93,34 @@ impl Mvcc {
         }
     }
 
-    fn path(&self, txn: &TxnRequest, budget: &mut Budget) -> Result<Path, Refusal> {
-        let mut path = Path { succeeded: self.all_match(&txn.compare, budget)?, inner: Vec::new() };
-        for op in path.branch(txn) {
+    fn path(&self, txn: &TxnRequest, budget: &mut Budget) -> Result<SelectedBranches, Refusal> {
+        let mut path = SelectedBranches {
+            succeeded: self.all_match(&txn.compare, budget)?,
+            nested: Vec::new(),
+        };
+        for op in path.operations(txn) {
             if let Some(Request::RequestTxn(txn)) = &op.request {
-                path.inner.push(self.path(txn, budget)?);
+                path.nested.push(self.path(txn, budget)?);
             }
         }
         Ok(path)
     }
 
     /// Checks the operations of the selected branches in the state before the first change.
-    fn check(&self, txn: &TxnRequest, path: &Path) -> Result<(), Refusal> {
-        let mut inner = path.inner.iter();
-        for op in path.branch(txn) {
+    fn check_operations(&self, txn: &TxnRequest, path: &SelectedBranches) -> Result<(), Refusal> {
+        let mut inner = path.nested.iter();
+        for op in path.operations(txn) {
             match &op.request {
                 Some(Request::RequestRange(range)) => match range.revision {
                     0 => {}
                     future if future > self.state.revision => return Err(Refusal::FutureRevision),
-                    past if past < self.state.compacted => return Err(Refusal::Compacted),
+                    past if past < self.state.compacted_revision => return Err(Refusal::Compacted),
                     _ => {}
                 },
                 Some(Request::RequestPut(put)) => self.check_put(put)?,
                 Some(Request::RequestTxn(txn)) => {
                     if let Some(path) = inner.next() {
-                        self.check(txn, path)?;
+                        self.check_operations(txn, path)?;
                     }
                 }
                 Some(Request::RequestDeleteRange(_)) | None => {}
@@ -123,15 +134,15 @@ impl Transaction<'_> {
     fn execute(
         &mut self,
         txn: &TxnRequest,
-        path: &Path,
+        path: &SelectedBranches,
         budget: &mut Budget,
     ) -> Result<TxnResponse, Refusal> {
-        let mut inner = path.inner.iter();
+        let mut inner = path.nested.iter();
         let mut responses = Vec::new();
-        for op in path.branch(txn) {
+        for op in path.operations(txn) {
             let response = match &op.request {
                 Some(Request::RequestRange(range)) => {
-                    let answer = self.mvcc.range(range, self.now(), budget)?;
+                    let answer = self.mvcc.range(range, self.visible_revision(), budget)?;
                     Some(Response::ResponseRange(answer))
                 }
                 Some(Request::RequestPut(put)) => {

@@ -8,10 +8,10 @@ use super::{
     base::Mvcc,
     budget::Budget,
     layout::{
-        Change, KEY_BYTES_MAX, Lease, Record, Revision, attached, current, history_place_at, lease,
-        revision,
+        Change, KEY_BYTES_MAX, Lease, Record, Revision, attachment_place, current_place,
+        history_place_at, lease_place, revision_place,
     },
-    read::{FoundRecord, Keys},
+    read::{FoundRecord, KeySelection},
 };
 use crate::{
     proto::etcdserverpb::{
@@ -21,31 +21,31 @@ use crate::{
 };
 
 /// Number of keys to delete at a time, which bounds memory.
-const DELETED_MAX: usize = 1000;
+const DELETE_BATCH_MAX: usize = 1000;
 
-pub(super) fn header(revision: i64) -> Option<ResponseHeader> {
+pub(super) fn response_header(revision: i64) -> Option<ResponseHeader> {
     Some(ResponseHeader { revision, ..ResponseHeader::default() })
 }
 
 /// A transaction in progress. Its changes become a revision when it is finished.
 pub(super) struct Transaction<'m> {
     pub(super) mvcc: &'m mut Mvcc,
-    changes: u64,
+    change_count: u64,
     /// Previous values of changed entries, in the order of the changes. `None` if nothing can fail
     /// after the first change, so that undo is never needed.
-    undo: Option<Vec<(Vec<u8>, Option<Bytes>)>>,
+    undo_log: Option<Vec<(Vec<u8>, Option<Bytes>)>>,
 }
 
 impl<'m> Transaction<'m> {
     /// Starts a transaction that can be undone.
     pub(super) const fn new(mvcc: &'m mut Mvcc) -> Self {
-        Self { mvcc, changes: 0, undo: Some(Vec::new()) }
+        Self { mvcc, change_count: 0, undo_log: Some(Vec::new()) }
     }
 
     /// Starts a transaction for a single request. It is never undone, so it stores no undo data, no
     /// matter how much it deletes.
     pub(super) const fn single_request(mvcc: &'m mut Mvcc) -> Self {
-        Self { mvcc, changes: 0, undo: None }
+        Self { mvcc, change_count: 0, undo_log: None }
     }
 
     const fn revision(&self) -> i64 {
@@ -53,8 +53,8 @@ impl<'m> Transaction<'m> {
     }
 
     /// Returns the revision that reads see.
-    pub(super) const fn now(&self) -> i64 {
-        match self.changes {
+    pub(super) const fn visible_revision(&self) -> i64 {
+        match self.change_count {
             0 => self.mvcc.state.revision,
             _ => self.revision(),
         }
@@ -63,13 +63,13 @@ impl<'m> Transaction<'m> {
     /// Commits the transaction and returns the current revision.
     pub(super) fn finish(self) -> i64 {
         let mut state = self.mvcc.state;
-        state.revision = self.now();
+        state.revision = self.visible_revision();
         self.mvcc.set_state(state);
         state.revision
     }
 
     pub(super) fn roll_back(self) {
-        for (place, old) in self.undo.into_iter().flatten().rev() {
+        for (place, old) in self.undo_log.into_iter().flatten().rev() {
             match old {
                 Some(old) => self.mvcc.store.put(&place, old),
                 None => self.mvcc.store.remove(&place),
@@ -79,14 +79,14 @@ impl<'m> Transaction<'m> {
 
     fn set(&mut self, place: Vec<u8>, old: Option<Bytes>, new: Option<Bytes>) {
         self.mvcc.store.replace(&place, old.as_ref(), new);
-        if let Some(undo) = &mut self.undo {
+        if let Some(undo) = &mut self.undo_log {
             undo.push((place, old));
         }
     }
 
     fn next(&mut self) -> Revision {
-        let next = Revision { main: self.revision(), sub: self.changes };
-        self.changes += 1;
+        let next = Revision { main: self.revision(), sub: self.change_count };
+        self.change_count += 1;
         next
     }
 
@@ -105,24 +105,24 @@ impl<'m> Transaction<'m> {
         }
         // Imported records may refer to a lease that did not exist any more in etcd.
         if old != 0
-            && let place = attached(old, key)
+            && let place = attachment_place(old, key)
             && let Some(there) = self.mvcc.store.get(&place)
         {
             self.set(place, Some(there), None);
-            self.count_keys(old, |keys| keys.saturating_sub(1));
+            self.update_key_count(old, |keys| keys.saturating_sub(1));
         }
         if new != 0 {
-            self.set(attached(new, key), None, Some(Bytes::new()));
-            self.count_keys(new, |keys| keys.saturating_add(1));
+            self.set(attachment_place(new, key), None, Some(Bytes::new()));
+            self.update_key_count(new, |keys| keys.saturating_add(1));
         }
     }
 
     /// Applies `count` to the number of a lease's keys, if it is stored.
-    fn count_keys(&mut self, id: i64, count: impl FnOnce(u64) -> u64) {
-        let place = lease(id);
+    fn update_key_count(&mut self, id: i64, count: impl FnOnce(u64) -> u64) {
+        let place = lease_place(id);
         let old = self.mvcc.store.get(&place);
         if let Some(mut lease) = old.as_deref().and_then(Lease::decode) {
-            lease.keys = count(lease.keys);
+            lease.key_count = count(lease.key_count);
             self.set(place, old, Some(lease.encode()));
         }
     }
@@ -134,17 +134,17 @@ impl<'m> Transaction<'m> {
         let at = self.next();
         let record = Record {
             revision: at,
-            created: before.as_ref().map_or(at.main, |before| before.created),
+            created_revision: before.as_ref().map_or(at.main, |before| before.created_revision),
             version: before.map_or(0, |before| before.version).saturating_add(1),
             lease,
             value,
         };
-        self.set(current(key), old, Some(record.encode()));
-        self.set(revision(at), None, Some(Change::encode(false, key)));
+        self.set(current_place(key), old, Some(record.encode()));
+        self.set(revision_place(at), None, Some(Change::encode(false, key)));
     }
 
     pub(super) fn delete_key(&mut self, key: &[u8]) {
-        let place = current(key);
+        let place = current_place(key);
         let Some(old) = self.mvcc.store.get(&place) else {
             return;
         };
@@ -154,7 +154,7 @@ impl<'m> Transaction<'m> {
         self.set(place, Some(old), None);
         // An empty record in the history marks a deletion.
         self.set(history_place_at(key, at), None, Some(Bytes::new()));
-        self.set(revision(at), None, Some(Change::encode(true, key)));
+        self.set(revision_place(at), None, Some(Change::encode(true, key)));
     }
 
     pub(super) fn put(
@@ -162,7 +162,7 @@ impl<'m> Transaction<'m> {
         request: &PutRequest,
         budget: &mut Budget,
     ) -> Result<PutResponse, Refusal> {
-        let old = self.mvcc.store.get(&current(&request.key));
+        let old = self.mvcc.store.get(&current_place(&request.key));
         let before = old.as_ref().and_then(Record::decode);
         let kept = || before.as_ref().ok_or(Refusal::KeyNotFound);
         let value = match request.ignore_value {
@@ -185,7 +185,7 @@ impl<'m> Transaction<'m> {
             let key = request.key.clone();
             FoundRecord { key, record }.into()
         });
-        Ok(PutResponse { header: header(self.now()), prev_kv })
+        Ok(PutResponse { header: response_header(self.visible_revision()), prev_kv })
     }
 
     pub(super) fn delete(
@@ -196,16 +196,16 @@ impl<'m> Transaction<'m> {
         let (mut deleted, mut prev_kvs) = (0, Vec::new());
         let mut from = request.key.clone();
         loop {
-            let keys = match Keys::from_range(&request.key, &request.range_end) {
-                Keys::Span(_, to) => Keys::Span(&from, to),
+            let keys = match KeySelection::from_range(&request.key, &request.range_end) {
+                KeySelection::Span(_, to) => KeySelection::Span(&from, to),
                 one => one,
             };
             // If previous values are requested, the response is charged before anything changes.
             let most = match request.prev_kv {
                 true => usize::MAX,
-                false => DELETED_MAX,
+                false => DELETE_BATCH_MAX,
             };
-            let found = self.find(keys, most, request.prev_kv, budget)?;
+            let found = self.find_keys(keys, most, request.prev_kv, budget)?;
             for one in &found {
                 self.delete_key(&one.key);
             }
@@ -221,16 +221,16 @@ impl<'m> Transaction<'m> {
             }
         }
         Ok(DeleteRangeResponse {
-            header: header(self.now()),
+            header: response_header(self.visible_revision()),
             deleted: i64::try_from(deleted).unwrap_or(i64::MAX),
             prev_kvs,
         })
     }
 
     /// Returns at most `most` keys to delete.
-    fn find(
+    fn find_keys(
         &self,
-        keys: Keys<'_>,
+        keys: KeySelection<'_>,
         most: usize,
         with_values: bool,
         budget: &mut Budget,
@@ -243,8 +243,8 @@ impl<'m> Transaction<'m> {
             } else {
                 record.value = Bytes::new();
             }
-            if self.undo.is_some() {
-                outcome = outcome.and_then(|()| budget.undo(key.len()));
+            if self.undo_log.is_some() {
+                outcome = outcome.and_then(|()| budget.charge_undo(key.len()));
             }
             let key = Bytes::copy_from_slice(key);
             found.push(FoundRecord { key, record });
@@ -288,12 +288,12 @@ impl Mvcc {
             return Err(Refusal::KeyTooLong);
         }
         let needs_key = request.ignore_value || request.ignore_lease;
-        if needs_key && self.now(&request.key).is_none() {
+        if needs_key && self.current_record(&request.key).is_none() {
             return Err(Refusal::KeyNotFound);
         }
         match request.lease {
             0 => Ok(()),
-            id => match self.lease(id) {
+            id => match self.live_lease(id) {
                 Some(_) => Ok(()),
                 None => Err(Refusal::LeaseNotFound),
             },

@@ -10,14 +10,14 @@ use quorate::{LoadError, MetaChange, Metadata, Slot};
 use super::Store;
 
 /// Key of the row with the size. Part of the snapshot format.
-const SIZE: &[u8] = b"z";
+const SIZE_KEY: &[u8] = b"z";
 
 /// Returns whether an entry is a valid row with the size.
 pub(crate) fn is_size_row(key: &[u8], value: &[u8]) -> bool {
-    key == SIZE && size(value).is_some()
+    key == SIZE_KEY && decode_size(value).is_some()
 }
 
-fn size(value: &[u8]) -> Option<u64> {
+fn decode_size(value: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(value.try_into().ok()?))
 }
 
@@ -46,7 +46,7 @@ impl CountedStore {
     }
 
     fn read(&mut self) {
-        self.recorded_size = self.store.get(SIZE).and_then(|bytes| size(&bytes));
+        self.recorded_size = self.store.get(SIZE_KEY).and_then(|bytes| decode_size(&bytes));
         self.bytes = self.recorded_size.unwrap_or(0);
     }
 
@@ -56,7 +56,7 @@ impl CountedStore {
     }
 
     /// Returns the underlying store, for calls that change no entries.
-    pub(crate) fn below(&mut self) -> &mut dyn Store {
+    pub(crate) fn underlying_store(&mut self) -> &mut dyn Store {
         &mut *self.store
     }
 
@@ -88,7 +88,7 @@ impl CountedStore {
     pub(crate) fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
         if self.bytes != self.recorded_size.unwrap_or(0) {
             self.recorded_size = Some(self.bytes);
-            self.store.put(SIZE, row(self.bytes));
+            self.store.put(SIZE_KEY, encode_size(self.bytes));
         }
         self.store.commit(applied_to, meta);
     }
@@ -108,7 +108,7 @@ impl CountedStore {
     /// Loads and counts an entry.
     pub(crate) fn load(&mut self, key: &[u8], value: Bytes) -> Result<(), LoadError> {
         match key {
-            SIZE => self.recorded_size = size(&value),
+            SIZE_KEY => self.recorded_size = decode_size(&value),
             _ => self.bytes = self.bytes.saturating_add(entry_bytes(key, &value)),
         }
         self.store.load(key, value)
@@ -121,7 +121,7 @@ impl CountedStore {
             // An image of etcd's data, or of an earlier version, has no size.
             None if self.bytes > 0 => {
                 self.recorded_size = Some(self.bytes);
-                self.store.load(SIZE, row(self.bytes))?;
+                self.store.load(SIZE_KEY, encode_size(self.bytes))?;
             }
             None => {}
         }
@@ -133,6 +133,6 @@ fn entry_bytes(key: &[u8], value: &Bytes) -> u64 {
     (key.len() + value.len()) as u64
 }
 
-fn row(bytes: u64) -> Bytes {
+fn encode_size(bytes: u64) -> Bytes {
     Bytes::copy_from_slice(&bytes.to_be_bytes())
 }

@@ -15,20 +15,21 @@ use quorate_kv::{
     },
 };
 
-use super::{Store, Visit};
-use crate::mvcc::PLACE_BYTES_MAX;
+use super::{EntryVisitor, Store};
+use crate::mvcc::STORE_KEY_BYTES_MAX;
 
 // Every entry fits: a longer name would fail an assertion in the tree.
-const _: () = assert!(PLACE_BYTES_MAX <= NAME_BYTES_MAX);
+const _: () = assert!(STORE_KEY_BYTES_MAX <= NAME_BYTES_MAX);
 
 /// The engine's only key, which owns all rows in images and loads.
-const KEY: &[u8; 4] = b"etcd";
-const VERSION: Version = Version { slot: 1, index: 0 };
-const ROWS: Id = Id { version: VERSION, number: 0 };
+const COLLECTION_KEY: &[u8; 4] = b"etcd";
+const COLLECTION_VERSION: Version = Version { slot: 1, index: 0 };
+const COLLECTION_ID: Id = Id { version: COLLECTION_VERSION, number: 0 };
 /// Header of the collection. Its number of rows is not maintained.
-const HEADER: Header =
-    Header { id: ROWS, count: 1, bytes: 0, first: 0, field_deadlines: None, log: None };
-const STAMP: Stamp = Stamp { version: VERSION, deadline: None, kind: Kind::Hash };
+const COLLECTION_HEADER: Header =
+    Header { id: COLLECTION_ID, count: 1, bytes: 0, first: 0, field_deadlines: None, log: None };
+const COLLECTION_STAMP: Stamp =
+    Stamp { version: COLLECTION_VERSION, deadline: None, kind: Kind::Hash };
 
 #[derive(Debug)]
 pub struct LsmStore {
@@ -43,11 +44,15 @@ impl LsmStore {
         Self { engine, has_key: false }
     }
 
-    fn need_key(&mut self) {
+    fn ensure_key(&mut self) {
         if !self.has_key {
             self.has_key = true;
-            if !self.engine.contains(Key::from(KEY)) {
-                self.engine.set(Key::from(KEY), &HEADER.to_bytes(), STAMP);
+            if !self.engine.contains(Key::from(COLLECTION_KEY)) {
+                self.engine.set(
+                    Key::from(COLLECTION_KEY),
+                    &COLLECTION_HEADER.to_bytes(),
+                    COLLECTION_STAMP,
+                );
             }
         }
     }
@@ -59,22 +64,24 @@ impl Store for LsmStore {
         if key.len() > NAME_BYTES_MAX {
             return None;
         }
-        let row = self.engine.row(ROWS, key)?;
+        let row = self.engine.row(COLLECTION_ID, key)?;
         Some(Bytes::copy_from_slice(&row))
     }
 
-    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) {
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut EntryVisitor<'_>) {
         let span = Span { from, to: Some(to), is_backward: false };
-        self.engine.rows(ROWS, span, &mut |key, value| visit(key, &Bytes::copy_from_slice(value)));
+        self.engine.rows(COLLECTION_ID, span, &mut |key, value| {
+            visit(key, &Bytes::copy_from_slice(value))
+        });
     }
 
     fn put(&mut self, key: &[u8], value: Bytes) {
-        self.need_key();
-        self.engine.put_row(ROWS, key, &value);
+        self.ensure_key();
+        self.engine.put_row(COLLECTION_ID, key, &value);
     }
 
     fn remove(&mut self, key: &[u8]) {
-        self.engine.remove_row(ROWS, key);
+        self.engine.remove_row(COLLECTION_ID, key);
     }
 
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
@@ -117,12 +124,12 @@ impl Store for LsmStore {
     fn begin_load(&mut self) -> Result<(), LoadError> {
         self.engine.begin_load()?;
         self.has_key = true;
-        let header = HEADER.to_bytes();
-        self.engine.load(Key::from(KEY), &header, STAMP)
+        let header = COLLECTION_HEADER.to_bytes();
+        self.engine.load(Key::from(COLLECTION_KEY), &header, COLLECTION_STAMP)
     }
 
     fn load(&mut self, key: &[u8], value: Bytes) -> Result<(), LoadError> {
-        self.engine.load_row(ROWS, key, &value)
+        self.engine.load_row(COLLECTION_ID, key, &value)
     }
 
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {

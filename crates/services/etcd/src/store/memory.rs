@@ -8,7 +8,7 @@ use bytes::Bytes;
 use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Slot};
 
 use self::image::Image;
-use super::{Store, Visit};
+use super::{EntryVisitor, Store};
 
 #[derive(Debug, Default)]
 pub struct MemoryStore {
@@ -54,7 +54,7 @@ impl Store for MemoryStore {
         self.entries.get(key).cloned()
     }
 
-    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) {
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut EntryVisitor<'_>) {
         for (key, value) in entries_between(&self.entries, from, to) {
             if visit(key, value).is_break() {
                 return;
@@ -93,7 +93,7 @@ impl Store for MemoryStore {
     }
 
     fn begin_image(&mut self) -> bool {
-        self.image = Some(Image::of(self.bytes));
+        self.image = Some(Image::of_store(self.bytes));
         true
     }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};
 
 /// A visitor of entries.
-pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
+pub type EntryVisitor<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
 
 /// A map ordered by key, used by one thread.
 ///
@@ -22,7 +22,7 @@ pub trait Store: Send {
 
     /// Visits the entries from `from` (inclusive) to `to` (exclusive), in order. The range is empty
     /// if `to` is not after `from`.
-    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>);
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut EntryVisitor<'_>);
 
     /// Returns the first entry from `from` (inclusive) to `to` (exclusive).
     fn first(&self, from: &[u8], to: &[u8]) -> Option<(Vec<u8>, Bytes)> {

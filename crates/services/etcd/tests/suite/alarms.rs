@@ -2,7 +2,7 @@
 
 use prost::Message;
 use quorate_etcd::{
-    command::{Command, Figures, Granted, Query},
+    command::{Command, Figures, LeaseGrant, Query},
     proto::etcdserverpb::{
         AlarmMember, AlarmRequest, AlarmResponse, AlarmType, DeleteRangeRequest,
         DeleteRangeResponse, LeaseGrantResponse, PutRequest, PutResponse, RequestOp, TxnRequest,
@@ -45,7 +45,7 @@ fn without_space_nothing_grows() {
     // The alarm is part of the state.
     let mut service = loaded(&image(&mut service, 100));
     refused::<PutResponse>(&mut service, &Command::Put(put()));
-    let granted = Granted { id: 1, ttl: 5, now_ms: 0 };
+    let granted = LeaseGrant { id: 1, ttl: 5, now_ms: 0 };
     refused::<LeaseGrantResponse>(&mut service, &Command::Grant(granted));
     let op = |request| RequestOp { request: Some(request) };
     let within =

@@ -4,8 +4,8 @@ use quorate::StateMachine as _;
 use quorate_etcd::{
     check,
     command::{
-        Command, Events, EventsRequest, Figures, Granted, KeepAliveTtls, KeptAlive, LeasesPage,
-        LeasesRequest, Query,
+        Command, Events, EventsRequest, Figures, KeepAliveTtls, LeaseGrant, LeaseKeepAlives,
+        LeasesPage, LeasesRequest, Query,
     },
     proto::{
         etcdserverpb::{
@@ -49,7 +49,7 @@ fn step(dice: &mut Dice, service: &mut Service, model: &mut Model) {
         }
         0..3 => {
             let request = random::put(dice);
-            if check::put(&request).is_ok() {
+            if check::check_put(&request).is_ok() {
                 let expected = model.put(&request);
                 assert_eq!(apply(service, &Command::Put(request.clone())), expected, "{request:?}");
             }
@@ -62,7 +62,7 @@ fn step(dice: &mut Dice, service: &mut Service, model: &mut Model) {
         }
         4..7 => {
             let request = random::txn(dice, revision, 2);
-            if check::txn(&request).is_ok() {
+            if check::check_txn(&request).is_ok() {
                 let expected = model.txn(&request);
                 assert_eq!(apply(service, &Command::Txn(request.clone())), expected, "{request:?}");
             }
@@ -94,7 +94,7 @@ fn step(dice: &mut Dice, service: &mut Service, model: &mut Model) {
         }
     }
     let figures: Figures = ask(service, &Query::Figures).unwrap();
-    assert_eq!((figures.revision, figures.compacted), (model.revision, model.compacted));
+    assert_eq!((figures.revision, figures.compacted_revision), (model.revision, model.compacted));
 }
 
 fn lease(dice: &mut Dice, service: &mut Service, model: &mut Model) {
@@ -104,7 +104,7 @@ fn lease(dice: &mut Dice, service: &mut Service, model: &mut Model) {
     match dice.below(4) {
         0 | 1 => {
             let ttl = dice.between(-1, 4);
-            let command = Command::Grant(Granted { id, ttl, now_ms });
+            let command = Command::Grant(LeaseGrant { id, ttl, now_ms });
             let answer = apply::<LeaseGrantResponse>(service, &command);
             assert_eq!(answer.map(|answer| answer.ttl), model.grant(id, ttl, now_ms));
         }
@@ -113,7 +113,7 @@ fn lease(dice: &mut Dice, service: &mut Service, model: &mut Model) {
             let ids: Vec<i64> = (0..1 + dice.below(3)).map(|_| dice.between(1, 5)).collect();
             let expected: Vec<i64> =
                 ids.iter().map(|id| model.keep_alive(*id, now_ms).unwrap_or(0)).collect();
-            let command = Command::KeepAlive(KeptAlive { ids, now_ms, auth_revision: 0 });
+            let command = Command::KeepAlive(LeaseKeepAlives { ids, now_ms, auth_revision: 0 });
             let answer = apply::<KeepAliveTtls>(service, &command).unwrap();
             assert_eq!((answer.ttls, answer.revision), (expected, model.revision));
         }
@@ -148,7 +148,7 @@ fn compare_leases_and_events(service: &Service, model: &Model) {
     for id in page.ids {
         let request = LeaseTimeToLiveRequest { id, keys: true };
         let lease: LeaseTimeToLiveResponse = ask(service, &Query::Lease(request)).unwrap();
-        let counted = service.mvcc().lease(id).unwrap().keys;
+        let counted = service.mvcc().live_lease(id).unwrap().key_count;
         assert_eq!(counted, lease.keys.len() as u64);
         leases.insert(id, lease.keys);
     }
@@ -182,7 +182,7 @@ fn compare_history(service: &Service, model: &Model) {
             assert_eq!(range(service, request, 1), expected);
         }
     }
-    if !service.mvcc().has_scrap() {
+    if !service.mvcc().has_unscrubbed() {
         let mut kept = 0;
         service.mvcc().store().scan(b"r", b"s", &mut |_, _| {
             kept += 1;
@@ -236,7 +236,7 @@ fn compaction_removes_what_nobody_can_see_in_small_steps() {
     let mut dice = Dice::new(7);
     for _ in 0..3000 {
         let request = random::put(&mut dice);
-        if check::put(&request).is_ok() {
+        if check::check_put(&request).is_ok() {
             let expected = model.put(&request);
             assert_eq!(apply(&mut service, &Command::Put(request)), expected);
         }
@@ -246,7 +246,7 @@ fn compaction_removes_what_nobody_can_see_in_small_steps() {
     let request = CompactionRequest { revision, physical: true };
     apply::<CompactionResponse>(&mut service, &Command::Compact(request)).unwrap();
     let mut steps = 0;
-    while service.mvcc().has_scrap() {
+    while service.mvcc().has_unscrubbed() {
         let mut due = Vec::new();
         service.due(&mut |command| due.push(command.to_vec()));
         assert_eq!(due.len(), 1);
@@ -273,7 +273,7 @@ fn a_range_in_pages_is_of_the_moment_at_which_it_began() {
             let visits = 1 + dice.next() % 4;
             let answer = range_while(&mut service, request.clone(), visits, |service| {
                 let put = random::put(&mut dice);
-                if check::put(&put).is_ok() {
+                if check::check_put(&put).is_ok() {
                     let expected = model.put(&put);
                     assert_eq!(apply(service, &Command::Put(put)), expected);
                 }

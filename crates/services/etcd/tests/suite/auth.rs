@@ -9,8 +9,8 @@ use quorate_etcd::{
         auth_ask::AuthQueryKind as Ask, auth_change::AuthChangeKind,
     },
     command::{
-        Command, EventsRequest, Granted, HashRequest, KeepAliveTtls, KeptAlive, LeasesRequest,
-        PageRequest, Query, read_reply,
+        Command, EventsRequest, HashRequest, KeepAliveTtls, LeaseGrant, LeaseKeepAlives,
+        LeasesRequest, PageRequest, Query, decode_reply,
     },
     proto::{
         authpb::{Permission, permission::Type},
@@ -48,7 +48,7 @@ fn apply(service: &mut Service, by: &Sender, command: &Command) -> Result<(), Re
 fn ask<M: Message + Default>(service: &Service, by: &Sender, query: &Query) -> Result<M, Refusal> {
     let mut reply = Vec::new();
     service.query(&by.prepend_to(query.encode()), 1000, &mut reply);
-    read_reply(reply).expect("it makes sense")
+    decode_reply(reply).expect("it makes sense")
 }
 
 fn asked(service: &Service, by: &Sender, query: &Query) -> Result<(), Refusal> {
@@ -67,7 +67,7 @@ fn credentials(service: &Service, name: &str) -> Credentials {
 
 /// Returns a user under the current auth revision.
 fn user(service: &Service, name: &str) -> Sender {
-    Sender::User { name: name.to_owned(), revision: credentials(service, "").revision }
+    Sender::User { name: name.to_owned(), auth_revision: credentials(service, "").revision }
 }
 
 fn change_by(service: &mut Service, by: &Sender, what: AuthChangeKind) -> Result<(), Refusal> {
@@ -192,7 +192,7 @@ fn requests_need_the_ranges_that_they_touch() {
     // A lease of a key that ann may not write, one of a key that she may write, and one without
     // keys.
     for (id, key) in [(1, Some("a")), (2, Some("c")), (3, None)] {
-        let granted = Command::Grant(Granted { id, ttl: 100, now_ms: 1000 });
+        let granted = Command::Grant(LeaseGrant { id, ttl: 100, now_ms: 1000 });
         apply(&mut service, &Sender::Member, &granted).unwrap();
         if let Some(key) = key {
             let put = PutRequest { lease: id, ..put(key) };
@@ -234,7 +234,7 @@ fn requests_need_the_ranges_that_they_touch() {
         (Command::Alarm(AlarmRequest { action: 1, alarm: 1, member_id: 1 }), NO),
         (Command::Auth(AuthChange { kind: Some(AuthChangeKind::RoleAdd("mine".to_owned())) }), NO),
         (Command::Auth(AuthChange { kind: Some(grant("ann", "root")) }), NO),
-        (Command::Grant(Granted { id: 9, ttl: 10, now_ms: 1000 }), Ok(())),
+        (Command::Grant(LeaseGrant { id: 9, ttl: 10, now_ms: 1000 }), Ok(())),
         (Command::Revoke(LeaseRevokeRequest { id: 1 }), NO),
         (Command::Revoke(LeaseRevokeRequest { id: 2 }), Ok(())),
         (Command::Scrub, Ok(())),
@@ -398,8 +398,10 @@ fn a_request_of_an_older_auth_revision_is_refused() {
     let ann = user(&service, "ann");
     assert_eq!(apply(&mut service, &ann, &put), Err(Refusal::PermissionDenied));
     // Admitted under a later revision than this node's.
-    let early =
-        Sender::User { name: "root".to_owned(), revision: credentials(&service, "").revision + 1 };
+    let early = Sender::User {
+        name: "root".to_owned(),
+        auth_revision: credentials(&service, "").revision + 1,
+    };
     assert_eq!(asked(&service, &early, &page("a", "")), Err(Refusal::AuthOutdated));
     // Admitted where auth was already enabled.
     let mut before = common::service();
@@ -419,13 +421,13 @@ fn a_request_of_an_older_auth_revision_is_refused() {
 #[test]
 fn keep_alives_name_the_auth_revision() {
     let mut service = with_ann();
-    let granted = Granted { id: 5, ttl: 10, now_ms: 1000 };
+    let granted = LeaseGrant { id: 5, ttl: 10, now_ms: 1000 };
     apply(&mut service, &Sender::Member, &Command::Grant(granted)).unwrap();
     let now = credentials(&service, "").revision;
     let mut keep = |auth_revision| {
-        let kept = KeptAlive { ids: vec![5], now_ms: 1000, auth_revision };
+        let kept = LeaseKeepAlives { ids: vec![5], now_ms: 1000, auth_revision };
         let bytes = Sender::Member.prepend_to(Command::KeepAlive(kept).encode());
-        read_reply::<KeepAliveTtls>(apply_bytes(&mut service, &bytes)).unwrap()
+        decode_reply::<KeepAliveTtls>(apply_bytes(&mut service, &bytes)).unwrap()
     };
     assert_eq!(keep(now).unwrap().ttls, [10]);
     for old in [0, now - 1] {
@@ -495,7 +497,7 @@ fn changes_are_refused_as_etcd_refuses_them() {
         (AuthChangeKind::Disable(true), Ok(()), 1),
         (AuthChangeKind::Disable(true), Ok(()), 0),
         (user_delete("root"), Ok(()), 1),
-        (user_add(&"x".repeat(257), "h"), Err(Refusal::AuthFull), 0),
+        (user_add(&"x".repeat(257), "h"), Err(Refusal::AuthLimitReached), 0),
         (user_add(&"x".repeat(256), "h"), Ok(()), 1),
     ];
     for (what, expected, moved) in steps {
@@ -534,23 +536,29 @@ fn the_role_root_is_told_as_everything() {
 fn credentials_are_of_one_password_and_one_enabling() {
     let mut service = with_ann();
     let first = credentials(&service, "ann");
-    assert_eq!((first.since > 0, first.now_ms, &first.secret[..]), (true, 1000, &[7; 32][..]));
+    assert_eq!(
+        (first.password_revision > 0, first.now_ms, &first.secret[..]),
+        (true, 1000, &[7; 32][..])
+    );
     change(&mut service, AuthChangeKind::RoleAdd("other".to_owned())).unwrap();
-    assert_eq!(credentials(&service, "ann").since, first.since);
+    assert_eq!(credentials(&service, "ann").password_revision, first.password_revision);
     change(&mut service, grant("ann", "other")).unwrap();
-    assert_eq!(credentials(&service, "ann").since, first.since);
+    assert_eq!(credentials(&service, "ann").password_revision, first.password_revision);
     let password = NewPassword { name: "ann".to_owned(), hash: "new".to_owned() };
     change(&mut service, AuthChangeKind::Password(password)).unwrap();
     let second = credentials(&service, "ann");
-    assert_ne!(second.since, first.since);
+    assert_ne!(second.password_revision, first.password_revision);
     change(&mut service, AuthChangeKind::UserDelete("ann".to_owned())).unwrap();
-    assert_eq!((credentials(&service, "ann").since, &*credentials(&service, "ann").hash), (0, ""));
+    assert_eq!(
+        (credentials(&service, "ann").password_revision, &*credentials(&service, "ann").hash),
+        (0, "")
+    );
     change(&mut service, user_add("ann", "new")).unwrap();
-    assert_ne!(credentials(&service, "ann").since, second.since);
+    assert_ne!(credentials(&service, "ann").password_revision, second.password_revision);
     change(&mut service, AuthChangeKind::Disable(true)).unwrap();
     change(&mut service, AuthChangeKind::Enable(vec![8; 32].into())).unwrap();
     let third = credentials(&service, "ann");
-    assert_ne!((third.epoch, &third.secret), (first.epoch, &first.secret));
+    assert_ne!((third.enabled_revision, &third.secret), (first.enabled_revision, &first.secret));
 }
 
 #[test]
@@ -593,16 +601,16 @@ fn tables_are_bounded() {
         change(&mut service, permit("r", Type::Read, &key, b"")).unwrap();
     }
     let more = permit("r", Type::Read, b"more", b"");
-    assert_eq!(change(&mut service, more), Err(Refusal::AuthFull));
+    assert_eq!(change(&mut service, more), Err(Refusal::AuthLimitReached));
     for at in 0..128 {
         let role = format!("role{at}");
         change(&mut service, AuthChangeKind::RoleAdd(role.clone())).unwrap();
         change(&mut service, grant("root", &role)).unwrap_or_else(|refusal| {
-            assert_eq!((refusal, at), (Refusal::AuthFull, 127), "root is one of them");
+            assert_eq!((refusal, at), (Refusal::AuthLimitReached, 127), "root is one of them");
         });
     }
     let huge = permit("role0", Type::Read, &vec![b'x'; 16 << 20], b"");
     let before = service.digest();
-    assert_eq!(change(&mut service, huge), Err(Refusal::AuthFull));
+    assert_eq!(change(&mut service, huge), Err(Refusal::AuthLimitReached));
     assert_eq!(service.digest(), before);
 }

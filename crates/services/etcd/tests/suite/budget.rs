@@ -45,11 +45,11 @@ fn a_range_ends_where_the_budget_does() {
     let ask = |range, bytes, visits| {
         let txn =
             TxnRequest { success: vec![op(Request::RequestRange(range))], ..TxnRequest::default() };
-        mvcc.read_txn(&txn, Budget::of(bytes, visits)).map(drop)
+        mvcc.execute_read_txn(&txn, Budget::of(bytes, visits)).map(drop)
     };
     assert_eq!(ask(everything(), 20_000, 10), Ok(()));
-    assert_eq!(ask(everything(), 10_000, 10), Err(Refusal::TooMuch));
-    assert_eq!(ask(everything(), 20_000, 9), Err(Refusal::TooMuch));
+    assert_eq!(ask(everything(), 10_000, 10), Err(Refusal::BudgetExceeded));
+    assert_eq!(ask(everything(), 20_000, 9), Err(Refusal::BudgetExceeded));
     let keys = RangeRequest { keys_only: true, ..everything() };
     assert_eq!(ask(keys, 1000, 10), Ok(()));
 }
@@ -70,10 +70,10 @@ fn a_transaction_beyond_its_budget_leaves_no_trace() {
         ],
         failure: Vec::new(),
     };
-    assert_eq!(mvcc.txn(&txn, Budget::of(10_000, 100)), Err(Refusal::TooMuch));
+    assert_eq!(mvcc.execute_txn(&txn, Budget::of(10_000, 100)), Err(Refusal::BudgetExceeded));
     assert_eq!(entries(&mvcc), before);
     assert_eq!(mvcc.revision(), 11);
-    assert!(mvcc.txn(&txn, Budget::of(20_000, 100)).is_ok());
+    assert!(mvcc.execute_txn(&txn, Budget::of(20_000, 100)).is_ok());
     assert_eq!(mvcc.revision(), 12);
 }
 
@@ -88,8 +88,8 @@ fn comparing_counts_too() {
         ..Compare::default()
     };
     let txn = TxnRequest { compare: vec![compare.clone(), compare], ..TxnRequest::default() };
-    assert_eq!(mvcc.txn(&txn, Budget::of(0, 19)), Err(Refusal::TooMuch));
-    assert!(mvcc.txn(&txn, Budget::of(0, 20)).unwrap().succeeded);
+    assert_eq!(mvcc.execute_txn(&txn, Budget::of(0, 19)), Err(Refusal::BudgetExceeded));
+    assert!(mvcc.execute_txn(&txn, Budget::of(0, 20)).unwrap().succeeded);
 }
 
 fn at(revision: i64) -> RangeRequest {
@@ -122,9 +122,9 @@ fn keys_that_were_not_there_yet_count_too() {
     let ask = |visits| {
         let txn =
             TxnRequest { success: vec![op(Request::RequestRange(at(2)))], ..TxnRequest::default() };
-        mvcc.read_txn(&txn, Budget::of(20_000, visits)).map(drop)
+        mvcc.execute_read_txn(&txn, Budget::of(20_000, visits)).map(drop)
     };
-    assert_eq!((ask(9), ask(10)), (Err(Refusal::TooMuch), Ok(())));
+    assert_eq!((ask(9), ask(10)), (Err(Refusal::BudgetExceeded), Ok(())));
 }
 
 /// A sorted range with a limit is charged only for the keys that it returns.
@@ -135,7 +135,7 @@ fn a_sorted_range_with_a_limit_may_look_at_more_than_it_answers() {
         let range = RangeRequest { sort_order: 2, sort_target: 3, limit, ..everything() };
         let txn =
             TxnRequest { success: vec![op(Request::RequestRange(range))], ..TxnRequest::default() };
-        let answer = mvcc.read_txn(&txn, Budget::of(bytes, 10))?;
+        let answer = mvcc.execute_read_txn(&txn, Budget::of(bytes, 10))?;
         let Some(quorate_etcd::proto::etcdserverpb::response_op::Response::ResponseRange(range)) =
             answer.responses[0].response.clone()
         else {
@@ -145,8 +145,8 @@ fn a_sorted_range_with_a_limit_may_look_at_more_than_it_answers() {
     };
     assert_eq!(ask(1, 5000), Ok(vec![11]));
     assert_eq!(ask(2, 7000), Ok(vec![11, 10]));
-    assert_eq!(ask(0, 5000), Err(Refusal::TooMuch));
-    assert_eq!(ask(9, 5000), Err(Refusal::TooMuch));
+    assert_eq!(ask(0, 5000), Err(Refusal::BudgetExceeded));
+    assert_eq!(ask(9, 5000), Err(Refusal::BudgetExceeded));
 }
 
 /// A transaction is charged for the undo data of deletions. A single deletion has none.
@@ -159,9 +159,9 @@ fn deleting_within_a_transaction_counts() {
     };
     let mut mvcc = filled();
     let before = entries(&mvcc);
-    assert_eq!(mvcc.txn(&txn, Budget::of(5000, 100)), Err(Refusal::TooMuch));
+    assert_eq!(mvcc.execute_txn(&txn, Budget::of(5000, 100)), Err(Refusal::BudgetExceeded));
     assert_eq!(entries(&mvcc), before);
-    assert!(mvcc.txn(&txn, Budget::of(6000, 100)).is_ok());
+    assert!(mvcc.execute_txn(&txn, Budget::of(6000, 100)).is_ok());
     let mut mvcc = filled();
     assert_eq!(mvcc.delete(&all, Budget::of(0, 0)).unwrap().deleted, 10);
 }

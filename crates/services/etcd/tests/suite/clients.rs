@@ -9,7 +9,7 @@ use std::{
 
 use quorate::{Builder, Embedded, Protection, StateMachine};
 use quorate_etcd::{
-    front::{Listener, Retention, Server, Settings, Tokens},
+    front::{Listener, Retention, Server, Settings, TokenKind},
     proto::etcdserverpb::{
         CompactionRequest, Compare, DeleteRangeRequest, MemberAddRequest, MemberListRequest,
         MoveLeaderRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
@@ -84,13 +84,13 @@ impl Node {
             .expect("starts");
         let status = replica.status().expect("answers");
         let mut settings = Settings {
-            cluster: status.cluster,
-            node: status.member.node,
+            cluster_id: status.cluster,
+            node_id: status.member.node,
             connections_max: 16,
             memory_bytes: MEMORY_BYTES,
             quota_bytes: 0,
             retention: Retention::All,
-            tokens: Tokens::Simple,
+            token_kind: TokenKind::Simple,
         };
         set(&mut settings);
         let local = replica.local().clone();
@@ -147,11 +147,11 @@ impl Drop for Node {
 }
 
 fn three(folder: &Path) -> Vec<Node> {
-    three_with(folder, &[Tokens::Simple, Tokens::Simple, Tokens::Simple])
+    three_with(folder, &[TokenKind::Simple, TokenKind::Simple, TokenKind::Simple])
 }
 
 /// Starts a cluster of three nodes with the given kinds of tokens.
-fn three_with(folder: &Path, tokens: &[Tokens]) -> Vec<Node> {
+fn three_with(folder: &Path, tokens: &[TokenKind]) -> Vec<Node> {
     let address = |_| format!("127.0.0.1:{}", free_port().expect("a port"));
     let cluster: Vec<(u32, String)> = (1..).zip(tokens.iter().map(address)).collect();
     // Concurrently, because a first start waits for the founder.
@@ -163,7 +163,7 @@ fn three_with(folder: &Path, tokens: &[Tokens]) -> Vec<Node> {
                 scope.spawn(move || {
                     let service = || Service::new(Box::new(MemoryStore::new()));
                     Node::start_as(folder, node, cluster, service, |settings| {
-                        settings.tokens = tokens.clone();
+                        settings.token_kind = tokens.clone();
                     })
                 })
             })

@@ -6,7 +6,7 @@ use prost::Message;
 use quorate::{CommandId, Imaged, Slot, StateMachine as _};
 use quorate_etcd::{
     check,
-    command::{Command, Page, Query, read_reply},
+    command::{Command, Page, Query, decode_reply},
     mvcc::Paging,
     proto::etcdserverpb::{RangeRequest, RangeResponse},
     refusal::Refusal,
@@ -89,13 +89,13 @@ pub fn apply_bytes(service: &mut Service, command: &[u8]) -> Vec<u8> {
 }
 
 pub fn apply<M: Message + Default>(service: &mut Service, command: &Command) -> Result<M, Refusal> {
-    read_reply(apply_bytes(service, &command.encode())).expect("it makes sense")
+    decode_reply(apply_bytes(service, &command.encode())).expect("it makes sense")
 }
 
 pub fn ask<M: Message + Default>(service: &Service, query: &Query) -> Result<M, Refusal> {
     let mut reply = Vec::new();
     service.query(&query.encode(), 0, &mut reply);
-    read_reply(reply).expect("it makes sense")
+    decode_reply(reply).expect("it makes sense")
 }
 
 /// Reads a range in pages of `visits` keys, with `between` after each.
@@ -108,7 +108,7 @@ pub fn range_while(
     let mut paging = Paging::new(request);
     loop {
         let page: Page = ask(service, &Query::Page(paging.next(visits)))?;
-        if paging.add(page)? {
+        if paging.add_page(page)? {
             return Ok(paging.finish());
         }
         between(service);
@@ -125,11 +125,11 @@ pub fn range(
     let mut paging = Paging::new(request.clone());
     let whole = loop {
         let page: Page = ask(service, &Query::Page(paging.next(visits)))?;
-        if paging.add(page)? {
+        if paging.add_page(page)? {
             break paging.finish();
         }
     };
-    if check::range_stream(&request).is_ok() {
+    if check::check_range_stream(&request).is_ok() {
         assert_eq!(streamed(service, request, visits)?, whole);
     }
     Ok(whole)
@@ -144,7 +144,7 @@ fn streamed(
     let mut kvs = Vec::new();
     loop {
         let page: Page = ask(service, &Query::Page(paging.next(visits)))?;
-        let is_last = paging.add(page)?;
+        let is_last = paging.add_page(page)?;
         kvs.extend(paging.take_chunk());
         if is_last {
             return Ok(RangeResponse { kvs, ..paging.finish() });

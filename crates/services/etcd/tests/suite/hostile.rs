@@ -106,8 +106,8 @@ fn nested_transactions_are_as_deep_as_their_answers_can_be_read() {
     let put = PutRequest { key: "a".into(), ..PutRequest::default() };
     apply_bytes(&mut service, &Command::Put(put).encode());
     let deepest = txn(check::TXN_DEPTH_MAX);
-    assert_eq!(check::txn(&deepest), Ok(()));
+    assert_eq!(check::check_txn(&deepest), Ok(()));
     let answer = apply::<TxnResponse>(&mut service, &Command::Txn(deepest));
     assert!(answer.unwrap().succeeded);
-    assert_eq!(check::txn(&txn(check::TXN_DEPTH_MAX + 1)), Err(Refusal::TooDeep));
+    assert_eq!(check::check_txn(&txn(check::TXN_DEPTH_MAX + 1)), Err(Refusal::NestedTooDeep));
 }

@@ -25,7 +25,7 @@ fn filled(seed: u64, puts: usize) -> Service {
 fn change(service: &mut Service, dice: &mut Dice, puts: usize) {
     for _ in 0..puts {
         let request = random::put(dice);
-        if check::put(&request).is_ok() {
+        if check::check_put(&request).is_ok() {
             let _ = apply::<PutResponse>(service, &Command::Put(request));
         }
     }

@@ -5,23 +5,25 @@ mod hostile;
 mod real;
 mod same;
 
-use quorate_etcd::import::{Bad, Contents, Items, Settings, verify};
+use quorate_etcd::import::{
+    ImageItems, ImportError, ImportSettings, SnapshotContents, verify_checksum,
+};
 
 /// Time at which imported leases start again.
 pub const NOW_MS: u64 = 1_700_000_000_000;
 
 /// Returns the items of the image made from a file.
-pub fn import(file: &Vec<u8>) -> Result<Vec<Vec<u8>>, Bad> {
+pub fn import(file: &Vec<u8>) -> Result<Vec<Vec<u8>>, ImportError> {
     import_with(file, None)
 }
 
 /// Returns the items of the image made from a file, with a new password of root.
-pub fn import_with(file: &Vec<u8>, root_hash: Option<&str>) -> Result<Vec<Vec<u8>>, Bad> {
-    let (bytes, _) = verify(file)?;
-    let contents = Contents::read(file, bytes)?;
+pub fn import_with(file: &Vec<u8>, root_hash: Option<&str>) -> Result<Vec<Vec<u8>>, ImportError> {
+    let (bytes, _) = verify_checksum(file)?;
+    let contents = SnapshotContents::read(file, bytes)?;
     let settings =
-        Settings { now_ms: NOW_MS, secret: [7; 32], root_hash: root_hash.map(str::to_owned) };
-    let mut items = Items::new(&contents, &settings)?;
+        ImportSettings { now_ms: NOW_MS, secret: [7; 32], root_hash: root_hash.map(str::to_owned) };
+    let mut items = ImageItems::new(&contents, &settings)?;
     let (mut all, mut item) = (Vec::new(), Vec::new());
     while items.next(&mut item)? {
         all.push(item.clone());

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use quorate::StateMachine as _;
 use quorate_etcd::{
-    command::{Command, Granted, LeasesPage, LeasesRequest, Query},
+    command::{Command, LeaseGrant, LeasesPage, LeasesRequest, Query},
     mvcc::{Budget, LEASE_KEYS_MAX, LEASES_MAX},
     proto::etcdserverpb::{
         LeaseGrantResponse, LeaseRevokeRequest, LeaseRevokeResponse, PutRequest, PutResponse,
@@ -16,7 +16,7 @@ use crate::common::{apply, apply_bytes, ask, image, loaded, service};
 
 fn grant(service: &mut Service, id: i64, ttl: i64) -> Result<LeaseGrantResponse, Refusal> {
     let now_ms = 1000;
-    apply(service, &Command::Grant(Granted { id, ttl, now_ms }))
+    apply(service, &Command::Grant(LeaseGrant { id, ttl, now_ms }))
 }
 
 fn put(service: &mut Service, key: &str, lease: i64) -> Result<PutResponse, Refusal> {
@@ -57,11 +57,11 @@ fn keys_of_a_lease_are_bounded_in_number() {
     }
     put(&mut service, "a", 1).unwrap();
     let mut full = with_count(&mut service, b"l\0\0\0\0\0\0\0\x01", LEASE_KEYS_MAX);
-    assert_eq!(put(&mut full, "b", 1), Err(Refusal::LeaseFull));
+    assert_eq!(put(&mut full, "b", 1), Err(Refusal::LeaseKeysFull));
     put(&mut full, "a", 1).unwrap();
     put(&mut full, "a", 2).unwrap();
     put(&mut full, "b", 1).unwrap();
-    assert_eq!(put(&mut full, "c", 1), Err(Refusal::LeaseFull));
+    assert_eq!(put(&mut full, "c", 1), Err(Refusal::LeaseKeysFull));
 }
 
 /// A lease with more keys than one command copies or deletes ends in bounded steps.
@@ -122,7 +122,8 @@ fn keeping_a_lease_alive_never_ends_it_earlier() {
     let mut service = service();
     service.mvcc();
     grant(&mut service, 1, 10).unwrap();
-    let kept = quorate_etcd::command::KeptAlive { ids: vec![1], now_ms: 200, auth_revision: 0 };
+    let kept =
+        quorate_etcd::command::LeaseKeepAlives { ids: vec![1], now_ms: 200, auth_revision: 0 };
     apply_bytes(&mut service, &Command::KeepAlive(kept).encode());
     assert_eq!(service.next_deadline(u64::MAX), Some(11_000));
 }

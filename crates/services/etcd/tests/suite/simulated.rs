@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use quorate::{Class, NodeId};
 use quorate_etcd::{
     command::{
-        Command, Events, EventsRequest, Granted, KeepAliveTtls, KeptAlive, Page, Query, read_reply,
+        Command, Events, EventsRequest, KeepAliveTtls, LeaseGrant, LeaseKeepAlives, Page, Query,
+        decode_reply,
     },
     mvcc::Paging,
     proto::{
@@ -214,13 +215,13 @@ impl World {
             Asked::Compact if self.told > 30 => {
                 Command::Compact(CompactionRequest { revision: self.told - 20, physical: false })
             }
-            Asked::Grant(id) => Command::Grant(Granted { id, ttl: TTL, now_ms }),
+            Asked::Grant(id) => Command::Grant(LeaseGrant { id, ttl: TTL, now_ms }),
             Asked::Leased { lease } => {
                 let value = format!("of {lease}");
                 Command::Put(put(format!("l{lease}"), value, lease))
             }
             Asked::KeepAlive(id) => {
-                Command::KeepAlive(KeptAlive { ids: vec![id], now_ms, auth_revision: 0 })
+                Command::KeepAlive(LeaseKeepAlives { ids: vec![id], now_ms, auth_revision: 0 })
             }
             Asked::Compact | Asked::Range { .. } => {
                 let Asked::Range { key } = asked else { return };
@@ -366,7 +367,7 @@ impl World {
                     }
                 }
                 Err(Refusal::Compacted) => {
-                    let compacted = service.mvcc().compacted();
+                    let compacted = service.mvcc().compacted_revision();
                     assert!(compacted >= *next, "{node}");
                     *next = compacted;
                     self.jumps += 1;
@@ -438,7 +439,7 @@ fn page(key: usize) -> Query {
 }
 
 fn read<M: prost::Message + Default>(bytes: Vec<u8>) -> Result<M, Refusal> {
-    read_reply(bytes).expect("it makes sense")
+    decode_reply(bytes).expect("it makes sense")
 }
 
 // --- The end.
@@ -480,7 +481,7 @@ impl World {
         for node in nodes() {
             let service = self.cluster.replica(node).service();
             for id in 1..=3 {
-                assert!(service.mvcc().lease(id).is_none(), "{node}, lease {id}");
+                assert!(service.mvcc().live_lease(id).is_none(), "{node}, lease {id}");
             }
         }
         let digests: Vec<u128> =

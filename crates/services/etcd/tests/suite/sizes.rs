@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use quorate::StateMachine as _;
 use quorate_etcd::{
     check,
-    command::{Command, Figures, Granted, Query},
+    command::{Command, Figures, LeaseGrant, Query},
     mvcc::{KEY_BYTES_MAX, LEASE_KEYS_MAX},
     proto::etcdserverpb::{
         Compare, DeleteRangeRequest, DeleteRangeResponse, LeaseGrantResponse, PutRequest,
@@ -56,7 +56,7 @@ fn an_image_of_an_earlier_version_has_no_size_and_gets_one() {
 fn a_lease_that_is_gone_is_only_a_number() {
     let mut service = service();
     for id in [1, 2] {
-        let granted = Granted { id, ttl: 60, now_ms: 0 };
+        let granted = LeaseGrant { id, ttl: 60, now_ms: 0 };
         apply::<LeaseGrantResponse>(&mut service, &Command::Grant(granted)).unwrap();
     }
     let with = |key: &str, lease| PutRequest { lease, ..put(key.into()) };
@@ -79,7 +79,7 @@ fn a_lease_that_is_gone_is_only_a_number() {
         .map(|put| RequestOp { request: Some(Request::RequestPut(put)) });
     let txn = TxnRequest { success: ops.into(), ..TxnRequest::default() };
     let refused = apply::<TxnResponse>(&mut service, &Command::Txn(txn));
-    assert_eq!(refused, Err(Refusal::LeaseFull));
+    assert_eq!(refused, Err(Refusal::LeaseKeysFull));
     assert_eq!(service.digest(), before, "it is taken back");
     let command = Command::Put(with("a", 0));
     apply::<PutResponse>(&mut service, &command).unwrap();
@@ -98,13 +98,13 @@ fn keys_are_bounded_over_every_store() {
         let before = service.digest();
         for bytes in [KEY_BYTES_MAX + 1, 70_000, 1 << 20] {
             let long = put(vec![0; bytes]);
-            assert_eq!(check::put(&long), Err(Refusal::KeyTooLong));
+            assert_eq!(check::check_put(&long), Err(Refusal::KeyTooLong));
             let refused = apply::<PutResponse>(&mut service, &Command::Put(long.clone()));
             assert_eq!(refused, Err(Refusal::KeyTooLong));
             let ops = [put(b"a".to_vec()), long]
                 .map(|put| RequestOp { request: Some(Request::RequestPut(put)) });
             let txn = TxnRequest { success: ops.into(), ..TxnRequest::default() };
-            assert_eq!(check::txn(&txn), Err(Refusal::KeyTooLong));
+            assert_eq!(check::check_txn(&txn), Err(Refusal::KeyTooLong));
             let refused = apply::<TxnResponse>(&mut service, &Command::Txn(txn));
             assert_eq!(refused, Err(Refusal::KeyTooLong));
         }

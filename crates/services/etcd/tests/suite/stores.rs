@@ -8,7 +8,7 @@ use std::ops::Range;
 use quorate::{CommandId, Health, Slot, StateMachine as _};
 use quorate_etcd::{
     check,
-    command::{Command, Granted, KeptAlive},
+    command::{Command, LeaseGrant, LeaseKeepAlives},
     proto::etcdserverpb::{CompactionRequest, LeaseRevokeRequest},
     service::Service,
 };
@@ -33,19 +33,19 @@ fn command(dice: &mut Dice, revision: i64) -> Command {
             physical: false,
         }),
         9 => Command::Scrub,
-        10 => Command::Grant(Granted { id, ttl: dice.between(1, 3), now_ms: 0 }),
+        10 => Command::Grant(LeaseGrant { id, ttl: dice.between(1, 3), now_ms: 0 }),
         _ => match dice.below(3) {
             0 => Command::Revoke(LeaseRevokeRequest { id }),
             1 => Command::Expire,
-            _ => Command::KeepAlive(KeptAlive { ids: vec![id], now_ms: 0, auth_revision: 0 }),
+            _ => Command::KeepAlive(LeaseKeepAlives { ids: vec![id], now_ms: 0, auth_revision: 0 }),
         },
     }
 }
 
 fn is_let_in(command: &Command) -> bool {
     match command {
-        Command::Put(put) => check::put(put).is_ok(),
-        Command::Txn(txn) => check::txn(txn).is_ok(),
+        Command::Put(put) => check::check_put(put).is_ok(),
+        Command::Txn(txn) => check::check_txn(txn).is_ok(),
         _ => true,
     }
 }

@@ -13,13 +13,13 @@ use std::{
 use bytes::Bytes;
 use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Slot, StateMachine as _};
 use quorate_etcd::{
-    command::{Command, Granted, KeepAliveTtls, KeptAlive},
+    command::{Command, KeepAliveTtls, LeaseGrant, LeaseKeepAlives},
     proto::etcdserverpb::{
         CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse,
         LeaseGrantResponse, PutRequest, PutResponse,
     },
     service::Service,
-    store::{Store, Visit},
+    store::{EntryVisitor, Store},
 };
 
 use crate::common::{apply, apply_bytes};
@@ -43,7 +43,7 @@ impl Store for Tree {
         self.entries.get(key).cloned().flatten()
     }
 
-    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) {
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut EntryVisitor<'_>) {
         self.visit();
         if from >= to {
             return;
@@ -135,7 +135,7 @@ impl Watched {
             CompactionRequest { revision: self.service.mvcc().revision(), physical: true };
         apply::<CompactionResponse>(&mut self.service, &Command::Compact(request)).unwrap();
         self.of(|service| {
-            while service.mvcc().has_scrap() {
+            while service.mvcc().has_unscrubbed() {
                 apply_bytes(service, &Command::Scrub.encode());
             }
         })
@@ -170,7 +170,7 @@ fn leases_that_are_kept_alive_are_looked_at_once() {
     let mut now_ms = 1000;
     watched.service.set_time(now_ms);
     for id in 1..=leases {
-        let granted = Granted { id, ttl: 10, now_ms };
+        let granted = LeaseGrant { id, ttl: 10, now_ms };
         let command = Command::Grant(granted);
         apply::<LeaseGrantResponse>(&mut watched.service, &command).unwrap();
     }
@@ -180,7 +180,7 @@ fn leases_that_are_kept_alive_are_looked_at_once() {
         for id in 1..=leases {
             now_ms += 10;
             watched.service.set_time(now_ms);
-            let kept = KeptAlive { ids: vec![id], now_ms, auth_revision: 0 };
+            let kept = LeaseKeepAlives { ids: vec![id], now_ms, auth_revision: 0 };
             let command = Command::KeepAlive(kept);
             apply::<KeepAliveTtls>(&mut watched.service, &command).unwrap();
             looked += watched.of(|service| {
@@ -202,7 +202,7 @@ fn leases_that_are_kept_alive_are_looked_at_once() {
             ended += 1;
         }
     });
-    assert_eq!((ended, watched.service.mvcc().leases_stored()), (1, 0));
+    assert_eq!((ended, watched.service.mvcc().stored_lease_count()), (1, 0));
     // Leases kept alive in the last ten seconds, and none from earlier.
     assert!(looked < 1500, "{looked}");
 }
@@ -213,7 +213,7 @@ fn leases_that_ended_are_looked_at_once() {
     let mut watched = Watched::new();
     watched.service.set_time(1000);
     for id in (1..=2000).chain([-3]) {
-        let granted = Granted { id, ttl: 10, now_ms: 1000 };
+        let granted = LeaseGrant { id, ttl: 10, now_ms: 1000 };
         let command = Command::Grant(granted);
         apply::<LeaseGrantResponse>(&mut watched.service, &command).unwrap();
     }
@@ -223,7 +223,7 @@ fn leases_that_ended_are_looked_at_once() {
             apply_bytes(service, &Command::Expire.encode());
         }
     });
-    assert_eq!(watched.service.mvcc().leases_stored(), 0);
+    assert_eq!(watched.service.mvcc().stored_lease_count(), 0);
     assert!(looked < 2001 * 5, "{looked}");
 }
 

@@ -8,16 +8,16 @@ use quorate_core::{
 };
 use quorate_offload::{
     PackedBallot,
-    checksum::sum,
+    checksum::ones_complement_sum,
     header::{HINT, REPEAT},
 };
 
-use super::{leaving::RETRY_US, *};
+use super::{leaving::RESEND_AGE_US, *};
 
 const GROUP: u32 = 0x0102_0304;
 const ROOM: usize = 128;
 const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 9];
-const NAME: Name = Name { origin: 1 << 31 | 5, boot: 3 };
+const NAME: LentName = LentName { origin: 1 << 31 | 5, boot: 3 };
 /// Slot in which the client was registered.
 const SESSION: u64 = 4;
 
@@ -56,8 +56,9 @@ fn address(mac: [u8; 6]) -> Address {
 }
 
 fn frame(from: [u8; 6], to: [u8; 6], header: &Header, room: &[u8]) -> Vec<u8> {
-    let mut buffer = vec![0; Form::Raw.room_at() + ROOM];
-    let made = Form::Raw.write(&mut buffer, &address(from), &address(to), header, room);
+    let mut buffer = vec![0; Encapsulation::Raw.room_offset() + ROOM];
+    let made =
+        Encapsulation::Raw.write_frame(&mut buffer, &address(from), &address(to), header, room);
     made.unwrap().to_vec()
 }
 
@@ -92,7 +93,7 @@ impl Group {
         self.gives.then(|| DevicePlace {
             group: GROUP,
             room: u16::try_from(ROOM).unwrap(),
-            station: self.station(),
+            station_mac: self.station(),
         })
     }
 
@@ -117,11 +118,11 @@ impl Group {
         let next = 1 + self.executed.partition_point(|slot| *slot < to as u64) as u64;
         NodePosition {
             cluster: 7,
-            leads: true,
-            place: self.place(),
+            is_leader: true,
+            device_place: self.place(),
             era: self.era,
             applied_to: to as u64,
-            session: if is_gone { 0 } else { SESSION },
+            session_slot: if is_gone { 0 } else { SESSION },
             next: if is_gone { 0 } else { next },
         }
     }
@@ -138,17 +139,17 @@ impl Group {
             ballot: self.ballot(),
             voted: self.ballot().0,
             flags: COORDINATOR,
-            ..Header::submit(GROUP, entry.value, sum(0, &entry.room))
+            ..Header::new_submit(GROUP, entry.value, ones_complement_sum(0, &entry.room))
         }
     }
 
     fn ballot(&self) -> PackedBallot {
         let ballot = Ballot { era: Era(self.era), round: self.station.into(), node: NodeId(1) };
-        PackedBallot::of(ballot).unwrap()
+        PackedBallot::pack(ballot).unwrap()
     }
 
     fn decision(&self, slot: usize) -> Vec<u8> {
-        let to = stations(GROUP)[1].mac;
+        let to = multicast_addresses(GROUP)[1].mac;
         frame(self.station(), to, &self.decided(slot), &self.log[slot].room)
     }
 
@@ -191,11 +192,13 @@ impl Group {
         let setup = Setup {
             group: GROUP,
             room: ROOM,
-            own: address(self.station()),
-            heard: stations(GROUP)[0].mac,
+            own_address: address(self.station()),
+            heard_group: multicast_addresses(GROUP)[0].mac,
             owner: Address::default(),
         };
-        let Ok(said) = admit(&setup, Port::Network, bytes, |said| said.kind == Type::Submit) else {
+        let Ok(said) =
+            parse_and_check(&setup, Port::Network, bytes, |said| said.kind == Type::Submit)
+        else {
             return;
         };
         let refuse = match () {
@@ -244,19 +247,19 @@ impl Group {
             let spread = if self.lost > 0 { 20 } else { 1 };
             let delay = self.now + 5 + self.dice.below(spread);
             match act {
-                Act::Send(bytes) if !self.dice.chance(self.lost, 100) => {
+                Act::SendFrame(bytes) if !self.dice.chance(self.lost, 100) => {
                     for _ in 0..1 + u64::from(self.dice.chance(self.repeated, 100)) {
                         self.to_group.push((delay, bytes.to_vec()));
                     }
                 }
-                Act::Send(_) => {}
-                Act::Ask => {
+                Act::SendFrame(_) => {}
+                Act::RequestPosition => {
                     // Nodes lag behind each other.
                     let lag = self.dice.index(4).min(self.log.len() - 10);
                     let stand = self.stand_at(self.log.len() - lag);
                     self.stands.push((self.now + 60, stand));
                 }
-                Act::Offer(counter, bytes) => {
+                Act::OfferBatch(counter, bytes) => {
                     self.offers.push((self.now + 60, counter, bytes.to_vec()));
                 }
             }
@@ -274,13 +277,13 @@ impl Group {
         (now.iter()).for_each(|(_, bytes)| client.on_frame(now_us, bytes));
         let (now, later) = take(&mut self.stands, |(at, _)| *at <= now_us);
         self.stands = later;
-        (now.iter()).for_each(|(_, stand)| client.on_stand(now_us, stand));
+        (now.iter()).for_each(|(_, stand)| client.on_position(now_us, stand));
         self.now += 10;
     }
 
     /// Checks that every reported outcome is true.
     fn check(&self, client: &mut Machine, told: &mut u64) {
-        while let Some(done) = client.take_done() {
+        while let Some(done) = client.take_completed() {
             let Outcome::Executed(slot) = done.outcome else {
                 panic!("unknown: {done:?}");
             };
@@ -308,7 +311,7 @@ fn submit(client: &mut Machine, tag: u64) {
 
 /// Runs until `count` batches are reported as executed, with some in flight. Calls `interfere` in
 /// each turn.
-fn run(group: &mut Group, count: u64, mut interfere: impl FnMut(&mut Group)) -> Counts {
+fn run(group: &mut Group, count: u64, mut interfere: impl FnMut(&mut Group)) -> Counters {
     let mut client = client(group);
     let (mut submitted, mut told) = (0, 0);
     while told < count {
@@ -321,16 +324,16 @@ fn run(group: &mut Group, count: u64, mut interfere: impl FnMut(&mut Group)) -> 
         group.check(&mut client, &mut told);
         assert!(group.now < 20_000_000, "stuck at {told}: {client:?}");
     }
-    assert_eq!(client.counts().conflicts, 0);
-    client.counts()
+    assert_eq!(client.counters().conflicts, 0);
+    client.counters()
 }
 
 #[test]
 fn without_faults_nothing_is_queried_or_sent_twice() {
     let mut group = Group::new(1);
     let counts = run(&mut group, 500, |_| {});
-    assert_eq!((counts.sent, counts.by_frames), (500, 500));
-    assert_eq!((counts.asked, counts.offered, counts.back), (0, 0, 0));
+    assert_eq!((counts.frames_sent, counts.learned_by_frames), (500, 500));
+    assert_eq!((counts.position_requests, counts.batches_offered, counts.full_resends), (0, 0, 0));
 }
 
 #[test]
@@ -343,7 +346,7 @@ fn decisions_of_other_origins_are_skipped() {
             group.give(other, true);
         }
     });
-    assert_eq!((counts.asked, counts.by_frames), (0, 300));
+    assert_eq!((counts.position_requests, counts.learned_by_frames), (0, 300));
 }
 
 /// [offload-24] Each batch is executed once despite loss, repetition, reordering, damage that no
@@ -419,14 +422,14 @@ fn frames_that_are_no_valid_decision_are_ignored() {
     group.on_submit(&bytes);
     group.to_client.clear();
     let slot = group.log.len() - 1;
-    let (to, room) = (stations(GROUP)[1].mac, group.log[slot].room.clone());
+    let (to, room) = (multicast_addresses(GROUP)[1].mac, group.log[slot].room.clone());
     let sound = group.decided(slot);
     let other = |change: &dyn Fn(&mut Header)| {
         let mut header = sound;
         change(&mut header);
         frame(group.station(), to, &header, &room)
     };
-    let era = |era: u32| PackedBallot::of(Ballot { era: Era(era), round: 1, node: NodeId(1) });
+    let era = |era: u32| PackedBallot::pack(Ballot { era: Era(era), round: 1, node: NodeId(1) });
     let unsound: [Vec<u8>; 9] = [
         other(&|header| header.flags |= HINT),
         other(&|header| header.flags = 0),
@@ -440,7 +443,7 @@ fn frames_that_are_no_valid_decision_are_ignored() {
     ];
     for (number, bytes) in unsound.iter().enumerate() {
         client.on_frame(100, bytes);
-        assert_eq!(client.take_done(), None, "{number}");
+        assert_eq!(client.take_completed(), None, "{number}");
     }
     // Flips each bit of the frame in transit.
     let whole = frame(group.station(), to, &sound, &room);
@@ -452,7 +455,7 @@ fn frames_that_are_no_valid_decision_are_ignored() {
         let mut bytes = whole.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
         client.on_frame(100, &bytes);
-        assert_eq!(client.take_done(), None, "bit {bit}");
+        assert_eq!(client.take_completed(), None, "bit {bit}");
     }
     let mut told = 0;
     client.on_frame(100, &other(&|header| header.flags |= REPEAT));
@@ -474,12 +477,12 @@ fn two_values_for_a_slot_end_the_use_of_frames() {
             slot: slot as u64,
             ballot: group.ballot(),
             flags: COORDINATOR,
-            ..Header::submit(GROUP, Descriptor { counter, ..other.value }, 0)
+            ..Header::new_submit(GROUP, Descriptor { counter, ..other.value }, 0)
         };
-        let to = stations(GROUP)[1].mac;
+        let to = multicast_addresses(GROUP)[1].mac;
         client.on_frame(0, &frame(group.station(), to, &header, &other.room));
     }
-    assert_eq!(client.counts().conflicts, 1);
+    assert_eq!(client.counters().conflicts, 1);
     let mut told = 0;
     for tag in 0..50 {
         submit(&mut client, tag);
@@ -489,7 +492,7 @@ fn two_values_for_a_slot_end_the_use_of_frames() {
         group.check(&mut client, &mut told);
         assert!(group.now < 20_000_000, "stuck at {told}");
     }
-    assert_eq!((client.counts().sent, client.counts().by_frames), (0, 0));
+    assert_eq!((client.counters().frames_sent, client.counters().learned_by_frames), (0, 0));
 }
 
 /// [session-4] A client whose session expired reports all outstanding batches as unknown.
@@ -507,11 +510,11 @@ fn ended_session_makes_all_outcomes_unknown() {
     for _ in 0..10_000 {
         group.turn(&mut client);
     }
-    let ends: Vec<_> = std::iter::from_fn(|| client.take_done()).collect();
-    let unknown = |tag| Done { tag, outcome: Outcome::Unknown };
+    let ends: Vec<_> = std::iter::from_fn(|| client.take_completed()).collect();
+    let unknown = |tag| CompletedBatch { tag, outcome: Outcome::Unknown };
     assert_eq!(ends, [0, 1, 2].map(unknown));
     let refused = client.submit(3, [&b"x"[..]].into_iter());
-    assert_eq!(refused, Err(NotTaken::Over));
+    assert_eq!(refused, Err(SubmitError::SessionGone));
 }
 
 /// A client checks what nodes state: they may belong to another cluster, lag, or contradict frames.
@@ -522,15 +525,15 @@ fn node_positions_are_checked() {
     submit(&mut client, 0);
     let sound = group.stand();
     let strange = NodePosition { cluster: 8, next: 2, applied_to: 100, ..sound };
-    let behind = NodePosition { applied_to: SESSION, session: 0, next: 0, ..sound };
+    let behind = NodePosition { applied_to: SESSION, session_slot: 0, next: 0, ..sound };
     for stand in [strange, behind] {
-        client.on_stand(0, &stand);
-        assert_eq!((client.take_done(), client.open()), (None, 1));
+        client.on_position(0, &stand);
+        assert_eq!((client.take_completed(), client.open()), (None, 1));
     }
     let ahead = NodePosition { next: 9, applied_to: 100, ..sound };
-    client.on_stand(0, &ahead);
-    assert_eq!(client.take_done().map(|done| done.outcome), Some(Outcome::Unknown));
-    assert_eq!(client.counts().conflicts, 1);
+    client.on_position(0, &ahead);
+    assert_eq!(client.take_completed().map(|done| done.outcome), Some(Outcome::Unknown));
+    assert_eq!(client.counters().conflicts, 1);
 }
 
 /// Positions that no log can reach are rejected without overflow.
@@ -541,10 +544,10 @@ fn positions_that_no_log_can_reach_are_rejected() {
         let stand = NodePosition { applied_to, next, ..group.stand() };
         let mut client = client(&group);
         submit(&mut client, 0);
-        client.on_stand(0, &stand);
-        assert!(!client.is_over());
-        assert_eq!((client.open(), client.counts().conflicts), (1, 0));
-        assert!(Machine::new(NAME, CLIENT, &stand, 16).is_over());
+        client.on_position(0, &stand);
+        assert!(!client.is_session_gone());
+        assert_eq!((client.open(), client.counters().conflicts), (1, 0));
+        assert!(Machine::new(NAME, CLIENT, &stand, 16).is_session_gone());
     }
 }
 
@@ -562,10 +565,10 @@ fn lost_batch_and_later_ones_are_resent_without_a_timeout() {
     while told < 5 {
         group.turn(&mut client);
         group.check(&mut client, &mut told);
-        assert!(group.now < RETRY_US, "stuck at {told}");
+        assert!(group.now < RESEND_AGE_US, "stuck at {told}");
     }
-    let counts = client.counts();
-    assert_eq!((counts.sent, counts.back, counts.by_frames), (9, 1, 5));
+    let counts = client.counters();
+    assert_eq!((counts.frames_sent, counts.full_resends, counts.learned_by_frames), (9, 1, 5));
 }
 
 /// A client stops when it sees a batch under its name that it did not submit, since it no longer
@@ -578,7 +581,7 @@ fn batch_of_another_client_with_the_same_name_ends_a_client() {
         for tag in 0..2 {
             submit(&mut client, tag);
         }
-        let bytes = batch(SESSION, number, [&b"forged"[..]].into_iter());
+        let bytes = encode_batch(SESSION, number, [&b"forged"[..]].into_iter());
         let mut room = bytes.clone();
         room.resize(ROOM, 0);
         let value = Descriptor {
@@ -592,9 +595,9 @@ fn batch_of_another_client_with_the_same_name_ends_a_client() {
         group.give(Entry { value, room }, true);
         let (_, decision) = group.to_client.pop().unwrap();
         client.on_frame(0, &decision);
-        let ends: Vec<_> = std::iter::from_fn(|| client.take_done()).collect();
+        let ends: Vec<_> = std::iter::from_fn(|| client.take_completed()).collect();
         let unknown = ends.iter().all(|done| done.outcome == Outcome::Unknown);
-        assert!(unknown && ends.len() == 2 && client.is_over(), "{number}");
+        assert!(unknown && ends.len() == 2 && client.is_session_gone(), "{number}");
     }
 }
 
@@ -602,12 +605,12 @@ fn batch_of_another_client_with_the_same_name_ends_a_client() {
 fn batches_too_long_or_too_many_are_refused() {
     let group = Group::new(7);
     let mut client = client(&group);
-    let room = client.room(1);
+    let room = client.batch_capacity(1);
     let mut of = |bytes: usize| client.submit(0, [&vec![1; bytes][..]].into_iter());
     assert_eq!(of(room), Ok(()));
-    assert_eq!(of(room + 1), Err(NotTaken::TooLong));
-    for _ in 1..OPEN_MAX {
+    assert_eq!(of(room + 1), Err(SubmitError::BatchTooLong));
+    for _ in 1..OUTSTANDING_MAX {
         assert_eq!(of(1), Ok(()));
     }
-    assert_eq!(of(1), Err(NotTaken::Full));
+    assert_eq!(of(1), Err(SubmitError::TooManyOutstanding));
 }

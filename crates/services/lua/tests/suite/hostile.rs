@@ -5,13 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use quorate_lua::{
     Data, Host, Interpreter, Run,
-    hostile::{import, restores_everything},
+    hostile::{call_import, restores_whole_memory},
 };
 
 use crate::{Echo, VISITS};
 
 fn call(name: &str, arguments: &[u32]) -> Result<Option<u32>, String> {
-    import(name, arguments, &mut Echo::default())
+    call_import(name, arguments, &mut Echo::default())
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn memory_has_a_limit() {
 /// program writes.
 #[test]
 fn the_whole_memory_is_restored() {
-    assert_eq!(restores_everything(), Ok(true));
+    assert_eq!(restores_whole_memory(), Ok(true));
 }
 
 struct Panics;

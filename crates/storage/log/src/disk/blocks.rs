@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use crate::disk::{BLOCK, Buffer, checksum::joined};
+use crate::disk::{BLOCK, Buffer, checksum::combine_checksums};
 
 /// Number of bytes covered by one of [`Blocks::checks`].
 pub const CHECKED_BYTES: usize = 64 << 10;
@@ -25,116 +25,116 @@ struct Home {
     /// Size of the largest pooled buffers.
     bytes: usize,
     /// Maximum number of bytes retained in unused buffers.
-    free_bytes_max: usize,
-    free: Mutex<Free>,
+    idle_bytes_max: usize,
+    idle_buffers: Mutex<IdleBuffers>,
 }
 
 #[derive(Debug, Default)]
-struct Free {
+struct IdleBuffers {
     bytes: usize,
     /// Unused buffers, indexed by [`size`].
-    of: [Vec<Buffer>; SIZES],
+    by_size_class: [Vec<Buffer>; SIZE_CLASSES],
 }
 
 /// Smallest pooled size, in bytes. Allocating smaller buffers is cheap.
-const SMALLEST: usize = 32 << 10;
+const SIZE_CLASS_BYTES_MIN: usize = 32 << 10;
 /// Number of size classes.
-const SIZES: usize = 8;
+const SIZE_CLASSES: usize = 8;
 
-/// Returns the size class for a buffer. Class n contains buffers of [`SMALLEST`] × 2ⁿ bytes.
-const fn size(bytes: usize) -> usize {
-    bytes.div_ceil(SMALLEST).next_power_of_two().ilog2() as usize
+/// Returns the size class for a buffer. Class n contains buffers of [`SIZE_CLASS_BYTES_MIN`] × 2ⁿ bytes.
+const fn size_class(bytes: usize) -> usize {
+    bytes.div_ceil(SIZE_CLASS_BYTES_MIN).next_power_of_two().ilog2() as usize
 }
 
 impl BlockPool {
     /// Creates a pool of buffers for up to `bytes` bytes. It retains up to `free_max` unused
     /// buffers of the largest size, or the same amount of memory in smaller ones.
     pub fn new(bytes: usize, free_max: usize) -> Self {
-        let bytes = bytes.min(SMALLEST << (SIZES - 1));
+        let bytes = bytes.min(SIZE_CLASS_BYTES_MIN << (SIZE_CLASSES - 1));
         Self(Arc::new(Home {
             bytes,
-            free_bytes_max: free_max.saturating_mul(SMALLEST << size(bytes)),
-            free: Mutex::default(),
+            idle_bytes_max: free_max.saturating_mul(SIZE_CLASS_BYTES_MIN << size_class(bytes)),
+            idle_buffers: Mutex::default(),
         }))
     }
 
     /// Allocates memory for `bytes` bytes. `position` is the position of the first one in its file.
-    pub fn fill(&self, position: u64, bytes: usize) -> Filling {
-        let from = within_block(position);
+    pub fn start_filling(&self, position: u64, bytes: usize) -> Filling {
+        let from = offset_in_block(position);
         Filling {
             buffer: self.buffer(from, bytes),
             from,
-            to: from,
-            end: from + bytes,
-            home: self.goes_round(bytes).then(|| self.clone()),
+            filled_to: from,
+            fill_end: from + bytes,
+            pool: self.is_pooled_size(bytes).then(|| self.clone()),
         }
     }
 
     /// Allocates a buffer for reading `bytes` bytes from a disk. Pass it to [`Self::read`]
     /// afterwards.
-    pub fn to_read(&self, bytes: usize) -> Buffer {
+    pub fn buffer_for_read(&self, bytes: usize) -> Buffer {
         self.buffer(0, bytes)
     }
 
     /// Returns the `wanted` part of the `bytes` bytes that a disk read into `buffer`.
-    pub fn read(&self, buffer: Buffer, bytes: usize, wanted: Range<usize>) -> Blocks {
+    pub fn blocks_from_read(&self, buffer: Buffer, bytes: usize, wanted: Range<usize>) -> Blocks {
         let (from, to) = (wanted.start, wanted.end);
         assert!(from <= to && to <= bytes, "no part of what was read");
         Blocks(Arc::new(HeldBlocks {
             buffer: Some(buffer),
             from,
-            to,
-            home: self.goes_round(bytes).then(|| self.clone()),
+            filled_to: to,
+            pool: self.is_pooled_size(bytes).then(|| self.clone()),
             checks: OnceLock::new(),
         }))
     }
 
     /// Copies bytes into the pool's memory.
-    pub fn copy(&self, bytes: &[u8]) -> Blocks {
-        let mut filling = self.fill(0, bytes.len());
+    pub fn copy_bytes(&self, bytes: &[u8]) -> Blocks {
+        let mut filling = self.start_filling(0, bytes.len());
         filling.append_bytes(bytes);
         filling.into_blocks()
     }
 
     /// Returns the size of the memory that is allocated to fill `bytes` bytes, disregarding
     /// alignment within a block.
-    pub fn memory_for(&self, bytes: usize) -> usize {
-        if self.goes_round(bytes) { SMALLEST << size(bytes) } else { bytes }
+    pub fn memory_bytes_for(&self, bytes: usize) -> usize {
+        if self.is_pooled_size(bytes) { SIZE_CLASS_BYTES_MIN << size_class(bytes) } else { bytes }
     }
 
-    fn goes_round(&self, bytes: usize) -> bool {
-        bytes > SMALLEST / 2 && bytes <= self.0.bytes
+    fn is_pooled_size(&self, bytes: usize) -> bool {
+        bytes > SIZE_CLASS_BYTES_MIN / 2 && bytes <= self.0.bytes
     }
 
     fn buffer(&self, from: usize, bytes: usize) -> Buffer {
-        if !self.goes_round(bytes) {
+        if !self.is_pooled_size(bytes) {
             return Buffer::new(from + bytes);
         }
-        let mut free = self.free();
-        let Some(buffer) = free.of[size(bytes)].pop() else {
+        let mut free = self.lock_idle_buffers();
+        let Some(buffer) = free.by_size_class[size_class(bytes)].pop() else {
             drop(free);
-            return Buffer::new(BLOCK + self.memory_for(bytes));
+            return Buffer::new(BLOCK + self.memory_bytes_for(bytes));
         };
         free.bytes -= buffer.len() - BLOCK;
         buffer
     }
 
-    fn free(&self) -> std::sync::MutexGuard<'_, Free> {
-        self.0.free.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_idle_buffers(&self) -> std::sync::MutexGuard<'_, IdleBuffers> {
+        self.0.idle_buffers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a buffer from [`Self::buffer`] to the pool.
     fn return_buffer(&self, buffer: Buffer) {
         let bytes = buffer.len() - BLOCK;
-        let mut free = self.free();
-        if free.bytes + bytes <= self.0.free_bytes_max {
+        let mut free = self.lock_idle_buffers();
+        if free.bytes + bytes <= self.0.idle_bytes_max {
             free.bytes += bytes;
-            free.of[size(bytes)].push(buffer);
+            free.by_size_class[size_class(bytes)].push(buffer);
         }
     }
 }
 
-fn within_block(position: u64) -> usize {
+fn offset_in_block(position: u64) -> usize {
     let rest = position % BLOCK as u64;
     usize::try_from(rest).expect("less than a block")
 }
@@ -142,15 +142,15 @@ fn within_block(position: u64) -> usize {
 pub struct Filling {
     buffer: Buffer,
     from: usize,
-    to: usize,
+    filled_to: usize,
     /// End of the space to fill.
-    end: usize,
-    home: Option<BlockPool>,
+    fill_end: usize,
+    pool: Option<BlockPool>,
 }
 
 impl Filling {
     pub fn len(&self) -> usize {
-        self.to - self.from
+        self.filled_to - self.from
     }
 
     pub fn is_empty(&self) -> bool {
@@ -158,19 +158,19 @@ impl Filling {
     }
 
     pub fn free_bytes(&self) -> usize {
-        self.end - self.to
+        self.fill_end - self.filled_to
     }
 
     /// Returns the free space. After filling part of it, pass the number of bytes to
     /// [`Self::record_written`].
     pub fn spare_memory(&mut self) -> &mut [u8] {
-        &mut self.buffer[self.to..self.end]
+        &mut self.buffer[self.filled_to..self.fill_end]
     }
 
     /// Records that `count` bytes were written to [`Self::spare_memory`].
     pub fn record_written(&mut self, count: usize) {
         assert!(count <= self.free_bytes(), "more than there was room for");
-        self.to += count;
+        self.filled_to += count;
     }
 
     /// Appends as many of these bytes as fit. Returns the number of bytes appended.
@@ -182,32 +182,32 @@ impl Filling {
     }
 
     pub fn bytes(&self) -> &[u8] {
-        &self.buffer[self.from..self.to]
+        &self.buffer[self.from..self.filled_to]
     }
 
     /// Removes and returns the bytes if there is no free space left.
     pub fn take_full(&mut self) -> Option<Blocks> {
         let full = self.free_bytes() == 0;
-        full.then(|| std::mem::replace(self, Self::nothing()).into_blocks())
+        full.then(|| std::mem::replace(self, Self::empty()).into_blocks())
     }
 
-    fn nothing() -> Self {
-        Self { buffer: Buffer::new(0), from: 0, to: 0, end: 0, home: None }
+    fn empty() -> Self {
+        Self { buffer: Buffer::new(0), from: 0, filled_to: 0, fill_end: 0, pool: None }
     }
 
     /// Finishes filling and discards everything after the first `bytes` bytes.
-    pub fn done_at(mut self, bytes: usize) -> Blocks {
-        self.to = self.to.min(self.from + bytes);
+    pub fn finish_at(mut self, bytes: usize) -> Blocks {
+        self.filled_to = self.filled_to.min(self.from + bytes);
         self.into_blocks()
     }
 
     pub fn into_blocks(self) -> Blocks {
-        let Self { buffer, from, to, home, .. } = self;
+        let Self { buffer, from, filled_to: to, pool: home, .. } = self;
         Blocks(Arc::new(HeldBlocks {
             buffer: Some(buffer),
             from,
-            to,
-            home,
+            filled_to: to,
+            pool: home,
             checks: OnceLock::new(),
         }))
     }
@@ -215,7 +215,7 @@ impl Filling {
 
 impl fmt::Debug for Filling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Filling({} of {} bytes)", self.len(), self.end - self.from)
+        write!(f, "Filling({} of {} bytes)", self.len(), self.fill_end - self.from)
     }
 }
 
@@ -227,49 +227,49 @@ struct HeldBlocks {
     /// Always `Some`, until the buffer is returned to its pool on drop.
     buffer: Option<Buffer>,
     from: usize,
-    to: usize,
-    home: Option<BlockPool>,
+    filled_to: usize,
+    pool: Option<BlockPool>,
     checks: OnceLock<Vec<u32>>,
 }
 
 impl HeldBlocks {
     fn bytes(&self) -> &[u8] {
         let buffer = self.buffer.as_deref();
-        buffer.map_or(&[], |buffer| &buffer[self.from..self.to])
+        buffer.map_or(&[], |buffer| &buffer[self.from..self.filled_to])
     }
 }
 
 impl Drop for HeldBlocks {
     fn drop(&mut self) {
-        if let (Some(home), Some(buffer)) = (&self.home, self.buffer.take()) {
+        if let (Some(home), Some(buffer)) = (&self.pool, self.buffer.take()) {
             home.return_buffer(buffer);
         }
     }
 }
 
 impl Blocks {
-    pub fn holders(&self) -> usize {
+    pub fn holder_count(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 
     /// Returns the CRC-32C of each [`CHECKED_BYTES`] bytes. The last one covers the remainder.
     /// Computed only once.
-    pub fn checks(&self) -> &[u32] {
+    pub fn piece_checksums(&self) -> &[u32] {
         let compute = || self.chunks(CHECKED_BYTES).map(crc32c::crc32c).collect();
         self.0.checks.get_or_init(compute)
     }
 
     pub fn checksum(&self) -> u32 {
-        let parts = self.chunks(CHECKED_BYTES).zip(self.checks());
-        parts.fold(0, |all, (bytes, check)| joined(all, *check, bytes.len()))
+        let parts = self.chunks(CHECKED_BYTES).zip(self.piece_checksums());
+        parts.fold(0, |all, (bytes, check)| combine_checksums(all, *check, bytes.len()))
     }
 
     /// Returns a part of the bytes as the source of a disk write, or `None` unless it consists of
     /// whole, aligned blocks.
-    pub fn part(&self, range: Range<usize>) -> Option<Output> {
+    pub fn aligned_part(&self, range: Range<usize>) -> Option<Output> {
         let at = self.0.from + range.start;
         let whole = at.is_multiple_of(BLOCK) && range.len().is_multiple_of(BLOCK);
-        (whole && range.end <= self.len()).then(|| Output(Memory::Part(self.clone(), range)))
+        (whole && range.end <= self.len()).then(|| Output(OutputMemory::Part(self.clone(), range)))
     }
 }
 
@@ -297,10 +297,10 @@ impl fmt::Debug for Blocks {
 
 /// Source of a disk write: the writer's own buffer, or part of a shared one.
 #[derive(Debug)]
-pub struct Output(Memory);
+pub struct Output(OutputMemory);
 
 #[derive(Debug)]
-enum Memory {
+enum OutputMemory {
     Own(Buffer),
     Part(Blocks, Range<usize>),
 }
@@ -309,24 +309,24 @@ impl Output {
     /// Returns the writer's own buffer, or `None` if the memory is shared.
     pub fn into_buffer(self) -> Option<Buffer> {
         match self.0 {
-            Memory::Own(buffer) => Some(buffer),
-            Memory::Part(..) => None,
+            OutputMemory::Own(buffer) => Some(buffer),
+            OutputMemory::Part(..) => None,
         }
     }
 
     /// Returns the index under which the driver registered this memory, if it did.
     #[cfg(target_os = "linux")]
-    pub(crate) fn registered(&self) -> Option<u16> {
+    pub(crate) fn registered_index(&self) -> Option<u16> {
         match &self.0 {
-            Memory::Own(buffer) => buffer.registered(),
-            Memory::Part(..) => None,
+            OutputMemory::Own(buffer) => buffer.registered_index(),
+            OutputMemory::Part(..) => None,
         }
     }
 }
 
 impl From<Buffer> for Output {
     fn from(buffer: Buffer) -> Self {
-        Self(Memory::Own(buffer))
+        Self(OutputMemory::Own(buffer))
     }
 }
 
@@ -335,8 +335,8 @@ impl Deref for Output {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Memory::Own(buffer) => buffer,
-            Memory::Part(blocks, range) => &blocks[range.clone()],
+            OutputMemory::Own(buffer) => buffer,
+            OutputMemory::Part(blocks, range) => &blocks[range.clone()],
         }
     }
 }
@@ -348,7 +348,7 @@ mod tests {
     const USUAL: usize = 4 * CHECKED_BYTES;
 
     fn filled(pool: &BlockPool, position: u64, bytes: &[u8]) -> Blocks {
-        let mut filling = pool.fill(position, bytes.len());
+        let mut filling = pool.start_filling(position, bytes.len());
         assert_eq!(filling.append_bytes(bytes), bytes.len());
         assert_eq!((filling.free_bytes(), filling.bytes()), (0, bytes));
         filling.into_blocks()
@@ -373,8 +373,8 @@ mod tests {
     }
 
     fn free(pool: &BlockPool) -> usize {
-        let free = pool.free();
-        let all = free.of.iter().flatten();
+        let free = pool.lock_idle_buffers();
+        let all = free.by_size_class.iter().flatten();
         assert_eq!(all.clone().map(|buffer| buffer.len() - BLOCK).sum::<usize>(), free.bytes);
         all.count()
     }
@@ -382,7 +382,14 @@ mod tests {
     #[test]
     fn memory_is_pooled_by_size_up_to_a_bound() {
         let pool = BlockPool::new(USUAL, 2);
-        let lengths = [SMALLEST / 2, SMALLEST, SMALLEST + 1, USUAL / 2, USUAL / 2 + 1, USUAL];
+        let lengths = [
+            SIZE_CLASS_BYTES_MIN / 2,
+            SIZE_CLASS_BYTES_MIN,
+            SIZE_CLASS_BYTES_MIN + 1,
+            USUAL / 2,
+            USUAL / 2 + 1,
+            USUAL,
+        ];
         let made = lengths.map(|length| filled(&pool, 4095, &bytes(length)));
         let places = made.each_ref().map(|blocks| blocks.as_ptr());
         // The first is too small to be pooled. The rest (32, 64, 128, 256 and 256 KiB) are retained
@@ -391,9 +398,9 @@ mod tests {
         assert_eq!(free(&pool), 4);
         let again = [4, 3, 2, 1].map(|at| filled(&pool, 4095, &bytes(lengths[at])).as_ptr());
         assert_eq!(again, [4, 3, 2, 1].map(|at| places[at]));
-        assert_eq!(pool.memory_for(SMALLEST + 1), 2 * SMALLEST);
+        assert_eq!(pool.memory_bytes_for(SIZE_CLASS_BYTES_MIN + 1), 2 * SIZE_CLASS_BYTES_MIN);
         assert_eq!(
-            pool.memory_for(USUAL + 1),
+            pool.memory_bytes_for(USUAL + 1),
             USUAL + 1,
             "more than the usual is made for its reader"
         );
@@ -403,7 +410,7 @@ mod tests {
     fn memory_is_reused_once_it_has_no_readers() {
         let pool = BlockPool::new(USUAL, 1);
         let (one, two) = (filled(&pool, 7, &bytes(USUAL)), filled(&pool, 0, &bytes(USUAL)));
-        let source = two.part(0..BLOCK).unwrap();
+        let source = two.aligned_part(0..BLOCK).unwrap();
         drop((one, two));
         assert_eq!(free(&pool), 1, "a disk reads the other");
         assert_eq!(*source, bytes(USUAL)[..BLOCK]);
@@ -417,14 +424,14 @@ mod tests {
     #[test]
     fn memory_of_disk_reads_is_reused() {
         let pool = BlockPool::new(USUAL, 1);
-        let mut buffer = pool.to_read(USUAL);
+        let mut buffer = pool.buffer_for_read(USUAL);
         buffer[..USUAL].copy_from_slice(&bytes(USUAL));
-        let read = pool.read(buffer, USUAL, 5..70_000);
+        let read = pool.blocks_from_read(buffer, USUAL, 5..70_000);
         assert_eq!(*read, bytes(USUAL)[5..70_000]);
-        assert_eq!(read, pool.copy(&bytes(USUAL)[5..70_000]));
+        assert_eq!(read, pool.copy_bytes(&bytes(USUAL)[5..70_000]));
         drop(read);
         assert_eq!(free(&pool), 1);
-        drop(pool.read(pool.to_read(BLOCK), BLOCK, 0..0));
+        drop(pool.blocks_from_read(pool.buffer_for_read(BLOCK), BLOCK, 0..0));
         assert_eq!(free(&pool), 1, "a small one takes none of it");
     }
 
@@ -434,7 +441,7 @@ mod tests {
         for length in [1, CHECKED_BYTES, 2 * CHECKED_BYTES + 17] {
             let bytes = bytes(length);
             let blocks = filled(&pool, 5, &bytes);
-            assert_eq!(blocks.checks().len(), length.div_ceil(CHECKED_BYTES));
+            assert_eq!(blocks.piece_checksums().len(), length.div_ceil(CHECKED_BYTES));
             assert_eq!(blocks.checksum(), crc32c::crc32c(&bytes), "{length}");
         }
     }
@@ -443,10 +450,10 @@ mod tests {
     fn only_whole_aligned_blocks_are_lent_to_a_disk() {
         let pool = BlockPool::new(USUAL, 1);
         let blocks = filled(&pool, 4000, &bytes(3 * BLOCK));
-        assert!(blocks.part(0..BLOCK).is_none(), "not at a block");
-        assert!(blocks.part(96..96 + BLOCK - 1).is_none(), "not a whole one");
-        assert!(blocks.part(96..96 + 3 * BLOCK).is_none(), "not there");
-        let part = blocks.part(96..96 + 2 * BLOCK).unwrap();
+        assert!(blocks.aligned_part(0..BLOCK).is_none(), "not at a block");
+        assert!(blocks.aligned_part(96..96 + BLOCK - 1).is_none(), "not a whole one");
+        assert!(blocks.aligned_part(96..96 + 3 * BLOCK).is_none(), "not there");
+        let part = blocks.aligned_part(96..96 + 2 * BLOCK).unwrap();
         assert_eq!(part.as_ptr().align_offset(BLOCK), 0);
         assert_eq!(*part, bytes(3 * BLOCK)[96..96 + 2 * BLOCK]);
     }

@@ -17,14 +17,14 @@ pub struct Buffer {
     bytes: usize,
     capacity: usize,
     /// Set if this memory belongs to the driver's pool.
-    pooled: Option<Pooled>,
+    pool_membership: Option<PoolMembership>,
 }
 
 /// Membership of a buffer in a driver's pool.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pooled {
+struct PoolMembership {
     /// The kernel's index of the buffer, if it is registered.
-    registered: Option<u16>,
+    registered_index: Option<u16>,
 }
 
 impl Buffer {
@@ -35,13 +35,13 @@ impl Buffer {
         let memory = vec![0; bytes + BLOCK - 1];
         let start = memory.as_ptr().align_offset(BLOCK);
         assert!(start < BLOCK, "byte pointers can be aligned");
-        Self { memory, start, bytes, capacity: bytes, pooled: None }
+        Self { memory, start, bytes, capacity: bytes, pool_membership: None }
     }
 
     /// Returns the index under which the driver registered this memory, if it did.
     #[cfg(target_os = "linux")]
-    pub(crate) fn registered(&self) -> Option<u16> {
-        self.pooled?.registered
+    pub(crate) fn registered_index(&self) -> Option<u16> {
+        self.pool_membership?.registered_index
     }
 }
 
@@ -69,7 +69,7 @@ impl fmt::Debug for Buffer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
     /// Further buffers are allocated on demand and freed when they are released.
-    pub count: u16,
+    pub preallocated_count: u16,
     /// Size of each buffer, a multiple of the block size. Larger requests are allocated separately.
     pub bytes: usize,
 }
@@ -78,7 +78,7 @@ impl Default for Buffers {
     /// Returns enough buffers for a log of the default depth: those in flight, one being filled,
     /// and one spare, each as large as the largest ordinary batch.
     fn default() -> Self {
-        Self { count: 4, bytes: 1 << 20 }
+        Self { preallocated_count: 4, bytes: 1 << 20 }
     }
 }
 
@@ -93,14 +93,17 @@ pub(crate) struct Pool {
 #[cfg(target_os = "linux")]
 impl Pool {
     pub(crate) fn new(buffers: Buffers) -> Self {
-        let buffer = |_| Buffer { pooled: Some(Pooled::default()), ..Buffer::new(buffers.bytes) };
-        let free: Vec<_> = (0..buffers.count).map(buffer).collect();
+        let buffer = |_| Buffer {
+            pool_membership: Some(PoolMembership::default()),
+            ..Buffer::new(buffers.bytes)
+        };
+        let free: Vec<_> = (0..buffers.preallocated_count).map(buffer).collect();
         let bytes = free.first().map_or(0, |buffer| buffer.capacity);
         Self { bytes, free }
     }
 
     /// Returns all buffers so that a driver can register them. Call it before the first allocation.
-    pub(crate) fn all(&mut self) -> impl ExactSizeIterator<Item = &mut [u8]> {
+    pub(crate) fn all_buffers_mut(&mut self) -> impl ExactSizeIterator<Item = &mut [u8]> {
         self.free.iter_mut().map(|buffer| &mut **buffer)
     }
 
@@ -108,7 +111,7 @@ impl Pool {
     pub(crate) fn register(&mut self) {
         for (index, buffer) in (0..).zip(&mut self.free) {
             let registered = Some(index);
-            buffer.pooled = Some(Pooled { registered });
+            buffer.pool_membership = Some(PoolMembership { registered_index: registered });
         }
     }
 
@@ -127,7 +130,7 @@ impl Pool {
 
     /// Returns a buffer to the pool, if it belongs to it.
     pub(crate) fn release(&mut self, buffer: Buffer) {
-        if buffer.pooled.is_some() {
+        if buffer.pool_membership.is_some() {
             let bytes = buffer.capacity;
             self.free.push(Buffer { bytes, ..buffer });
         }
@@ -152,7 +155,7 @@ mod tests {
     #[test]
     fn pool_allocates_from_its_own_memory_first() {
         let bytes = 4 * BLOCK;
-        let mut pool = Pool::new(Buffers { count: 2, bytes });
+        let mut pool = Pool::new(Buffers { preallocated_count: 2, bytes });
         let large = pool.allocate(bytes + 1);
         assert_eq!((large.len(), pool.free.len()), (5 * BLOCK, 2));
         let (a, b, c) = (pool.allocate(1), pool.allocate(bytes), pool.allocate(bytes));
@@ -168,7 +171,7 @@ mod tests {
 
     #[test]
     fn empty_pool_allocates_new_memory() {
-        let mut pool = Pool::new(Buffers { count: 0, bytes: 0 });
+        let mut pool = Pool::new(Buffers { preallocated_count: 0, bytes: 0 });
         let buffer = pool.allocate(BLOCK);
         assert_eq!(buffer.len(), BLOCK);
         pool.release(buffer);

@@ -9,7 +9,7 @@ use super::BLOCK;
 type ExtensionMap = [u32; 32];
 
 /// Maps for 1, 2, 4, 8 and 16 blocks.
-static STEPS: LazyLock<[ExtensionMap; 5]> = LazyLock::new(|| {
+static BLOCK_EXTENSIONS: LazyLock<[ExtensionMap; 5]> = LazyLock::new(|| {
     let step =
         |blocks| std::array::from_fn(|bit| crc32c::crc32c_combine(1 << bit, 0, blocks * BLOCK));
     std::array::from_fn(|power| step(1 << power))
@@ -18,12 +18,12 @@ static STEPS: LazyLock<[ExtensionMap; 5]> = LazyLock::new(|| {
 /// Returns the checksum of two consecutive byte strings from their checksums. The second has
 /// `next_bytes` bytes. Up to 31 whole blocks take a few dozen operations; other lengths take longer
 /// than computing the checksum of a block.
-pub fn joined(piece: u32, next: u32, next_bytes: usize) -> u32 {
+pub fn combine_checksums(piece: u32, next: u32, next_bytes: usize) -> u32 {
     let blocks = next_bytes / BLOCK;
-    if !next_bytes.is_multiple_of(BLOCK) || blocks >> STEPS.len() != 0 {
+    if !next_bytes.is_multiple_of(BLOCK) || blocks >> BLOCK_EXTENSIONS.len() != 0 {
         return crc32c::crc32c_combine(piece, next, next_bytes);
     }
-    let steps = STEPS.iter().enumerate();
+    let steps = BLOCK_EXTENSIONS.iter().enumerate();
     let due = steps.filter(|(power, _)| blocks >> power & 1 == 1);
     due.fold(piece, |checksum, (_, step)| extend_checksum(checksum, step)) ^ next
 }
@@ -45,7 +45,7 @@ mod tests {
         for length in lengths {
             for first in [0, 5, 3 * BLOCK] {
                 let (piece, next) = bytes[..first + length].split_at(first);
-                let found = joined(crc32c::crc32c(piece), crc32c::crc32c(next), length);
+                let found = combine_checksums(crc32c::crc32c(piece), crc32c::crc32c(next), length);
                 assert_eq!(found, crc32c::crc32c(&bytes[..first + length]), "{first} and {length}");
             }
         }

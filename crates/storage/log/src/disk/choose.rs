@@ -43,7 +43,7 @@ pub fn open_with(
         Some(refused) => refused,
         None => match Ring::open(&folder, buffers) {
             Ok((parts, pool)) => {
-                let disk = FileDisk::over_ring(folder, parts, pool)?;
+                let disk = FileDisk::with_ring(folder, parts, pool)?;
                 let reason = format!("disk: {disk}");
                 return Ok((disk, reason));
             }
@@ -54,7 +54,7 @@ pub fn open_with(
         let error = io::Error::new(io::ErrorKind::Unsupported, refused);
         return Err(DiskError::new("use", data.display(), &error));
     }
-    let disk = FileDisk::over_threads(folder, buffers)?;
+    let disk = FileDisk::with_threads(folder, buffers)?;
     let reason = format!("disk: {disk}; {refused}");
     Ok((disk, reason))
 }
@@ -65,6 +65,6 @@ fn refusal(folder: &Folder, want: DriverChoice) -> Option<String> {
     if want == DriverChoice::File {
         return Some("threads were asked for".to_owned());
     }
-    (!abilities.direct || !abilities.dsync)
+    (!abilities.has_direct_io || !abilities.has_dsync)
         .then(|| "io_uring would only hand such writes to threads of its own".to_owned())
 }

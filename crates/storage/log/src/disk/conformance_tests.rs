@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::disk::{
     BLOCK, Buffer, Buffers, Completed, Disk, DiskError, DriverChoice, Durability, Family, FileId,
-    MemoryDisk, OPERATIONS_MAX, Position, Source as _, Zeros, open, open_with,
+    MemoryDisk, OPERATIONS_MAX, Position, Source as _, ZeroFill, open, open_with,
 };
 
 fn log(number: u64) -> FileId {
@@ -47,7 +47,7 @@ fn on_each_disk(test: impl Fn(&mut dyn Disk)) {
     });
     let folder = tempfile::tempdir().unwrap();
     let (disk, _) = open(folder.path(), DriverChoice::Auto).unwrap();
-    test(&mut disk.with_flush(Duration::from_millis(1)).unwrap());
+    test(&mut disk.with_min_flush_time(Duration::from_millis(1)).unwrap());
     test(&mut MemoryDisk::new());
 }
 
@@ -58,7 +58,7 @@ fn operations_beyond_the_device_limit_all_complete() {
     on_each_disk(|disk| {
         prepare(disk, log(1));
         let asked = 3 * OPERATIONS_MAX as u64;
-        let at = |token: u64| log(1).at(token % 16 * BLOCK as u64);
+        let at = |token: u64| log(1).position_at(token % 16 * BLOCK as u64);
         for token in 0..asked {
             let buffer = Buffer::new(BLOCK);
             disk.start_read(token, at(token), buffer, BLOCK);
@@ -86,10 +86,10 @@ fn wait(disk: &mut dyn Disk) -> Completed {
 }
 
 fn prepare(disk: &mut dyn Disk, file: FileId) {
-    prepare_with(disk, file, Zeros::Written);
+    prepare_with(disk, file, ZeroFill::Written);
 }
 
-fn prepare_with(disk: &mut dyn Disk, file: FileId, zeros: Zeros) {
+fn prepare_with(disk: &mut dyn Disk, file: FileId, zeros: ZeroFill) {
     disk.start_prepare(file, 16 * BLOCK as u64, zeros);
     match wait(disk) {
         Completed::Prepared { file: made, result } => {
@@ -101,22 +101,22 @@ fn prepare_with(disk: &mut dyn Disk, file: FileId, zeros: Zeros) {
 
 #[test]
 fn written_bytes_are_read_back() {
-    check_written_bytes_are_read_back(Zeros::Written);
+    check_written_bytes_are_read_back(ZeroFill::Written);
 }
 
 #[test]
 fn bytes_written_into_reserved_blocks_are_read_back() {
-    check_written_bytes_are_read_back(Zeros::Reserved);
+    check_written_bytes_are_read_back(ZeroFill::Reserved);
 }
 
-fn check_written_bytes_are_read_back(zeros: Zeros) {
+fn check_written_bytes_are_read_back(zeros: ZeroFill) {
     on_each_driver(|folder, want| {
         let (mut disk, _) = open(folder, want).unwrap();
         assert_eq!(disk.files(Family::Log), Ok(vec![]));
         prepare_with(&mut disk, log(3), zeros);
         let mut all = Buffer::new(16 * BLOCK);
         all.fill(1);
-        let start = log(3).at(0);
+        let start = log(3).position_at(0);
         disk.read_now(start, &mut all, 16 * BLOCK).unwrap();
         assert!(all.iter().all(|byte| *byte == 0), "all zeros, either way");
         assert_eq!(disk.files(Family::Log).unwrap()[0].bytes, 16 * BLOCK as u64);
@@ -124,7 +124,7 @@ fn check_written_bytes_are_read_back(zeros: Zeros) {
         for token in 0..8_u8 {
             let mut buffer = disk.allocate(1 << 20);
             buffer[..2 * BLOCK].fill(token + 1);
-            let at = log(3).at(u64::from(token) * 2 * BLOCK as u64);
+            let at = log(3).position_at(u64::from(token) * 2 * BLOCK as u64);
             expected.insert(u64::from(token), at);
             disk.start_write(u64::from(token), at, buffer.into(), 2 * BLOCK, Durability::Flushed);
         }
@@ -160,17 +160,17 @@ fn errors_name_the_operation_and_the_file() {
     on_each_driver(|folder, want| {
         let (mut disk, _) = open(folder, want).unwrap();
         prepare(&mut disk, log(1));
-        let at = log(1).at(16 * BLOCK as u64);
+        let at = log(1).position_at(16 * BLOCK as u64);
         disk.start_read(1, at, Buffer::new(BLOCK), BLOCK);
         let Completed::Read { result, .. } = wait(&mut disk) else { panic!() };
         assert_eq!(result.unwrap_err().kind, io::ErrorKind::WriteZero, "behind the end");
-        let missing = log(9).at(0);
+        let missing = log(9).position_at(0);
         disk.start_write(2, missing, Buffer::new(BLOCK).into(), BLOCK, Durability::Flushed);
         let Completed::Written { result, .. } = wait(&mut disk) else { panic!() };
         let error = result.unwrap_err();
         assert_eq!(error.kind, io::ErrorKind::NotFound);
         assert!(error.to_string().contains("0000000000000009.segment"), "{error}");
-        disk.start_prepare(log(2), 1 << 60, Zeros::Written);
+        disk.start_prepare(log(2), 1 << 60, ZeroFill::Written);
         let Completed::Prepared { result, .. } = wait(&mut disk) else { panic!() };
         let error = result.unwrap_err();
         assert!(error.to_string().contains("0000000000000002.segment"), "{error}");
@@ -205,7 +205,7 @@ fn file_system_in_memory_is_supported() {
     prepare(&mut disk, log(1));
     let mut buffer = disk.allocate(BLOCK);
     buffer.fill(7);
-    disk.start_write(1, log(1).at(0), buffer.into(), BLOCK, Durability::Flushed);
+    disk.start_write(1, log(1).position_at(0), buffer.into(), BLOCK, Durability::Flushed);
     let Completed::Written { result, .. } = wait(&mut disk) else { panic!() };
     assert_eq!(result, Ok(()));
 }
@@ -270,12 +270,12 @@ fn families_on_one_disk_are_independent() {
         prepare(disk, log(2));
         prepare(disk, OTHER);
         for (file, byte) in [(log(1), 1), (OTHER, 2)] {
-            disk.open_ahead(file).unwrap();
-            write(disk, file.at(0), byte, Durability::Flushed);
+            disk.open_next_file(file).unwrap();
+            write(disk, file.position_at(0), byte, Durability::Flushed);
         }
-        assert_eq!(read(disk, log(1).at(0)), Ok(1));
-        assert_eq!(read(disk, OTHER.at(0)), Ok(2));
-        let made = |disk: &mut dyn Disk, family| disk.made(family).unwrap().unwrap();
+        assert_eq!(read(disk, log(1).position_at(0)), Ok(1));
+        assert_eq!(read(disk, OTHER.position_at(0)), Ok(2));
+        let made = |disk: &mut dyn Disk, family| disk.newest_created(family).unwrap().unwrap();
         assert_eq!(made(disk, Family::Log), log(2));
         assert_eq!(made(disk, Family::Snapshot), OTHER);
         let files = |disk: &mut dyn Disk, family| {
@@ -292,15 +292,15 @@ fn deferred_write_needs_no_flush_until_one_is_requested() {
     on_each_disk(|disk| {
         prepare(disk, OTHER);
         let before = disk.counters();
-        write(disk, OTHER.at(0), 1, Durability::Later);
-        write(disk, OTHER.at(BLOCK as u64), 2, Durability::Later);
-        assert_eq!(read(disk, OTHER.at(0)), Ok(1), "seen before it is durable");
+        write(disk, OTHER.position_at(0), 1, Durability::AfterFlush);
+        write(disk, OTHER.position_at(BLOCK as u64), 2, Durability::AfterFlush);
+        assert_eq!(read(disk, OTHER.position_at(0)), Ok(1), "seen before it is durable");
         let after = disk.counters();
         assert_eq!(after.writes - before.writes, 2);
         assert_eq!(after.flushes, before.flushes);
         flush(disk, OTHER).unwrap();
         assert_eq!(disk.counters().flushes, before.flushes + 1);
-        assert_eq!(read(disk, OTHER.at(BLOCK as u64)), Ok(2));
+        assert_eq!(read(disk, OTHER.position_at(BLOCK as u64)), Ok(2));
         let error = flush(disk, log(9)).unwrap_err();
         assert_eq!(error.kind, io::ErrorKind::NotFound, "{error}");
     });
@@ -311,19 +311,19 @@ fn retired_file_is_removed_and_others_stay() {
     on_each_disk(|disk| {
         prepare(disk, log(1));
         prepare(disk, OTHER);
-        write(disk, log(1).at(0), 1, Durability::Flushed);
-        write(disk, OTHER.at(0), 2, Durability::Flushed);
-        assert_eq!(read(disk, log(1).at(0)), Ok(1));
+        write(disk, log(1).position_at(0), 1, Durability::Flushed);
+        write(disk, OTHER.position_at(0), 2, Durability::Flushed);
+        assert_eq!(read(disk, log(1).position_at(0)), Ok(1));
         assert!(disk.descriptor(log(1)).is_ok());
         retire(disk, log(1)).unwrap();
         assert_eq!(disk.files(Family::Log), Ok(vec![]));
-        assert!(read(disk, log(1).at(0)).is_err(), "it is not kept open");
+        assert!(read(disk, log(1).position_at(0)).is_err(), "it is not kept open");
         assert!(!matches!(disk.descriptor(log(1)), Ok(Some(_))));
-        assert!(disk.open_ahead(log(1)).is_err());
+        assert!(disk.open_next_file(log(1)).is_err());
         let error = retire(disk, log(1)).unwrap_err();
         assert_eq!(error.kind, io::ErrorKind::NotFound, "{error}");
-        assert_eq!(read(disk, OTHER.at(0)), Ok(2));
-        let made = disk.made(Family::Log).unwrap();
+        assert_eq!(read(disk, OTHER.position_at(0)), Ok(2));
+        let made = disk.newest_created(Family::Log).unwrap();
         assert_eq!(made, Some(log(1)), "that it was made is not forgotten");
     });
 }
@@ -339,14 +339,14 @@ fn received_bytes_are_written_and_sent_without_a_copy() {
         let (mut from, mut to) = UnixStream::pair().unwrap();
         from.write_all(&sent).unwrap();
         let mut buffer = disk.allocate(1 << 20);
-        let (lies, registered) = (buffer.as_ptr(), buffer.registered());
+        let (lies, registered) = (buffer.as_ptr(), buffer.registered_index());
         to.read_exact(&mut buffer[..2 * BLOCK]).unwrap();
-        disk.start_write(1, OTHER.at(0), buffer.into(), 2 * BLOCK, Durability::Later);
+        disk.start_write(1, OTHER.position_at(0), buffer.into(), 2 * BLOCK, Durability::AfterFlush);
         let Completed::Written { output, result, .. } = wait(&mut disk) else { panic!() };
         let buffer = output.into_buffer().unwrap();
         assert_eq!(result, Ok(()));
         assert_eq!(
-            (buffer.as_ptr(), buffer.registered()),
+            (buffer.as_ptr(), buffer.registered_index()),
             (lies, registered),
             "the same memory comes back"
         );
@@ -366,7 +366,7 @@ fn received_bytes_are_written_and_sent_without_a_copy() {
 
 #[test]
 fn registered_buffers_match_the_request_or_say_why_not() {
-    let count = |count, bytes| Buffers { count, bytes };
+    let count = |count, bytes| Buffers { preallocated_count: count, bytes };
     let refused = "no registered buffers: ";
     for (buffers, told) in [
         (count(2, 8 * BLOCK), "2 registered buffers"),
@@ -378,9 +378,9 @@ fn registered_buffers_match_the_request_or_say_why_not() {
             assert!(want == DriverChoice::File || reason.contains(told), "{reason}");
             prepare(&mut disk, log(1));
             for block in 0..4 {
-                write(&mut disk, log(1).at(block * BLOCK as u64), 5, Durability::Flushed);
+                write(&mut disk, log(1).position_at(block * BLOCK as u64), 5, Durability::Flushed);
             }
-            assert_eq!(read(&mut disk, log(1).at(0)), Ok(5));
+            assert_eq!(read(&mut disk, log(1).position_at(0)), Ok(5));
         });
     }
 }
@@ -391,36 +391,36 @@ fn reused_file_has_a_new_name_and_its_old_contents() {
     on_each_disk(|disk| {
         prepare(disk, log(1));
         prepare(disk, log(2));
-        disk.open_ahead(log(1)).unwrap();
+        disk.open_next_file(log(1)).unwrap();
         for block in 0..3 {
-            write(disk, log(1).at(block * BLOCK as u64), 7, Durability::Flushed);
+            write(disk, log(1).position_at(block * BLOCK as u64), 7, Durability::Flushed);
         }
-        assert_eq!(read(disk, log(1).at(0)), Ok(7));
+        assert_eq!(read(disk, log(1).position_at(0)), Ok(7));
         let _ = disk.descriptor(log(1)).unwrap();
-        let prepared = disk.counters().prepared;
+        let prepared = disk.counters().files_prepared;
         disk.start_reuse(log(1), log(3));
         match wait(disk) {
             Completed::Prepared { file, result } => assert_eq!((file, result), (log(3), Ok(()))),
             other => panic!("{other:?}"),
         }
-        assert_eq!(disk.counters().prepared, prepared, "none was made");
+        assert_eq!(disk.counters().files_prepared, prepared, "none was made");
         let files = disk.files(Family::Log).unwrap();
         let files: Vec<_> = files.iter().map(|info| (info.file, info.bytes)).collect();
         let bytes = 16 * BLOCK as u64;
         assert_eq!(files, [(log(2), bytes), (log(3), bytes)]);
-        assert_eq!(disk.made(Family::Log).unwrap(), Some(log(3)));
-        assert!(read(disk, log(1).at(0)).is_err(), "the old name is gone");
-        assert!(disk.open_ahead(log(1)).is_err());
+        assert_eq!(disk.newest_created(Family::Log).unwrap(), Some(log(3)));
+        assert!(read(disk, log(1).position_at(0)).is_err(), "the old name is gone");
+        assert!(disk.open_next_file(log(1)).is_err());
         assert!(!matches!(disk.descriptor(log(1)), Ok(Some(_))));
-        disk.open_ahead(log(3)).unwrap();
-        write(disk, log(3).at(BLOCK as u64), 8, Durability::Flushed);
-        let found = [0, 1, 2].map(|block| read(disk, log(3).at(block * BLOCK as u64)));
+        disk.open_next_file(log(3)).unwrap();
+        write(disk, log(3).position_at(BLOCK as u64), 8, Durability::Flushed);
+        let found = [0, 1, 2].map(|block| read(disk, log(3).position_at(block * BLOCK as u64)));
         assert_eq!(found, [Ok(7), Ok(8), Ok(7)]);
         disk.start_reuse(log(1), log(4));
         let Completed::Prepared { file, result } = wait(disk) else { panic!() };
         let error = result.unwrap_err();
         assert_eq!((file, error.kind), (log(4), io::ErrorKind::NotFound));
-        assert_eq!(disk.made(Family::Log).unwrap(), Some(log(3)));
+        assert_eq!(disk.newest_created(Family::Log).unwrap(), Some(log(3)));
     });
 }
 
@@ -433,9 +433,12 @@ fn only_log_files_count_as_segments() {
             let before = disk.counters();
             let file = FileId { family, number: 1 };
             prepare(disk, file);
-            disk.hurry_prepare(family);
+            disk.hurry_file_creation(family);
             let after = disk.counters();
-            (after.prepared - before.prepared, after.segment_waits - before.segment_waits)
+            (
+                after.files_prepared - before.files_prepared,
+                after.segment_waits - before.segment_waits,
+            )
         };
         assert_eq!(counted(disk, Family::Snapshot), (0, 0));
         assert_eq!(counted(disk, Family::Log), (1, 1));
@@ -448,7 +451,7 @@ fn repeated_rename_of_a_renamed_file_succeeds() {
     on_each_driver(|folder, want| {
         let (mut disk, _) = open(folder, want).unwrap();
         prepare(&mut disk, log(1));
-        write(&mut disk, log(1).at(0), 7, Durability::Flushed);
+        write(&mut disk, log(1).position_at(0), 7, Durability::Flushed);
         let ended = |disk: &mut dyn Disk| {
             disk.start_reuse(log(1), log(2));
             let Completed::Prepared { result, .. } = wait(disk) else { panic!() };
@@ -460,8 +463,8 @@ fn repeated_rename_of_a_renamed_file_succeeds() {
         ended(&mut disk).unwrap_err();
         fs::remove_dir(&temporary).unwrap();
         assert_eq!(ended(&mut disk), Ok(()));
-        assert_eq!(disk.made(Family::Log), Ok(Some(log(2))));
-        assert_eq!(read(&mut disk, log(2).at(0)), Ok(7));
+        assert_eq!(disk.newest_created(Family::Log), Ok(Some(log(2))));
+        assert_eq!(read(&mut disk, log(2).position_at(0)), Ok(7));
     });
 }
 
@@ -469,12 +472,12 @@ fn repeated_rename_of_a_renamed_file_succeeds() {
 #[test]
 fn small_file_is_replaced_whole_without_waiting_for_a_segment() {
     on_each_disk(|disk| {
-        assert_eq!(disk.kept("base"), Ok(None));
-        disk.start_prepare(log(1), 64 << 20, Zeros::Written);
+        assert_eq!(disk.read_small_file("base"), Ok(None));
+        disk.start_prepare(log(1), 64 << 20, ZeroFill::Written);
         let mut made = false;
         for (token, contents) in [(5, &b"long contents"[..]), (6, b""), (7, b"short")] {
             disk.start_replace_small_file(token, "base", contents.to_vec());
-            disk.pace_prepare(Family::Log, 0);
+            disk.pace_file_creation(Family::Log, 0);
             loop {
                 match wait(disk) {
                     Completed::SmallFileReplaced { token: kept, name, result } => {
@@ -488,11 +491,11 @@ fn small_file_is_replaced_whole_without_waiting_for_a_segment() {
                     other => panic!("{other:?}"),
                 }
             }
-            assert_eq!(disk.kept("base").unwrap().unwrap(), contents);
+            assert_eq!(disk.read_small_file("base").unwrap().unwrap(), contents);
         }
-        assert_eq!(disk.kept("other"), Ok(None));
-        assert_eq!(disk.sync_names(), Ok(()));
-        disk.hurry_prepare(Family::Log);
+        assert_eq!(disk.read_small_file("other"), Ok(None));
+        assert_eq!(disk.sync_file_names(), Ok(()));
+        disk.hurry_file_creation(Family::Log);
         if !made {
             assert!(matches!(wait(disk), Completed::Prepared { .. }));
         }
@@ -509,7 +512,7 @@ fn failure_to_replace_a_small_file_is_reported() {
         let error = result.unwrap_err();
         assert_eq!(token, 1);
         assert!(error.to_string().starts_with("rename to "), "{error}");
-        assert!(disk.kept("base").is_err());
+        assert!(disk.read_small_file("base").is_err());
     });
 }
 
@@ -541,7 +544,7 @@ fn folder_without_snapshots_can_be_read() {
     let mut looked = crate::disk::ReadOnlyFolder::open(folder.path()).unwrap();
     assert_eq!(looked.files(Family::Snapshot), Ok(vec![]));
     assert_eq!(looked.files(Family::Log), Ok(vec![]));
-    assert_eq!(looked.kept("base"), Ok(None));
+    assert_eq!(looked.read_small_file("base"), Ok(None));
     fs::remove_dir(folder.path().join(Family::Log.folder())).unwrap();
     assert!(crate::disk::ReadOnlyFolder::open(folder.path()).is_err());
 }

@@ -17,12 +17,12 @@ use std::{
 
 use crate::disk::{
     Buffer, Buffers, Completed, Disk, DiskCounters, DiskError, Durability, Family, FileId,
-    FileInfo, Output, Position, Source, Zeros,
+    FileInfo, Output, Position, Source, ZeroFill,
     buffer::Pool,
     event::Event,
     folder::{self, Folder},
     mailbox::{Inbox, Mailbox},
-    maker::Makers,
+    maker::FileMakers,
     modelled::{Modelled, device_time},
     operation::Operation,
     threads::Threads,
@@ -37,13 +37,13 @@ pub struct FileDisk {
     engine: Engine,
     pool: Pool,
     folder: Folder,
-    makers: Makers,
+    file_makers: FileMakers,
     event: Arc<Event>,
     counters: DiskCounters,
     /// Tokens and start times of log writes that are not on stable storage yet.
-    underway: VecDeque<(u64, u64)>,
+    log_writes_in_flight: VecDeque<(u64, u64)>,
     /// Model of a slower device, for measurements.
-    modelled: Option<Box<Modelled>>,
+    flush_model: Option<Box<Modelled>>,
 }
 
 #[derive(Debug)]
@@ -54,9 +54,9 @@ enum Engine {
 
 impl Engine {
     /// Returns the error because of which no new operations are accepted, if any.
-    fn broken(&self) -> Option<&DiskError> {
+    fn broken_by(&self) -> Option<&DiskError> {
         match self {
-            Self::Ring(ring) => ring.broken(),
+            Self::Ring(ring) => ring.broken_by(),
             Self::Threads(_) => None,
         }
     }
@@ -64,7 +64,7 @@ impl Engine {
     fn start(&mut self, operation: Operation, file: Arc<File>) {
         match self {
             Self::Ring(ring) => ring.push(operation, file),
-            Self::Threads(threads) => threads.work_on(operation, file),
+            Self::Threads(threads) => threads.queue_operation(operation, file),
         }
     }
 
@@ -86,14 +86,14 @@ impl Engine {
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ring(ring) => write!(f, "io_uring ({})", ring.shape()),
+            Self::Ring(ring) => write!(f, "io_uring ({})", ring.description()),
             Self::Threads(_) => f.write_str("threads"),
         }
     }
 }
 
 impl FileDisk {
-    pub(crate) fn over_ring(folder: Folder, parts: Parts, pool: Pool) -> Result<Self, DiskError> {
+    pub(crate) fn with_ring(folder: Folder, parts: Parts, pool: Pool) -> Result<Self, DiskError> {
         let event = Arc::clone(&parts.event);
         let place = folder.data().path().to_owned();
         Self::new(folder, pool, event, "start a thread for", |_, _, made| {
@@ -102,7 +102,7 @@ impl FileDisk {
         })
     }
 
-    pub(crate) fn over_threads(folder: Folder, buffers: Buffers) -> Result<Self, DiskError> {
+    pub(crate) fn with_threads(folder: Folder, buffers: Buffers) -> Result<Self, DiskError> {
         let event = Event::new()
             .map_err(|error| folder::failed("make an event for", folder.data().path(), &error))?;
         let event = Arc::new(event);
@@ -124,17 +124,17 @@ impl FileDisk {
     ) -> Result<Self, DiskError> {
         let (mailbox, ended) = Mailbox::new(&event);
         let failed = |error| folder::failed(action, folder.data().path(), &error);
-        let makers = Makers::start(&folder, &mailbox).map_err(failed)?;
+        let makers = FileMakers::start(&folder, &mailbox).map_err(failed)?;
         let engine = engine(&folder, &mailbox, ended).map_err(failed)?;
         Ok(Self {
             engine,
             pool,
             folder,
-            makers,
+            file_makers: makers,
             event,
             counters: DiskCounters::default(),
-            underway: VecDeque::new(),
-            modelled: None,
+            log_writes_in_flight: VecDeque::new(),
+            flush_model: None,
         })
     }
 
@@ -143,26 +143,29 @@ impl FileDisk {
     }
 
     /// Makes each flush take at least `flush`, for measurements. Zero has no effect.
-    pub fn with_flush(mut self, flush: Duration) -> Result<Self, DiskError> {
+    pub fn with_min_flush_time(mut self, flush: Duration) -> Result<Self, DiskError> {
         if !flush.is_zero() {
             let modelled = Modelled::new(self.event.as_fd(), flush).map_err(|error| {
                 folder::failed("model the device of", self.path(Family::Log), &error)
             })?;
-            self.modelled = Some(Box::new(modelled));
+            self.flush_model = Some(Box::new(modelled));
         }
         Ok(self)
     }
 
     /// Records the duration of a log write when it completes.
-    fn time(&mut self, completed: &Completed) {
+    fn record_write_time(&mut self, completed: &Completed) {
         let Completed::Written { token, file, durability: Durability::Flushed, result, .. } =
             completed
         else {
             return;
         };
         let mine = |(one, _): &(u64, u64)| file.family == Family::Log && one == token;
-        let Some((_, since)) =
-            self.underway.iter().position(mine).and_then(|at| self.underway.remove(at))
+        let Some((_, since)) = self
+            .log_writes_in_flight
+            .iter()
+            .position(mine)
+            .and_then(|at| self.log_writes_in_flight.remove(at))
         else {
             return;
         };
@@ -174,7 +177,7 @@ impl FileDisk {
 
     fn start(&mut self, operation: Operation) {
         operation.count(&mut self.counters);
-        let open = match self.engine.broken() {
+        let open = match self.engine.broken_by() {
             Some(error) => Err(error.clone()),
             None => operation.open(&mut self.folder),
         };
@@ -188,7 +191,7 @@ impl FileDisk {
 impl fmt::Display for FileDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {}", self.engine, self.folder.abilities())?;
-        match &self.modelled {
+        match &self.flush_model {
             Some(modelled) => write!(f, "; MODELLED: a flush takes {:?}", modelled.flush()),
             None => Ok(()),
         }
@@ -200,12 +203,12 @@ impl Source for FileDisk {
         self.folder.files(family)
     }
 
-    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
-        self.folder.made(family)
+    fn newest_created(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
+        self.folder.newest_created(family)
     }
 
-    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
-        self.folder.kept(name)
+    fn read_small_file(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+        self.folder.read_small_file(name)
     }
 
     fn read_now(
@@ -223,8 +226,8 @@ impl Disk for FileDisk {
         self.folder.sync(file)
     }
 
-    fn sync_names(&mut self) -> Result<(), DiskError> {
-        self.folder.sync_names()
+    fn sync_file_names(&mut self) -> Result<(), DiskError> {
+        self.folder.sync_file_names()
     }
 
     fn allocate(&mut self, bytes: usize) -> Buffer {
@@ -244,7 +247,7 @@ impl Disk for FileDisk {
         durability: Durability,
     ) {
         if at.file.family == Family::Log && durability == Durability::Flushed {
-            self.underway.push_back((token, device_time()));
+            self.log_writes_in_flight.push_back((token, device_time()));
         }
         self.start(Operation::write(token, at, output, bytes, durability));
     }
@@ -257,45 +260,45 @@ impl Disk for FileDisk {
         self.start(Operation::flush(token, file));
     }
 
-    fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError> {
-        self.folder.open_ahead(file)
+    fn open_next_file(&mut self, file: FileId) -> Result<(), DiskError> {
+        self.folder.open_next_file(file)
     }
 
-    fn note_made(&mut self, made: FileId) -> Result<(), DiskError> {
-        self.folder.note_made(made)
+    fn record_created(&mut self, made: FileId) -> Result<(), DiskError> {
+        self.folder.record_created(made)
     }
 
-    fn start_prepare(&mut self, file: FileId, bytes: u64, zeros: Zeros) {
-        self.counters.prepared += u64::from(file.family == Family::Log);
-        self.makers.prepare(file, bytes, zeros);
+    fn start_prepare(&mut self, file: FileId, bytes: u64, zeros: ZeroFill) {
+        self.counters.files_prepared += u64::from(file.family == Family::Log);
+        self.file_makers.prepare(file, bytes, zeros);
     }
 
-    fn pace_prepare(&mut self, family: Family, bytes: u64) {
-        self.makers.pace_prepare(family, bytes);
+    fn pace_file_creation(&mut self, family: Family, bytes: u64) {
+        self.file_makers.pace_prepare(family, bytes);
     }
 
-    fn hurry_prepare(&mut self, family: Family) {
+    fn hurry_file_creation(&mut self, family: Family) {
         // Only waits for log segments are counted, because commands do not wait for other families.
         self.counters.segment_waits += u64::from(family == Family::Log);
-        self.makers.hurry_prepare(family);
+        self.file_makers.hurry_prepare(family);
     }
 
     fn start_retire(&mut self, file: FileId) {
         self.folder.close(file);
-        self.makers.retire(file);
+        self.file_makers.retire(file);
     }
 
     fn start_reuse(&mut self, from: FileId, to: FileId) {
         self.folder.close(from);
-        self.makers.reuse(from, to);
+        self.file_makers.reuse(from, to);
     }
 
     fn start_replace_small_file(&mut self, token: u64, name: &'static str, bytes: Vec<u8>) {
-        self.makers.replace_small_file(token, name, bytes);
+        self.file_makers.replace_small_file(token, name, bytes);
     }
 
     fn start_read_small_file(&mut self, token: u64, name: &'static str) {
-        self.makers.read_small_file(token, name);
+        self.file_makers.read_small_file(token, name);
     }
 
     fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError> {
@@ -303,16 +306,16 @@ impl Disk for FileDisk {
     }
 
     fn poll(&mut self) -> Option<Completed> {
-        let completed = match &mut self.modelled {
+        let completed = match &mut self.flush_model {
             Some(modelled) => modelled.poll(|| self.engine.poll()),
             None => self.engine.poll(),
         };
-        self.time(completed.as_ref()?);
+        self.record_write_time(completed.as_ref()?);
         completed
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(match &self.modelled {
+        Some(match &self.flush_model {
             Some(modelled) => modelled.wait_fd(),
             None => self.event.as_fd(),
         })

@@ -6,26 +6,26 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 /// A disk operation that was refused or failed. The message names the file, for operators; callers
-/// use `kind` and `lack`.
+/// use `kind` and `exhausted`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{detail}")]
 pub struct DiskError {
     pub kind: io::ErrorKind,
     /// The resource that ran out, if that is the only cause.
-    pub lack: Option<Lack>,
+    pub exhausted: Option<ExhaustedResource>,
     detail: String,
 }
 
 /// A resource that can run out and become available again. Nothing is broken, so a caller that can
 /// wait should wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
+pub enum ExhaustedResource {
     Space,
     /// File descriptors, of the process or of the system, so that a file cannot be opened.
     Descriptors,
 }
 
-impl Lack {
+impl ExhaustedResource {
     fn of(error: &io::Error) -> Option<Self> {
         match (error.kind(), Errno::from_io_error(error)) {
             (kind, _) if is_full(kind) => Some(Self::Space),
@@ -41,14 +41,19 @@ impl DiskError {
         Self {
             kind: error.kind(),
             detail: format!("{action} {file}: {error}"),
-            lack: Lack::of(error),
+            exhausted: ExhaustedResource::of(error),
         }
     }
 
     /// Creates the error of a transfer that stopped after `done` of `wanted` bytes.
-    pub fn short(action: &str, file: impl fmt::Display, done: usize, wanted: usize) -> Self {
+    pub fn short_transfer(
+        action: &str,
+        file: impl fmt::Display,
+        done: usize,
+        wanted: usize,
+    ) -> Self {
         let detail = format!("{action} {file}: only {done} of {wanted} bytes were transferred");
-        Self { kind: io::ErrorKind::WriteZero, detail, lack: None }
+        Self { kind: io::ErrorKind::WriteZero, detail, exhausted: None }
     }
 }
 

@@ -17,9 +17,9 @@ struct Layout {
     folder: &'static str,
     suffix: &'static str,
     /// Name of the small file that records the newest file created in the family.
-    newest_file: &'static str,
+    newest_record_name: &'static str,
     /// Term for one file of the family in messages.
-    term: &'static str,
+    file_term: &'static str,
 }
 
 /// Names of all families, in the order of [`Family`].
@@ -28,22 +28,22 @@ const LAYOUTS: &[Layout] = &[
         family: Family::Log,
         folder: "log",
         suffix: ".segment",
-        newest_file: "segments",
-        term: "segment",
+        newest_record_name: "segments",
+        file_term: "segment",
     },
     Layout {
         family: Family::Snapshot,
         folder: "snapshot",
         suffix: ".part",
-        newest_file: "parts",
-        term: "snapshot part",
+        newest_record_name: "parts",
+        file_term: "snapshot part",
     },
     Layout {
         family: Family::Stream,
         folder: "stream",
         suffix: ".chunks",
-        newest_file: "chunks",
-        term: "stream file",
+        newest_record_name: "chunks",
+        file_term: "stream file",
     },
 ];
 
@@ -67,14 +67,14 @@ impl Family {
     }
 
     /// Returns the name of the small file in the data folder that records the newest file created.
-    pub fn made_file(self) -> &'static str {
-        self.layout().newest_file
+    pub fn newest_record_name(self) -> &'static str {
+        self.layout().newest_record_name
     }
 
     /// Returns the file in this family that `name` denotes, or `None` if this program does not
     /// create such names.
     #[cfg(target_os = "linux")]
-    pub(crate) fn file_named(self, name: &str) -> Option<FileId> {
+    pub(crate) fn parse_file_name(self, name: &str) -> Option<FileId> {
         let digits = name.strip_suffix(self.layout().suffix)?;
         let number = u64::from_str_radix(digits, 16).ok()?;
         let file = FileId::new(self, number);
@@ -94,7 +94,7 @@ impl FileId {
         Self { family, number }
     }
 
-    pub const fn at(self, offset: u64) -> Position {
+    pub const fn position_at(self, offset: u64) -> Position {
         Position { file: self, offset }
     }
 
@@ -118,7 +118,7 @@ pub struct FileInfo {
 
 impl fmt::Display for FileId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.family.layout().term, self.number)
+        write!(f, "{} {}", self.family.layout().file_term, self.number)
     }
 }
 
@@ -137,16 +137,16 @@ mod tests {
         for family in Family::all() {
             for number in [0, 1, 0xabc, NUMBER_MAX - 1] {
                 let file = FileId::new(family, number);
-                assert_eq!(family.file_named(&file.name()), Some(file));
+                assert_eq!(family.parse_file_name(&file.name()), Some(file));
             }
             let unknown = FileId::new(family, NUMBER_MAX).name();
             for name in [&unknown, "", "1.segment", "0000000000000ABC.segment", "x"] {
-                assert_eq!(family.file_named(name), None, "{name}");
+                assert_eq!(family.parse_file_name(name), None, "{name}");
             }
         }
         let name = FileId::new(Family::Log, 7).name();
         assert_eq!(name, "0000000000000007.segment");
-        assert_eq!(Family::Snapshot.file_named(&name), None);
+        assert_eq!(Family::Snapshot.parse_file_name(&name), None);
         let name = FileId::new(Family::Stream, 0x1f).name();
         assert_eq!(name, "000000000000001f.chunks");
     }

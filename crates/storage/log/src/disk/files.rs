@@ -3,31 +3,31 @@
 
 use std::{fs::File, sync::Arc};
 
-use crate::disk::{DiskError, FileId, Lack};
+use crate::disk::{DiskError, ExhaustedResource, FileId};
 
 /// Maximum number of files kept open for reading. Files are read from start to end, so a few
 /// suffice.
 pub(crate) const READ_OPEN_MAX: usize = 16;
 
-type OpenFile = (FileId, Arc<File>);
+type OpenedFile = (FileId, Arc<File>);
 
 /// Cache of open files. Each operation in flight also holds a reference to its file.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     /// The files being written and the next ones, in order. Never evicted.
-    written: Vec<OpenFile>,
+    write_files: Vec<OpenedFile>,
     /// Files read through the driver.
-    read: Recent,
+    read_files: LruFiles,
     /// Files read without the driver, through the page cache.
-    lent: Recent,
+    direct_read_files: LruFiles,
 }
 
 /// Least recently used files, oldest first. The oldest is evicted if there are too many or if the
 /// process runs out of descriptors.
 #[derive(Debug, Default)]
-struct Recent(Vec<OpenFile>);
+struct LruFiles(Vec<OpenedFile>);
 
-impl Recent {
+impl LruFiles {
     fn remove_file(&mut self, file: FileId) -> Option<Arc<File>> {
         let at = self.0.iter().position(|(open, _)| *open == file)?;
         Some(self.0.remove(at).1)
@@ -54,12 +54,12 @@ impl Files {
     /// Returns a file that was opened ahead for writing. Keeps earlier files of its family for
     /// reading only.
     pub(crate) fn for_write(&mut self, file: FileId) -> Option<Arc<File>> {
-        let at = self.written.iter().position(|(open, _)| *open == file)?;
-        let open = Arc::clone(&self.written[at].1);
-        let earlier = |(open, _): &OpenFile| open.family == file.family && *open < file;
-        if at > 0 && earlier(&self.written[at - 1]) {
-            for (earlier, open) in self.written.extract_if(.., |open| earlier(open)) {
-                self.read.add_file(earlier, open);
+        let at = self.write_files.iter().position(|(open, _)| *open == file)?;
+        let open = Arc::clone(&self.write_files[at].1);
+        let earlier = |(open, _): &OpenedFile| open.family == file.family && *open < file;
+        if at > 0 && earlier(&self.write_files[at - 1]) {
+            for (earlier, open) in self.write_files.extract_if(.., |open| earlier(open)) {
+                self.read_files.add_file(earlier, open);
             }
         }
         Some(open)
@@ -71,15 +71,15 @@ impl Files {
         file: FileId,
         open: impl FnMut() -> Result<File, DiskError>,
     ) -> Result<(), DiskError> {
-        if self.written.iter().any(|(open, _)| *open == file) {
+        if self.write_files.iter().any(|(open, _)| *open == file) {
             return Ok(());
         }
-        let open = match self.read.remove_file(file) {
+        let open = match self.read_files.remove_file(file) {
             Some(open) => open,
             None => Arc::new(self.open(open)?),
         };
-        self.written.push((file, open));
-        self.written.sort_unstable_by_key(|(file, _)| *file);
+        self.write_files.push((file, open));
+        self.write_files.sort_unstable_by_key(|(file, _)| *file);
         Ok(())
     }
 
@@ -89,14 +89,14 @@ impl Files {
         file: FileId,
         open: impl FnMut() -> Result<File, DiskError>,
     ) -> Result<Arc<File>, DiskError> {
-        if let Some((_, open)) = self.written.iter().find(|(open, _)| *open == file) {
+        if let Some((_, open)) = self.write_files.iter().find(|(open, _)| *open == file) {
             return Ok(Arc::clone(open));
         }
-        let open = match self.read.remove_file(file) {
+        let open = match self.read_files.remove_file(file) {
             Some(open) => open,
             None => Arc::new(self.open(open)?),
         };
-        self.read.add_file(file, Arc::clone(&open));
+        self.read_files.add_file(file, Arc::clone(&open));
         Ok(open)
     }
 
@@ -106,19 +106,19 @@ impl Files {
         file: FileId,
         open: impl FnMut() -> Result<File, DiskError>,
     ) -> Result<&File, DiskError> {
-        let open = match self.lent.remove_file(file) {
+        let open = match self.direct_read_files.remove_file(file) {
             Some(open) => open,
             None => Arc::new(self.open(open)?),
         };
-        self.lent.add_file(file, open);
-        let (_, open) = self.lent.0.last().expect("it was put there");
+        self.direct_read_files.add_file(file, open);
+        let (_, open) = self.direct_read_files.0.last().expect("it was put there");
         Ok(open)
     }
 
     pub(crate) fn close_file(&mut self, file: FileId) {
-        self.written.retain(|(open, _)| *open != file);
-        self.read.remove_file(file);
-        self.lent.remove_file(file);
+        self.write_files.retain(|(open, _)| *open != file);
+        self.read_files.remove_file(file);
+        self.direct_read_files.remove_file(file);
     }
 
     /// Opens a file. If descriptors run out, closes cached files and retries.
@@ -129,8 +129,9 @@ impl Files {
         loop {
             match open() {
                 Err(error)
-                    if error.lack == Some(Lack::Descriptors)
-                        && (self.lent.close_oldest() || self.read.close_oldest()) => {}
+                    if error.exhausted == Some(ExhaustedResource::Descriptors)
+                        && (self.direct_read_files.close_oldest()
+                            || self.read_files.close_oldest()) => {}
                 opened => return opened,
             }
         }
@@ -138,7 +139,7 @@ impl Files {
 
     #[cfg(test)]
     fn open_numbers(&self) -> Vec<u64> {
-        let open = self.written.iter().chain(&self.read.0);
+        let open = self.write_files.iter().chain(&self.read_files.0);
         open.map(|(file, _)| file.number).collect()
     }
 }
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!(files.open_numbers(), [9, 10, 4, 5]);
         missing.set(u32::MAX);
         let error = files.for_read(log(1), scarce).unwrap_err();
-        assert_eq!(error.lack, Some(Lack::Descriptors));
+        assert_eq!(error.exhausted, Some(ExhaustedResource::Descriptors));
         assert_eq!(files.open_numbers(), [9, 10], "these are never given up");
     }
 

@@ -22,38 +22,38 @@ use rustix::{
 
 use crate::disk::{
     BLOCK, Buffer, DataFolder, DiskError, Durability, Family, FileId, FileInfo, Position,
-    SmallFiles as _, Source, Zeros, create_private_folder, device_time,
+    SmallFiles as _, Source, ZeroFill, create_private_folder, device_time,
     files::Files,
     made,
     pace::{PIECE_BYTES, Pace},
 };
 
-const TEMPORARY: &str = ".new";
+const TEMPORARY_SUFFIX: &str = ".new";
 /// Number of attempts to lock a folder. After a kill, the kernel may take a moment to finish the
 /// old process's operations.
 const LOCK_TRIES: u32 = 150;
 /// Number of attempts by a read-only user, which should fail quickly if the folder is in use.
 const READ_ONLY_TRIES: u32 = 5;
-const LOCK_TRY: Duration = Duration::from_millis(20);
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Features that the file systems of all families support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Abilities {
-    pub direct: bool,
+pub struct FileSystemFeatures {
+    pub has_direct_io: bool,
     /// RWF_DSYNC is supported. Otherwise, each write is followed by an fdatasync.
-    pub dsync: bool,
+    pub has_dsync: bool,
 }
 
-impl Abilities {
+impl FileSystemFeatures {
     /// Determines the features of this folder's file system by writing a block to a temporary file.
     pub fn of(folder: &Path) -> Result<Self, DiskError> {
-        probe(folder)
+        probe_features(folder)
     }
 }
 
-impl fmt::Display for Abilities {
+impl fmt::Display for FileSystemFeatures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match (self.direct, self.dsync) {
+        f.write_str(match (self.has_direct_io, self.has_dsync) {
             (true, true) => "O_DIRECT writes with RWF_DSYNC",
             (false, true) => "buffered writes with RWF_DSYNC, as this file system refuses O_DIRECT",
             (true, false) => "O_DIRECT writes, each with an fdatasync, as RWF_DSYNC is refused",
@@ -81,7 +81,7 @@ impl Home {
         }
         let handle = lock(&path, FlockOperation::NonBlockingLockExclusive, LOCK_TRIES)?;
         remove_temporaries(&path)?;
-        remove_second_names(&path, family)?;
+        remove_duplicate_names(&path, family)?;
         let handle = Arc::new(handle);
         Ok(Self { path, handle })
     }
@@ -97,12 +97,12 @@ impl Home {
         &self,
         data: &mut DataFolder,
         file: FileId,
-        (bytes, zeros): (u64, Zeros),
-        abilities: Abilities,
+        (bytes, zeros): (u64, ZeroFill),
+        abilities: FileSystemFeatures,
         pace: &Pace,
     ) -> Result<(), DiskError> {
         let path = self.path.join(file.name());
-        let temporary = self.path.join(format!("{}{TEMPORARY}", file.name()));
+        let temporary = self.path.join(format!("{}{TEMPORARY_SUFFIX}", file.name()));
         let made = fill(&temporary, bytes, zeros, abilities, pace).and_then(|()| {
             fs::rename(&temporary, &path).map_err(|error| failed("rename to", &path, &error))?;
             self.sync()?;
@@ -149,8 +149,8 @@ impl Home {
 #[derive(Debug)]
 pub(crate) struct Folder {
     data: DataFolder,
-    homes: Vec<Home>,
-    abilities: Abilities,
+    family_folders: Vec<Home>,
+    abilities: FileSystemFeatures,
     files: Files,
 }
 
@@ -160,16 +160,21 @@ impl Folder {
         let homes: Result<Vec<_>, _> =
             Family::all().map(|family| Home::open(data, family)).collect();
         let homes = homes?;
-        let mut abilities = Abilities { direct: true, dsync: true };
+        let mut abilities = FileSystemFeatures { has_direct_io: true, has_dsync: true };
         for home in &homes {
-            let found = probe(&home.path)?;
-            abilities.direct &= found.direct;
-            abilities.dsync &= found.dsync;
+            let found = probe_features(&home.path)?;
+            abilities.has_direct_io &= found.has_direct_io;
+            abilities.has_dsync &= found.has_dsync;
         }
-        Ok(Self { data: DataFolder::new(data), homes, abilities, files: Files::default() })
+        Ok(Self {
+            data: DataFolder::new(data),
+            family_folders: homes,
+            abilities,
+            files: Files::default(),
+        })
     }
 
-    pub(crate) fn abilities(&self) -> Abilities {
+    pub(crate) fn abilities(&self) -> FileSystemFeatures {
         self.abilities
     }
 
@@ -178,31 +183,31 @@ impl Folder {
     }
 
     pub(crate) fn homes(&self) -> &[Home] {
-        &self.homes
+        &self.family_folders
     }
 
     pub(crate) fn home(&self, family: Family) -> &Home {
-        &self.homes[family as usize]
+        &self.family_folders[family as usize]
     }
 
     pub(crate) fn path(&self, family: Family) -> &Path {
         &self.home(family).path
     }
 
-    pub(crate) fn note_made(&mut self, made: FileId) -> Result<(), DiskError> {
+    pub(crate) fn record_created(&mut self, made: FileId) -> Result<(), DiskError> {
         made::write(&mut self.data, made)
     }
 
     /// Returns a function that opens a file for reading and writing.
-    fn opener(&self, file: FileId) -> impl FnMut() -> Result<File, DiskError> + use<> {
+    fn file_opener(&self, file: FileId) -> impl FnMut() -> Result<File, DiskError> + use<> {
         let path = self.home(file.family).path.join(file.name());
-        let direct = self.abilities.direct;
+        let direct = self.abilities.has_direct_io;
         move || open_file(&path, OFlags::RDWR, direct)
     }
 
     /// Implements [`crate::disk::Disk::open_ahead`].
-    pub(crate) fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError> {
-        let open = self.opener(file);
+    pub(crate) fn open_next_file(&mut self, file: FileId) -> Result<(), DiskError> {
+        let open = self.file_opener(file);
         self.files.open_ahead(file, open)
     }
 
@@ -211,13 +216,13 @@ impl Folder {
         if let Some(open) = self.files.for_write(file) {
             return Ok(open);
         }
-        self.open_ahead(file)?;
+        self.open_next_file(file)?;
         let open = self.files.for_write(file);
         Ok(open.expect("it was opened in the line before"))
     }
 
     pub(crate) fn file_for_read(&mut self, file: FileId) -> Result<Arc<File>, DiskError> {
-        let open = self.opener(file);
+        let open = self.file_opener(file);
         self.files.for_read(file, open)
     }
 
@@ -240,8 +245,8 @@ impl Folder {
     }
 
     /// Implements [`crate::disk::Disk::sync_names`].
-    pub(crate) fn sync_names(&self) -> Result<(), DiskError> {
-        self.homes.iter().try_for_each(Home::sync)?;
+    pub(crate) fn sync_file_names(&self) -> Result<(), DiskError> {
+        self.family_folders.iter().try_for_each(Home::sync)?;
         self.data.sync()
     }
 
@@ -254,14 +259,14 @@ impl Folder {
 
 impl Source for Folder {
     fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError> {
-        list(&self.home(family).path, family)
+        list_family_files(&self.home(family).path, family)
     }
 
-    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
+    fn newest_created(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
         made::read(&self.data, family)
     }
 
-    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+    fn read_small_file(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
         self.data.read(name)
     }
 
@@ -281,7 +286,7 @@ impl Source for Folder {
 pub struct ReadOnlyFolder {
     data: DataFolder,
     _locks: Vec<File>,
-    last: Option<(FileId, File)>,
+    last_read_file: Option<(FileId, File)>,
 }
 
 impl ReadOnlyFolder {
@@ -296,7 +301,7 @@ impl ReadOnlyFolder {
                 locks.push(lock(&path, how, READ_ONLY_TRIES)?);
             }
         }
-        Ok(Self { data: DataFolder::new(data), _locks: locks, last: None })
+        Ok(Self { data: DataFolder::new(data), _locks: locks, last_read_file: None })
     }
 
     fn path(&self, family: Family) -> PathBuf {
@@ -309,15 +314,15 @@ impl Source for ReadOnlyFolder {
         let path = self.path(family);
         match family != Family::Log && !path.exists() {
             true => Ok(Vec::new()),
-            false => list(&path, family),
+            false => list_family_files(&path, family),
         }
     }
 
-    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
+    fn newest_created(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
         made::read(&self.data, family)
     }
 
-    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+    fn read_small_file(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
         self.data.read(name)
     }
 
@@ -327,7 +332,7 @@ impl Source for ReadOnlyFolder {
         buffer: &mut Buffer,
         bytes: usize,
     ) -> Result<(), DiskError> {
-        let file = match self.last.take() {
+        let file = match self.last_read_file.take() {
             Some((open, file)) if open == at.file => file,
             _ => {
                 let path = self.path(at.file.family).join(at.file.name());
@@ -335,7 +340,7 @@ impl Source for ReadOnlyFolder {
             }
         };
         let read = read_exact(file.as_fd(), at, &mut buffer[..bytes]);
-        self.last = Some((at.file, file));
+        self.last_read_file = Some((at.file, file));
         read
     }
 }
@@ -344,13 +349,13 @@ pub(crate) fn failed(action: &str, file: &Path, error: &io::Error) -> DiskError 
     DiskError::new(action, file.display(), error)
 }
 
-fn list(path: &Path, family: Family) -> Result<Vec<FileInfo>, DiskError> {
+fn list_family_files(path: &Path, family: Family) -> Result<Vec<FileInfo>, DiskError> {
     let read = |error: &io::Error| failed("read", path, error);
     let mut files = Vec::new();
     for entry in fs::read_dir(path).map_err(|error| read(&error))? {
         let entry = entry.map_err(|error| read(&error))?;
         let name = entry.file_name();
-        let Some(file) = name.to_str().and_then(|name| family.file_named(name)) else {
+        let Some(file) = name.to_str().and_then(|name| family.parse_file_name(name)) else {
             continue;
         };
         let bytes =
@@ -367,7 +372,7 @@ fn lock(path: &Path, how: FlockOperation, tries: u32) -> Result<File, DiskError>
         match flock(&handle, how) {
             Ok(()) => return Ok(handle),
             Err(Errno::WOULDBLOCK) => {
-                let wait = LOCK_TRY.try_into().expect("milliseconds fit");
+                let wait = LOCK_RETRY_INTERVAL.try_into().expect("milliseconds fit");
                 let _ = poll(&mut [] as &mut [PollFd<'_>], Some(&wait));
             }
             Err(error) => return Err(failed("lock", path, &error.into())),
@@ -381,7 +386,7 @@ fn remove_temporaries(path: &Path) -> Result<(), DiskError> {
     let read = |error: &io::Error| failed("read", path, error);
     for entry in fs::read_dir(path).map_err(|error| read(&error))? {
         let entry = entry.map_err(|error| read(&error))?;
-        if entry.file_name().to_str().is_some_and(|name| name.ends_with(TEMPORARY)) {
+        if entry.file_name().to_str().is_some_and(|name| name.ends_with(TEMPORARY_SUFFIX)) {
             let file = entry.path();
             fs::remove_file(&file).map_err(|error| failed("remove", &file, &error))?;
         }
@@ -391,9 +396,9 @@ fn remove_temporaries(path: &Path) -> Result<(), DiskError> {
 
 /// Removes the older of two names for one file. A file system that renames in two steps may be
 /// interrupted between them, and writes to the new name must not be undone through the old one.
-fn remove_second_names(path: &Path, family: Family) -> Result<(), DiskError> {
+fn remove_duplicate_names(path: &Path, family: Family) -> Result<(), DiskError> {
     let mut newest = BTreeMap::new();
-    for info in list(path, family)?.into_iter().rev() {
+    for info in list_family_files(path, family)?.into_iter().rev() {
         let name = path.join(info.file.name());
         let looked = fs::metadata(&name).map_err(|error| failed("look at", &name, &error))?;
         let inode = (looked.dev(), looked.ino());
@@ -417,8 +422,8 @@ fn open_file(path: &Path, access: OFlags, direct: bool) -> Result<File, DiskErro
 }
 
 /// Probes both features with a temporary file. A file system that supports neither is still usable.
-fn probe(path: &Path) -> Result<Abilities, DiskError> {
-    let file = path.join(format!("probe{TEMPORARY}"));
+fn probe_features(path: &Path) -> Result<FileSystemFeatures, DiskError> {
+    let file = path.join(format!("probe{TEMPORARY_SUFFIX}"));
     let create = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
     let mut open = open_file(&file, create, false)?;
     let block = Buffer::new(BLOCK);
@@ -433,7 +438,7 @@ fn probe(path: &Path) -> Result<Abilities, DiskError> {
     };
     let dsync = tries(&open, ReadWriteFlags::DSYNC);
     fs::remove_file(&file).map_err(|error| failed("remove", &file, &error))?;
-    Ok(Abilities { direct, dsync })
+    Ok(FileSystemFeatures { has_direct_io: direct, has_dsync: dsync })
 }
 
 /// Writes whole blocks. Makes exactly these blocks durable ([disk-6]), unless a later flush is to
@@ -443,18 +448,21 @@ pub(crate) fn write(
     at: Position,
     bytes: &[u8],
     durability: Durability,
-    abilities: Abilities,
+    abilities: FileSystemFeatures,
 ) -> Result<(), DiskError> {
     let durable = durability == Durability::Flushed;
-    let flags =
-        if durable && abilities.dsync { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+    let flags = if durable && abilities.has_dsync {
+        ReadWriteFlags::DSYNC
+    } else {
+        ReadWriteFlags::empty()
+    };
     let slice = [IoSlice::new(bytes)];
     let done = retry_on_intr(|| pwritev2(file, &slice, at.offset, flags))
         .map_err(|error| DiskError::new("write", at, &error.into()))?;
     if done < bytes.len() {
-        return Err(DiskError::short("write", at, done, bytes.len()));
+        return Err(DiskError::short_transfer("write", at, done, bytes.len()));
     }
-    if durable && !abilities.dsync {
+    if durable && !abilities.has_dsync {
         flush(file, at)?;
     }
     Ok(())
@@ -474,7 +482,7 @@ pub(crate) fn read_exact(
     let done = retry_on_intr(|| pread(file, &mut *bytes, at.offset))
         .map_err(|error| DiskError::new("read", at, &error.into()))?;
     if done < wanted {
-        return Err(DiskError::short("read", at, done, wanted));
+        return Err(DiskError::short_transfer("read", at, done, wanted));
     }
     Ok(())
 }
@@ -482,12 +490,12 @@ pub(crate) fn read_exact(
 fn fill(
     file: &Path,
     bytes: u64,
-    zeros: Zeros,
-    abilities: Abilities,
+    zeros: ZeroFill,
+    abilities: FileSystemFeatures,
     pace: &Pace,
 ) -> Result<(), DiskError> {
     let create = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
-    let open = open_file(file, create, abilities.direct)?;
+    let open = open_file(file, create, abilities.has_direct_io)?;
     // Allocating detects a full disk at once. If the file system does not support it, a full disk
     // is detected while writing.
     let reserved = match fallocate(&open, FallocateFlags::empty(), 0, bytes) {
@@ -495,7 +503,7 @@ fn fill(
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => false,
         Err(error) => return Err(failed("allocate", file, &error.into())),
     };
-    if zeros == Zeros::Written || !reserved {
+    if zeros == ZeroFill::Written || !reserved {
         write_zeros(&open, file, bytes, pace)?;
     }
     open.sync_all().map_err(|error| failed("sync", file, &error))
@@ -511,7 +519,7 @@ fn write_zeros(open: &File, file: &Path, bytes: u64, pace: &Pace) -> Result<(), 
         let done = retry_on_intr(|| pwritev2(open, &slice, offset, ReadWriteFlags::empty()))
             .map_err(|error| failed("write", file, &error.into()))?;
         if done == 0 || done % BLOCK != 0 {
-            return Err(DiskError::short("write", file.display(), done, left));
+            return Err(DiskError::short_transfer("write", file.display(), done, left));
         }
         offset += done as u64;
         pace.pause_after_write(offset, Duration::from_nanos(device_time().saturating_sub(began)));

@@ -8,13 +8,13 @@
 use crate::disk::{DiskError, Family, FileId, SmallFiles, sealed};
 
 fn first_line(family: Family) -> String {
-    format!("quorate {} 1", family.made_file())
+    format!("quorate {} 1", family.newest_record_name())
 }
 
 /// Returns the newest file of a family, or `None` if there is no valid record: the folder is from
 /// an earlier version, or the record is damaged.
 pub(crate) fn read(files: &impl SmallFiles, family: Family) -> Result<Option<FileId>, DiskError> {
-    let bytes = files.read(family.made_file())?;
+    let bytes = files.read(family.newest_record_name())?;
     Ok(bytes.and_then(|bytes| decode(family, str::from_utf8(&bytes).ok()?)))
 }
 
@@ -30,6 +30,6 @@ fn decode(family: Family, text: &str) -> Option<FileId> {
 
 pub fn write(files: &mut impl SmallFiles, made: FileId) -> Result<(), DiskError> {
     let lines = format!("{}\nmade {}\n", first_line(made.family), made.number);
-    let name = made.family.made_file();
-    files.replace(name, sealed::seal(&lines).as_bytes())
+    let name = made.family.newest_record_name();
+    files.replace(name, sealed::append_checksum_line(&lines).as_bytes())
 }

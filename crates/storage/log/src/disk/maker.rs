@@ -11,44 +11,46 @@ use std::{
 };
 
 use crate::disk::{
-    Completed, DataFolder, Family, FileId, SmallFiles as _, Zeros,
-    folder::{Abilities, Folder, Home},
+    Completed, DataFolder, Family, FileId, SmallFiles as _, ZeroFill,
+    folder::{FileSystemFeatures, Folder, Home},
     mailbox::Mailbox,
     pace::Pace,
 };
 
 enum Job {
-    Prepare { file: FileId, bytes: u64, zeros: Zeros },
+    Prepare { file: FileId, bytes: u64, zeros: ZeroFill },
     Retire { file: FileId },
     Reuse { from: FileId, to: FileId },
-    Keep { token: u64, name: &'static str, bytes: Vec<u8> },
-    Recall { token: u64, name: &'static str },
+    ReplaceSmallFile { token: u64, name: &'static str, bytes: Vec<u8> },
+    ReadSmallFile { token: u64, name: &'static str },
 }
 
 /// One thread per family, so that no family waits for another's files, and one for small files,
 /// because the creation of a log segment pauses while the log writes.
 #[derive(Debug)]
-pub(crate) struct Makers {
-    makers: Vec<Maker>,
-    keeper: Maker,
+pub(crate) struct FileMakers {
+    family_makers: Vec<Maker>,
+    small_file_maker: Maker,
 }
 
-impl Makers {
+impl FileMakers {
     pub(crate) fn start(folder: &Folder, mailbox: &Mailbox<Completed>) -> io::Result<Self> {
         let homes = folder.homes().iter();
         let makers: io::Result<_> = Family::all()
             .zip(homes)
-            .map(|(family, home)| Maker::start(family.made_file(), home, folder, mailbox.clone()))
+            .map(|(family, home)| {
+                Maker::start(family.newest_record_name(), home, folder, mailbox.clone())
+            })
             .collect();
         let any = folder.home(Family::Log);
         Ok(Self {
-            makers: makers?,
-            keeper: Maker::start("small files", any, folder, mailbox.clone())?,
+            family_makers: makers?,
+            small_file_maker: Maker::start("small files", any, folder, mailbox.clone())?,
         })
     }
 
     fn of(&self, family: Family) -> &Maker {
-        &self.makers[family as usize]
+        &self.family_makers[family as usize]
     }
 
     /// Implements [`crate::disk::Disk::pace_prepare`].
@@ -62,7 +64,7 @@ impl Makers {
     }
 
     /// Implements [`crate::disk::Disk::start_prepare`].
-    pub(crate) fn prepare(&self, file: FileId, bytes: u64, zeros: Zeros) {
+    pub(crate) fn prepare(&self, file: FileId, bytes: u64, zeros: ZeroFill) {
         let maker = self.of(file.family);
         maker.pace.relax();
         maker.send_job(Job::Prepare { file, bytes, zeros });
@@ -80,12 +82,12 @@ impl Makers {
 
     /// Implements [`crate::disk::Disk::start_replace_small_file`].
     pub(crate) fn replace_small_file(&self, token: u64, name: &'static str, bytes: Vec<u8>) {
-        self.keeper.send_job(Job::Keep { token, name, bytes });
+        self.small_file_maker.send_job(Job::ReplaceSmallFile { token, name, bytes });
     }
 
     /// Implements [`crate::disk::Disk::start_read_small_file`].
     pub(crate) fn read_small_file(&self, token: u64, name: &'static str) {
-        self.keeper.send_job(Job::Recall { token, name });
+        self.small_file_maker.send_job(Job::ReadSmallFile { token, name });
     }
 }
 
@@ -139,7 +141,7 @@ struct Worker {
     pace: Arc<Pace>,
     data: DataFolder,
     home: Home,
-    abilities: Abilities,
+    abilities: FileSystemFeatures,
 }
 
 impl Worker {
@@ -165,11 +167,11 @@ impl Worker {
                 let result = home.reuse(data, from, to);
                 Completed::Prepared { file: to, result }
             }
-            Job::Keep { token, name, bytes } => {
+            Job::ReplaceSmallFile { token, name, bytes } => {
                 let result = data.replace(name, &bytes);
                 Completed::SmallFileReplaced { token, name, result }
             }
-            Job::Recall { token, name } => {
+            Job::ReadSmallFile { token, name } => {
                 Completed::SmallFileRead { token, name, result: data.read_uncached(name) }
             }
         }

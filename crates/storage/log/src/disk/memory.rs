@@ -23,9 +23,9 @@ use quorate_core::dice::Dice;
 
 use crate::disk::{
     BLOCK, Buffer, Completed, Disk, DiskCounters, DiskError, Durability, Family, FileId, FileInfo,
-    Output, Position, SmallFiles, Source, Zeros, made,
+    Output, Position, SmallFiles, Source, ZeroFill, made,
 };
-use shared::{Operation, Shared, Task, dead};
+use shared::{Operation, Shared, Task, dead_process_error};
 
 /// A fault injected into the next operation of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +68,8 @@ pub enum PendingKind {
     Retire,
     /// Recycles a file under a new name.
     Reuse,
-    Keep,
-    Recall,
+    ReplaceSmallFile,
+    ReadSmallFile,
 }
 
 /// An operation in flight. The test decides when it completes.
@@ -78,33 +78,33 @@ pub struct Pending {
     pub id: u64,
     pub kind: PendingKind,
     /// Position in the file. Meaningless for a small file.
-    pub at: Position,
+    pub position: Position,
     pub bytes: u64,
 }
 
 /// Number of writes in flight at a crash that met each fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashReport {
-    pub kept: u32,
-    pub torn: u32,
-    pub lost: u32,
+    pub kept_writes: u32,
+    pub torn_writes: u32,
+    pub lost_writes: u32,
 }
 
 /// Decides what a crash keeps.
-pub trait Fates {
+pub trait CrashFates {
     /// Returns one of `of` alternatives, counted from 0.
     fn choose(&mut self, of: usize) -> usize;
 
     /// Returns whether this sector of a torn write of `of` sectors is stored.
-    fn arrives(&mut self, sector: usize, of: usize) -> bool;
+    fn is_sector_stored(&mut self, sector: usize, of: usize) -> bool;
 }
 
-impl Fates for Dice {
+impl CrashFates for Dice {
     fn choose(&mut self, of: usize) -> usize {
         self.index(of)
     }
 
-    fn arrives(&mut self, _: usize, _: usize) -> bool {
+    fn is_sector_stored(&mut self, _: usize, _: usize) -> bool {
         self.below(2) == 0
     }
 }
@@ -113,7 +113,7 @@ impl Fates for Dice {
 #[derive(Clone, Debug)]
 pub struct MemoryDisk {
     shared: Arc<Mutex<Shared>>,
-    life: u64,
+    life_number: u64,
 }
 
 impl Default for MemoryDisk {
@@ -125,7 +125,7 @@ impl Default for MemoryDisk {
 impl MemoryDisk {
     /// Creates an empty disk without limits. Operations complete at the next poll.
     pub fn new() -> Self {
-        Self { shared: Arc::default(), life: 0 }
+        Self { shared: Arc::default(), life_number: 0 }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -134,24 +134,24 @@ impl MemoryDisk {
 
     /// Returns the number of changes to stored data so far: one for each write and each new
     /// segment, two for each change of a small file, which is renamed and then made durable.
-    pub fn steps(&self) -> u64 {
+    pub fn stored_change_count(&self) -> u64 {
         self.lock().steps
     }
 
     /// Kills the process after `steps` more changes to stored data. From then on all its calls
     /// fail, and operations in flight never complete. [`Self::crash`] then settles what is stored.
-    pub fn die_after(&self, steps: u64) {
-        self.lock().steps_left = Some(steps);
+    pub fn die_after_changes(&self, steps: u64) {
+        self.lock().changes_left = Some(steps);
     }
 
-    /// Returns whether the process is alive: neither killed by [`Self::die_after`] nor ended by a
+    /// Returns whether the process is alive: neither killed by [`Self::die_after_changes`] nor ended by a
     /// crash.
     pub fn is_alive(&self) -> bool {
-        self.lives(&self.lock())
+        self.is_current_life(&self.lock())
     }
 
-    fn lives(&self, shared: &Shared) -> bool {
-        shared.life == self.life && shared.steps_left != Some(0)
+    fn is_current_life(&self, shared: &Shared) -> bool {
+        shared.life_number == self.life_number && shared.changes_left != Some(0)
     }
 
     /// Locks the shared state, or fails if the process is dead.
@@ -161,25 +161,25 @@ impl MemoryDisk {
         file: impl fmt::Display,
     ) -> Result<MutexGuard<'_, Shared>, DiskError> {
         let shared = self.lock();
-        if self.lives(&shared) {
+        if self.is_current_life(&shared) {
             return Ok(shared);
         }
-        Err(dead(action, file))
+        Err(dead_process_error(action, file))
     }
 
     /// Returns a live handle for the process that starts after a crash.
-    pub fn attach(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), life: self.lock().life }
+    pub fn reopen_after_crash(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), life_number: self.lock().life_number }
     }
 
     /// Returns the number of bytes last requested by [`Disk::pace_prepare`].
     pub fn paced_bytes(&self) -> u64 {
-        self.lock().paced_bytes
+        self.lock().change_count
     }
 
     /// Sets whether operations wait for [`Self::complete`] or [`Self::complete_all`].
-    pub fn set_manual(&self, manual: bool) {
-        self.lock().manual = manual;
+    pub fn set_manual_completion(&self, manual: bool) {
+        self.lock().manual_completion = manual;
     }
 
     /// Returns the operations in flight, in the order in which they were started.
@@ -188,7 +188,7 @@ impl MemoryDisk {
         let pending = |(id, operation): (&u64, &Operation)| Pending {
             id: *id,
             kind: operation.kind(),
-            at: operation.at,
+            position: operation.at,
             bytes: operation.bytes,
         };
         shared.pending.iter().map(pending).collect()
@@ -250,23 +250,23 @@ impl MemoryDisk {
     }
 
     /// Like [`Self::crash`], but `fates` makes the choices. For tests that try every outcome.
-    pub fn crash_as(&self, fates: &mut dyn Fates) -> CrashReport {
+    pub fn crash_as(&self, fates: &mut dyn CrashFates) -> CrashReport {
         self.lock().crash(fates)
     }
 
     /// Returns an independent disk with the same contents and the same operations in flight.
     pub fn copy(&self) -> Self {
-        Self { shared: Arc::new(Mutex::new(self.lock().copy())), life: self.life }
+        Self { shared: Arc::new(Mutex::new(self.lock().copy())), life_number: self.life_number }
     }
 
     /// Simulates a driver that does not sync the folder after a rename ([disk-10]).
-    pub fn set_names_unsynced(&self, unsynced: bool) {
-        self.lock().names_unsynced = unsynced;
+    pub fn skip_folder_syncs(&self, unsynced: bool) {
+        self.lock().skips_folder_syncs = unsynced;
     }
 
     /// Flips one bit of stored data. Returns false if its block was never written.
-    pub fn rot(&self, at: impl Into<Position>, bit: u64) -> bool {
-        self.lock().stored.flip(at.into(), bit)
+    pub fn flip_bit(&self, at: impl Into<Position>, bit: u64) -> bool {
+        self.lock().stored.flip_bit(at.into(), bit)
     }
 
     /// Returns every block that was ever written, in order.
@@ -275,43 +275,43 @@ impl MemoryDisk {
     }
 
     pub fn set_unreadable(&self, at: impl Into<Position>) {
-        self.lock().unreadable.push(at.into());
+        self.lock().unreadable_positions.push(at.into());
     }
 
     pub fn bytes(&self, file: impl Into<FileId>) -> Option<Vec<u8>> {
         let (shared, file) = (self.lock(), file.into());
         let bytes = shared.stored.size(file)?;
-        Some(shared.stored.read(file.at(0), to_usize(bytes)))
+        Some(shared.stored.read(file.position_at(0), to_usize(bytes)))
     }
 
     /// Stores a file as if it had always existed.
-    pub fn set_bytes(&self, file: impl Into<FileId>, bytes: &[u8]) {
+    pub fn store_file(&self, file: impl Into<FileId>, bytes: &[u8]) {
         let (mut shared, file) = (self.lock(), file.into());
         shared.stored.create(file, bytes.len() as u64);
         for (index, block) in (0..).zip(bytes.chunks(BLOCK)) {
             if block.iter().any(|byte| *byte != 0) {
-                shared.stored.write(file.at(index * BLOCK as u64), block);
+                shared.stored.write(file.position_at(index * BLOCK as u64), block);
             }
         }
     }
 
     /// Stores bytes as if they had always been there, such as the remains of a misdirected write.
-    pub fn put(&self, at: impl Into<Position>, bytes: &[u8]) {
+    pub fn store_bytes(&self, at: impl Into<Position>, bytes: &[u8]) {
         self.lock().stored.write(at.into(), bytes);
     }
 
-    pub fn drop_small(&self, name: &str) {
+    pub fn remove_small_file(&self, name: &str) {
         self.lock().small_files.remove(name);
     }
 
     /// Stores a small file as if it had always existed.
-    pub fn put_small(&self, name: &str, bytes: &[u8]) {
+    pub fn store_small_file(&self, name: &str, bytes: &[u8]) {
         self.lock().small_files.put(name, bytes);
     }
 
     /// Removes the record of the newest file, as if an earlier version had created the folder.
-    pub fn forget_made(&self, family: Family) {
-        self.lock().small_files.remove(family.made_file());
+    pub fn remove_created_record(&self, family: Family) {
+        self.lock().small_files.remove(family.newest_record_name());
     }
 
     /// Deletes a file without the log's knowledge. Returns false if it does not exist.
@@ -321,8 +321,8 @@ impl MemoryDisk {
 
     fn start(&self, token: u64, at: Position, bytes: u64, task: Task) {
         let mut shared = self.lock();
-        if self.lives(&shared) {
-            shared.start(Operation { token, at, bytes, task, not_opened: None });
+        if self.is_current_life(&shared) {
+            shared.start(Operation { token, at, bytes, task, open_error: None });
         }
     }
 }
@@ -345,11 +345,11 @@ impl Source for MemoryDisk {
         Ok(files.map(|(file, bytes)| FileInfo { file, bytes }).collect())
     }
 
-    fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
+    fn newest_created(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
         made::read(self, family)
     }
 
-    fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
+    fn read_small_file(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
         SmallFiles::read(self, name)
     }
 
@@ -366,12 +366,12 @@ impl Source for MemoryDisk {
 impl Disk for MemoryDisk {
     fn sync_now(&mut self, file: FileId) -> Result<(), DiskError> {
         let mut shared = self.lock_alive("sync", file)?;
-        let covers = shared.stored.flush_covers();
+        let covers = shared.stored.next_flush_mark();
         shared.stored.flush(file, covers);
         Ok(())
     }
 
-    fn sync_names(&mut self) -> Result<(), DiskError> {
+    fn sync_file_names(&mut self) -> Result<(), DiskError> {
         let mut shared = self.lock_alive("sync", "the folders")?;
         shared.small_files.sync();
         for family in Family::all() {
@@ -380,7 +380,7 @@ impl Disk for MemoryDisk {
         Ok(())
     }
 
-    fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError> {
+    fn open_next_file(&mut self, file: FileId) -> Result<(), DiskError> {
         let mut shared = self.lock_alive("open", file)?;
         shared.open(file)?;
         shared.stored_file("open", file)?;
@@ -397,7 +397,7 @@ impl Disk for MemoryDisk {
         durability: Durability,
     ) {
         let mut shared = self.lock();
-        if !self.lives(&shared) {
+        if !self.is_current_life(&shared) {
             return;
         }
         let file = at.file;
@@ -408,7 +408,7 @@ impl Disk for MemoryDisk {
             at,
             bytes: bytes as u64,
             task: Task::Write { output, durability },
-            not_opened,
+            open_error: not_opened,
         });
     }
 
@@ -417,45 +417,45 @@ impl Disk for MemoryDisk {
     }
 
     fn start_flush(&mut self, token: u64, file: FileId) {
-        let covers = self.lock().stored.flush_covers();
-        self.start(token, file.at(0), 0, Task::Flush { covers });
+        let covers = self.lock().stored.next_flush_mark();
+        self.start(token, file.position_at(0), 0, Task::Flush { covers_below: covers });
     }
 
-    fn note_made(&mut self, made: FileId) -> Result<(), DiskError> {
+    fn record_created(&mut self, made: FileId) -> Result<(), DiskError> {
         made::write(self, made)
     }
 
-    fn start_prepare(&mut self, file: FileId, bytes: u64, _: Zeros) {
-        self.start(0, file.at(0), bytes, Task::Prepare);
+    fn start_prepare(&mut self, file: FileId, bytes: u64, _: ZeroFill) {
+        self.start(0, file.position_at(0), bytes, Task::Prepare);
     }
 
-    fn pace_prepare(&mut self, _: Family, bytes: u64) {
-        self.lock().paced_bytes = bytes;
+    fn pace_file_creation(&mut self, _: Family, bytes: u64) {
+        self.lock().change_count = bytes;
     }
 
-    fn hurry_prepare(&mut self, family: Family) {
+    fn hurry_file_creation(&mut self, family: Family) {
         self.lock().counters.segment_waits += u64::from(family == Family::Log);
     }
 
     fn start_retire(&mut self, file: FileId) {
         self.lock().open.remove(&file);
-        self.start(0, file.at(0), 0, Task::Retire);
+        self.start(0, file.position_at(0), 0, Task::Retire);
     }
 
     fn start_reuse(&mut self, from: FileId, to: FileId) {
         self.lock().open.remove(&from);
-        self.start(0, to.at(0), 0, Task::Reuse { from });
+        self.start(0, to.position_at(0), 0, Task::Reuse { from });
     }
 
     fn start_replace_small_file(&mut self, token: u64, name: &'static str, bytes: Vec<u8>) {
-        let nowhere = FileId::new(Family::Log, 0).at(0);
+        let nowhere = FileId::new(Family::Log, 0).position_at(0);
         let length = bytes.len() as u64;
-        self.start(token, nowhere, length, Task::Keep { name, bytes });
+        self.start(token, nowhere, length, Task::ReplaceSmallFile { name, bytes });
     }
 
     fn start_read_small_file(&mut self, token: u64, name: &'static str) {
-        let nowhere = FileId::new(Family::Log, 0).at(0);
-        self.start(token, nowhere, 0, Task::Recall { name });
+        let nowhere = FileId::new(Family::Log, 0).position_at(0);
+        self.start(token, nowhere, 0, Task::ReadSmallFile { name });
     }
 
     fn descriptor(&mut self, _: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError> {
@@ -464,10 +464,10 @@ impl Disk for MemoryDisk {
 
     fn poll(&mut self) -> Option<Completed> {
         let mut shared = self.lock();
-        if !self.lives(&shared) {
+        if !self.is_current_life(&shared) {
             return None;
         }
-        if !shared.manual
+        if !shared.manual_completion
             && shared.completions.is_empty()
             && let Some(id) = shared.pending.keys().next().copied()
         {

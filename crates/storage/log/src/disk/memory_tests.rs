@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::disk::{
     BLOCK, Completed, Disk as _, DiskError, Durability, Family, Fault, FileId, MemoryDisk,
-    Position, SECTOR, Source as _, Zeros,
+    Position, SECTOR, Source as _, ZeroFill,
 };
 
 const FILE: FileId = FileId::new(Family::Snapshot, 1);
@@ -12,7 +12,7 @@ const SEEDS: u64 = 300;
 
 fn disk() -> MemoryDisk {
     let mut disk = MemoryDisk::new();
-    disk.start_prepare(FILE, 16 * BLOCK as u64, Zeros::Written);
+    disk.start_prepare(FILE, 16 * BLOCK as u64, ZeroFill::Written);
     let prepared = disk.poll();
     assert!(matches!(prepared, Some(Completed::Prepared { result: Ok(()), .. })));
     disk
@@ -37,8 +37,8 @@ fn result(disk: &mut MemoryDisk) -> Result<(), DiskError> {
 }
 
 fn write_later(disk: &mut MemoryDisk, block: u64) {
-    let at = FILE.at(block * BLOCK as u64);
-    start_write(disk, at, 7, Durability::Later);
+    let at = FILE.position_at(block * BLOCK as u64);
+    start_write(disk, at, 7, Durability::AfterFlush);
     result(disk).unwrap();
 }
 
@@ -91,8 +91,8 @@ fn deferred_write_may_be_kept_torn_or_lost_until_flushed() {
     let any = BTreeSet::from([Kept, Torn, Lost]);
     assert_eq!(after_crash(0, |disk| write_later(disk, 0)), any);
     let in_flight = |disk: &mut MemoryDisk| {
-        disk.set_manual(true);
-        start_write(disk, FILE.at(0), 7, Durability::Later);
+        disk.set_manual_completion(true);
+        start_write(disk, FILE.position_at(0), 7, Durability::AfterFlush);
     };
     assert_eq!(after_crash(0, in_flight), any);
     let flushed = |disk: &mut MemoryDisk| {
@@ -111,9 +111,9 @@ fn deferred_write_may_be_kept_torn_or_lost_until_flushed() {
 fn a_flush_covers_what_completed_before_it_was_started() {
     let overtaken = |disk: &mut MemoryDisk| {
         write_later(disk, 0);
-        disk.set_manual(true);
+        disk.set_manual_completion(true);
         disk.start_flush(0, FILE);
-        start_write(disk, FILE.at(BLOCK as u64), 7, Durability::Later);
+        start_write(disk, FILE.position_at(BLOCK as u64), 7, Durability::AfterFlush);
         let [flush, write] = disk.pending()[..] else { panic!() };
         assert!(disk.complete(write.id) && disk.complete(flush.id));
         assert!(result(disk).is_ok() && result(disk).is_ok());
@@ -122,7 +122,7 @@ fn a_flush_covers_what_completed_before_it_was_started() {
     assert_eq!(after_crash(1, overtaken), [Kept, Torn, Lost].into());
     let other = |disk: &mut MemoryDisk| {
         write_later(disk, 0);
-        disk.start_prepare(FileId::new(Family::Log, 1), BLOCK as u64, Zeros::Written);
+        disk.start_prepare(FileId::new(Family::Log, 1), BLOCK as u64, ZeroFill::Written);
         result(disk).unwrap();
         disk.start_flush(0, FileId::new(Family::Log, 1));
         result(disk).unwrap();
@@ -160,7 +160,7 @@ fn deferred_write_kept_by_one_crash_may_be_lost_in_the_next() {
             });
             write_later(disk, 0);
             disk.crash(seed.unwrap());
-            *disk = disk.attach();
+            *disk = disk.reopen_after_crash();
             assert_eq!(read_block(disk, 0), Kept);
             if synced {
                 disk.sync_now(FILE).unwrap();
@@ -176,11 +176,11 @@ fn file_being_retired_may_survive_a_crash_until_completion() {
     let there = |complete: bool| {
         (0..SEEDS).map(move |seed| {
             let mut disk = disk();
-            disk.set_manual(!complete);
+            disk.set_manual_completion(!complete);
             disk.start_retire(FILE);
             assert_eq!(disk.poll().is_some(), complete);
             disk.crash(seed);
-            let files = disk.attach().files(Family::Snapshot).unwrap();
+            let files = disk.reopen_after_crash().files(Family::Snapshot).unwrap();
             !files.is_empty()
         })
     };
@@ -205,30 +205,32 @@ fn file_that_cannot_be_retired_stays() {
 #[test]
 fn each_change_is_a_step_and_a_dead_disk_changes_nothing() {
     let mut disk = disk();
-    let before = disk.steps();
+    let before = disk.stored_change_count();
     write_later(&mut disk, 0);
     flush(&mut disk).unwrap();
-    assert_eq!(disk.steps(), before + 2);
-    disk.die_after(1);
+    assert_eq!(disk.stored_change_count(), before + 2);
+    disk.die_after_changes(1);
     write_later(&mut disk, 1);
     assert!(!disk.is_alive());
     disk.start_flush(0, FILE);
     disk.start_retire(FILE);
     assert!(disk.pending().is_empty() && disk.poll().is_none());
-    assert!(disk.sync_now(FILE).is_err() && disk.open_ahead(FILE).is_err());
-    assert!(disk.files(Family::Snapshot).is_err() && disk.made(Family::Snapshot).is_err());
+    assert!(disk.sync_now(FILE).is_err() && disk.open_next_file(FILE).is_err());
+    assert!(
+        disk.files(Family::Snapshot).is_err() && disk.newest_created(Family::Snapshot).is_err()
+    );
     disk.crash(0);
-    assert!(disk.attach().is_alive());
+    assert!(disk.reopen_after_crash().is_alive());
 }
 
 #[test]
 fn writes_in_flight_at_death_are_settled_by_the_crash() {
     let dies = |disk: &mut MemoryDisk| {
-        disk.set_manual(true);
-        start_write(disk, FILE.at(0), 7, Durability::Flushed);
-        start_write(disk, FILE.at(BLOCK as u64), 7, Durability::Flushed);
+        disk.set_manual_completion(true);
+        start_write(disk, FILE.position_at(0), 7, Durability::Flushed);
+        start_write(disk, FILE.position_at(BLOCK as u64), 7, Durability::Flushed);
         let ids: Vec<_> = disk.pending().iter().map(|pending| pending.id).collect();
-        disk.die_after(1);
+        disk.die_after_changes(1);
         assert!(disk.complete(ids[0]) && !disk.complete(ids[1]));
         disk.complete_all();
     };
@@ -245,7 +247,7 @@ fn names_after(before: impl Fn(&mut MemoryDisk)) -> BTreeSet<(Vec<u64>, BlockCon
         let mut disk = disk();
         before(&mut disk);
         disk.crash(seed);
-        let mut disk = disk.attach();
+        let mut disk = disk.reopen_after_crash();
         let files = disk.files(Family::Snapshot).unwrap();
         let files: Vec<_> = files.iter().map(|info| info.file).collect();
         let found = found_in(&disk, files[0], 0);
@@ -258,14 +260,14 @@ fn names_after(before: impl Fn(&mut MemoryDisk)) -> BTreeSet<(Vec<u64>, BlockCon
 #[test]
 fn renamed_file_may_have_either_name_until_the_folder_sync() {
     let write = |disk: &mut MemoryDisk, file: FileId| {
-        start_write(disk, file.at(0), 7, Durability::Flushed);
+        start_write(disk, file.position_at(0), 7, Durability::Flushed);
         result(disk).unwrap();
     };
     let (old, new) = (vec![1], vec![2]);
     let either = BTreeSet::from([(old.clone(), Kept), (new.clone(), Kept)]);
     let in_flight = |disk: &mut MemoryDisk| {
         write(disk, FILE);
-        disk.set_manual(true);
+        disk.set_manual_completion(true);
         disk.start_reuse(FILE, AGAIN);
     };
     assert_eq!(names_after(in_flight), either);
@@ -277,7 +279,7 @@ fn renamed_file_may_have_either_name_until_the_folder_sync() {
     };
     assert_eq!(names_after(failed), either);
     let unsynced = |disk: &mut MemoryDisk| {
-        disk.set_names_unsynced(true);
+        disk.skip_folder_syncs(true);
         disk.start_reuse(FILE, AGAIN);
         result(disk).unwrap();
         // The write is durable under either name.
@@ -286,7 +288,7 @@ fn renamed_file_may_have_either_name_until_the_folder_sync() {
     assert_eq!(names_after(unsynced), either);
     let synced = |disk: &mut MemoryDisk| {
         failed(disk);
-        disk.sync_names().unwrap();
+        disk.sync_file_names().unwrap();
     };
     assert_eq!(names_after(synced), [(new.clone(), Kept)].into());
     let reused = |disk: &mut MemoryDisk| {
@@ -312,13 +314,13 @@ fn reused_file_keeps_old_sectors_until_overwritten() {
         disk.start_reuse(FILE, AGAIN);
         result(disk).unwrap();
         for block in 0..2 {
-            start_write(disk, AGAIN.at(block * BLOCK as u64), 7, Durability::Flushed);
+            start_write(disk, AGAIN.position_at(block * BLOCK as u64), 7, Durability::Flushed);
             result(disk).unwrap();
         }
         disk.start_reuse(AGAIN, FILE);
         result(disk).unwrap();
-        disk.set_manual(true);
-        start_write(disk, FILE.at(0), 0, Durability::Flushed);
+        disk.set_manual_completion(true);
+        start_write(disk, FILE.position_at(0), 0, Durability::Flushed);
     };
     assert_eq!(after_crash(0, torn), [Kept, Torn, Lost].into());
     assert_eq!(after_crash(1, torn), [Kept].into());
@@ -334,20 +336,20 @@ fn small_file_in_flight_is_old_or_new_even_after_two_crashes() {
             let mut disk = disk();
             keep(&mut disk, b"old");
             result(&mut disk).unwrap();
-            disk.set_manual(true);
+            disk.set_manual_completion(true);
             keep(&mut disk, b"new");
             // This seed keeps the new contents.
             for crash in 0..crashes {
                 disk.crash(if crash + 1 < crashes { 1 } else { seed });
-                disk = disk.attach();
+                disk = disk.reopen_after_crash();
                 if crash + 1 < crashes {
-                    assert_eq!(disk.kept("base").unwrap().unwrap(), b"new");
+                    assert_eq!(disk.read_small_file("base").unwrap().unwrap(), b"new");
                     if synced {
-                        disk.sync_names().unwrap();
+                        disk.sync_file_names().unwrap();
                     }
                 }
             }
-            disk.kept("base").unwrap().unwrap()
+            disk.read_small_file("base").unwrap().unwrap()
         };
         (0..SEEDS).map(run).collect::<BTreeSet<_>>()
     };
@@ -360,15 +362,15 @@ fn small_file_in_flight_is_old_or_new_even_after_two_crashes() {
 #[test]
 fn copies_of_a_disk_crash_alike_but_are_independent() {
     let mut disk = disk();
-    disk.set_manual(true);
-    start_write(&mut disk, FILE.at(0), 7, Durability::Flushed);
+    disk.set_manual_completion(true);
+    start_write(&mut disk, FILE.position_at(0), 7, Durability::Flushed);
     disk.start_replace_small_file(1, "base", b"new".to_vec());
     let mut outcomes = BTreeSet::new();
     for seed in 0..SEEDS {
         let (one, two) = (disk.copy(), disk.copy());
         assert_eq!(one.crash(seed), two.crash(seed));
-        let base = one.attach().kept("base").unwrap();
-        assert_eq!(base, two.attach().kept("base").unwrap());
+        let base = one.reopen_after_crash().read_small_file("base").unwrap();
+        assert_eq!(base, two.reopen_after_crash().read_small_file("base").unwrap());
         assert_eq!(one.bytes(FILE), two.bytes(FILE));
         outcomes.insert((read_block(&one, 0), base.is_some()));
     }

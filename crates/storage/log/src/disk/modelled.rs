@@ -29,24 +29,27 @@ const NANOS: u64 = 1_000_000_000;
 pub struct FlushModel {
     flush_ns: u64,
     /// Start of the latest planned flush, in nanoseconds.
-    begins: Option<u64>,
+    last_flush_start: Option<u64>,
 }
 
 impl FlushModel {
     pub fn new(flush: Duration) -> Self {
-        Self { flush_ns: u64::try_from(flush.as_nanos()).unwrap_or(u64::MAX), begins: None }
+        Self {
+            flush_ns: u64::try_from(flush.as_nanos()).unwrap_or(u64::MAX),
+            last_flush_start: None,
+        }
     }
 
     /// Records that a write arrived at the device at time `now`, and returns when it is on stable
     /// storage. `now` must never decrease.
-    pub fn ends(&mut self, now: u64) -> u64 {
-        let begins = match self.begins {
+    pub fn flush_end(&mut self, now: u64) -> u64 {
+        let begins = match self.last_flush_start {
             // That flush has not begun yet, so it covers this write, too.
             Some(begins) if now <= begins => begins,
             Some(begins) => now.max(begins.saturating_add(self.flush_ns)),
             None => now,
         };
-        self.begins = Some(begins);
+        self.last_flush_start = Some(begins);
         begins.saturating_add(self.flush_ns)
     }
 }
@@ -63,11 +66,11 @@ pub fn device_time() -> u64 {
 pub(crate) struct Modelled {
     model: FlushModel,
     /// Delayed completions with their end times, earliest first.
-    delayed: VecDeque<(u64, Completed)>,
+    delayed_completions: VecDeque<(u64, Completed)>,
     timer: OwnedFd,
-    armed: Option<u64>,
+    timer_set_to: Option<u64>,
     /// Readable when the timer has expired or the real disk has completions.
-    either: OwnedFd,
+    ready_fd: OwnedFd,
 }
 
 impl Modelled {
@@ -81,10 +84,10 @@ impl Modelled {
         }
         Ok(Self {
             model: FlushModel::new(flush),
-            delayed: VecDeque::new(),
-            armed: None,
+            delayed_completions: VecDeque::new(),
+            timer_set_to: None,
             timer,
-            either,
+            ready_fd: either,
         })
     }
 
@@ -102,30 +105,30 @@ impl Modelled {
             match completed {
                 Completed::Written { result: Ok(()), durability: Durability::Flushed, .. }
                 | Completed::Flushed { result: Ok(()), .. } => {
-                    let ends = self.model.ends(device_time());
-                    self.delayed.push_back((ends, completed));
+                    let ends = self.model.flush_end(device_time());
+                    self.delayed_completions.push_back((ends, completed));
                 }
                 // Reads, operations on whole files, and failures do not wait for a flush.
                 other => return Some(other),
             }
         }
-        if let Some((ends, _)) = self.delayed.front()
+        if let Some((ends, _)) = self.delayed_completions.front()
             && *ends <= device_time()
         {
-            return self.delayed.pop_front().map(|(_, completed)| completed);
+            return self.delayed_completions.pop_front().map(|(_, completed)| completed);
         }
-        self.arm();
+        self.set_timer();
         None
     }
 
     pub(crate) fn wait_fd(&self) -> BorrowedFd<'_> {
-        self.either.as_fd()
+        self.ready_fd.as_fd()
     }
 
     /// Sets the timer to the earliest end of a write. Setting it makes it unreadable.
-    fn arm(&mut self) {
-        let wanted = self.delayed.front().map(|(ends, _)| *ends);
-        if wanted == self.armed {
+    fn set_timer(&mut self) {
+        let wanted = self.delayed_completions.front().map(|(ends, _)| *ends);
+        if wanted == self.timer_set_to {
             return;
         }
         // Zero would disable the timer, so the time is at least one nanosecond.
@@ -137,7 +140,7 @@ impl Modelled {
         let value = Itimerspec { it_interval: time(0), it_value: time(at) };
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &value)
             .expect("a timer of ours takes any moment");
-        self.armed = wanted;
+        self.timer_set_to = wanted;
     }
 }
 
@@ -146,19 +149,19 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::{
-        super::{BLOCK, Disk as _, DriverChoice, Family, FileDisk, FileId, Zeros, open},
+        super::{BLOCK, Disk as _, DriverChoice, Family, FileDisk, FileId, ZeroFill, open},
         *,
     };
 
     #[test]
     fn waiting_writes_share_the_next_flush() {
         let mut model = FlushModel::new(Duration::from_nanos(100));
-        assert_eq!(model.ends(10), 110);
-        assert_eq!(model.ends(20), 210, "it came too late for the first flush");
-        assert_eq!(model.ends(50), 210);
-        assert_eq!(model.ends(110), 210, "just in time");
-        assert_eq!(model.ends(111), 310);
-        assert_eq!(model.ends(1000), 1100);
+        assert_eq!(model.flush_end(10), 110);
+        assert_eq!(model.flush_end(20), 210, "it came too late for the first flush");
+        assert_eq!(model.flush_end(50), 210);
+        assert_eq!(model.flush_end(110), 210, "just in time");
+        assert_eq!(model.flush_end(111), 310);
+        assert_eq!(model.flush_end(1000), 1100);
     }
 
     #[test]
@@ -166,7 +169,7 @@ mod tests {
         let mut model = FlushModel::new(Duration::from_millis(1));
         let mut now = 0;
         for _ in 0..1000 {
-            now = model.ends(now);
+            now = model.flush_end(now);
         }
         assert_eq!(now, NANOS);
     }
@@ -179,7 +182,7 @@ mod tests {
         for want in [DriverChoice::Auto, DriverChoice::File] {
             let folder = tempfile::tempdir().unwrap();
             let (disk, _) = open(folder.path(), want).unwrap();
-            let mut disk = disk.with_flush(FLUSH).unwrap();
+            let mut disk = disk.with_min_flush_time(FLUSH).unwrap();
             assert!(disk.describe().contains("MODELLED"), "{}", disk.describe());
             let wait = |disk: &mut FileDisk| loop {
                 if let Some(completed) = disk.poll() {
@@ -191,11 +194,11 @@ mod tests {
                 assert!(ready > 0, "nothing completes");
             };
             let file = FileId::new(Family::Log, 1);
-            disk.start_prepare(file, 16 * BLOCK as u64, Zeros::Written);
+            disk.start_prepare(file, 16 * BLOCK as u64, ZeroFill::Written);
             assert!(matches!(wait(&mut disk), Completed::Prepared { result: Ok(()), .. }));
             for offset in 0..3 {
                 let buffer = disk.allocate(BLOCK);
-                let at = file.at(offset * BLOCK as u64);
+                let at = file.position_at(offset * BLOCK as u64);
                 let before = device_time();
                 disk.start_write(offset, at, buffer.into(), BLOCK, Durability::Flushed);
                 let completed = wait(&mut disk);

@@ -40,7 +40,7 @@ impl Operation {
     }
 
     pub(crate) fn flush(token: u64, file: FileId) -> Self {
-        let (at, task) = (file.at(0), Task::Flush);
+        let (at, task) = (file.position_at(0), Task::Flush);
         Self { token, at, task }
     }
 
@@ -69,13 +69,13 @@ impl Operation {
         let family = self.at.file.family;
         match &self.task {
             Task::Write { bytes, durability, .. } => {
-                counters.wrote(family, *bytes as u64);
+                counters.count_write(family, *bytes as u64);
                 if *durability == Durability::Flushed {
-                    counters.flushed(family);
+                    counters.count_flush(family);
                 }
             }
-            Task::Read { .. } => counters.reads += 1,
-            Task::Flush => counters.flushed(family),
+            Task::Read { .. } => counters.read_count += 1,
+            Task::Flush => counters.count_flush(family),
         }
     }
 

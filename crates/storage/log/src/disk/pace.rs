@@ -13,7 +13,7 @@ use super::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub(super) const PIECE_BYTES: usize = 256 << 10;
 /// Length of a pause, as a multiple of the duration of the preceding write. A log that writes
 /// nothing during a pause is quiet.
-const PAUSE_MULTIPLE: u32 = 3;
+const PAUSE_PER_WRITE_TIME: u32 = 3;
 pub(super) const PAUSE_MIN: Duration = Duration::from_micros(200);
 /// Maximum length of a pause. On a slow disk, pauses would otherwise last minutes.
 pub(super) const PAUSE_MAX: Duration = Duration::from_millis(100);
@@ -31,15 +31,15 @@ pub(crate) struct Pace {
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// Number of bytes of the segment that should exist by now.
-    pub(super) wanted_bytes: u64,
-    pub(super) writes: u64,
+    pub(super) wanted_bytes_to: u64,
+    pub(super) log_writes: u64,
 }
 
 impl State {
     /// Returns whether the next write of zeros may begin. `made` bytes exist, and the pause began
     /// after `writes` announcements.
-    pub(super) fn goes_on(&self, made: u64, writes: u64) -> bool {
-        self.wanted_bytes > made || self.writes == writes
+    pub(super) fn may_continue(&self, made: u64, writes: u64) -> bool {
+        self.wanted_bytes_to > made || self.log_writes == writes
     }
 }
 
@@ -48,8 +48,8 @@ impl Pace {
     /// end a pause, because pauses are short and a wake-up with every commit would cost more.
     pub(super) fn note_write(&self, bytes: u64) {
         let mut state = self.lock();
-        state.wanted_bytes = bytes.max(state.wanted_bytes);
-        state.writes += 1;
+        state.wanted_bytes_to = bytes.max(state.wanted_bytes_to);
+        state.log_writes += 1;
     }
 
     /// Ends all pauses, because a write waits for the segment.
@@ -60,24 +60,24 @@ impl Pace {
 
     /// Resets the request, because the next segment is not urgent.
     pub(super) fn relax(&self) {
-        self.lock().wanted_bytes = 0;
+        self.lock().wanted_bytes_to = 0;
     }
 
     /// Pauses after a write of zeros that took `took`, leaving the disk to the log. The pause ends
     /// when more than `made` bytes are requested or the log is quiet.
     pub(super) fn pause_after_write(&self, made: u64, took: Duration) {
-        self.rest_for(made, rest_after(took));
+        self.pause_until_due(made, pause_after(took));
     }
 
-    pub(super) fn rest_for(&self, made: u64, mut quiet: Duration) {
+    pub(super) fn pause_until_due(&self, made: u64, mut quiet: Duration) {
         let mut state = self.lock();
         loop {
-            let writes = state.writes;
+            let writes = state.log_writes;
             // Waking early or late is harmless. A poisoned lock means that its holder has panicked.
-            let enough = |state: &mut State| state.wanted_bytes <= made;
+            let enough = |state: &mut State| state.wanted_bytes_to <= made;
             let waited = self.changed.wait_timeout_while(state, quiet, enough);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            if state.goes_on(made, writes) {
+            if state.may_continue(made, writes) {
                 return;
             }
             if quiet < CHECK_INTERVAL_MAX {
@@ -91,6 +91,6 @@ impl Pace {
     }
 }
 
-pub(super) fn rest_after(took: Duration) -> Duration {
-    took.saturating_mul(PAUSE_MULTIPLE).clamp(PAUSE_MIN, PAUSE_MAX)
+pub(super) fn pause_after(took: Duration) -> Duration {
+    took.saturating_mul(PAUSE_PER_WRITE_TIME).clamp(PAUSE_MIN, PAUSE_MAX)
 }

@@ -151,7 +151,7 @@ fn signalling_before_sending_is_detected() {
 
 /// Creates a segment of three pieces, and pauses after each.
 fn make(pace: &Pace) {
-    (1..=3).for_each(|made| pace.rest_for(made, NOT_USED));
+    (1..=3).for_each(|made| pace.pause_until_due(made, NOT_USED));
 }
 
 /// Lets the log advance, and then wait for the segment.

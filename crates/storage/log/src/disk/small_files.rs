@@ -29,7 +29,7 @@ pub trait SmallFiles {
 }
 
 /// Returns the name of the temporary file for replacing `name`. A crash may leave this file.
-pub fn temporary(name: &str) -> String {
+pub fn temporary_name(name: &str) -> String {
     format!("{name}{TEMPORARY}")
 }
 
@@ -78,7 +78,7 @@ impl SmallFiles for DataFolder {
     }
 
     fn replace(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
-        let (file, temporary) = (self.path.join(name), self.path.join(temporary(name)));
+        let (file, temporary) = (self.path.join(name), self.path.join(temporary_name(name)));
         let failed = |action, file: &Path| {
             let file = file.to_owned();
             move |error| DiskError::new(action, file.display(), &error)

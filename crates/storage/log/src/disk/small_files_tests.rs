@@ -56,7 +56,7 @@ fn after_crash(seeds: u64, before: impl Fn(&mut MemoryDisk)) -> BTreeSet<Option<
             before(&mut disk);
             disk.crash(seed);
             assert!(!disk.is_alive());
-            read(&disk.attach(), "a")
+            read(&disk.reopen_after_crash(), "a")
         })
         .collect()
 }
@@ -69,15 +69,15 @@ fn set(contents: &[&[u8]]) -> BTreeSet<Option<Vec<u8>>> {
 fn process_killed_during_a_change_leaves_old_or_new_contents() {
     let dies_after = |steps| {
         after_crash(50, move |disk| {
-            let before = disk.steps();
-            disk.die_after(steps);
+            let before = disk.stored_change_count();
+            disk.die_after_changes(steps);
             let replaced = disk.replace("a", b"new");
             assert_eq!(replaced.is_ok(), steps >= 2);
-            assert_eq!(disk.steps(), before + steps.min(2));
+            assert_eq!(disk.stored_change_count(), before + steps.min(2));
             assert_eq!(disk.is_alive(), steps > 2);
             if steps <= 2 {
                 assert!(disk.read("a").is_err() && disk.replace("b", b"x").is_err());
-                assert!(disk.attach().read("a").is_err(), "before the crash");
+                assert!(disk.reopen_after_crash().read("a").is_err(), "before the crash");
             }
         })
     };
@@ -110,7 +110,7 @@ fn contents_kept_by_one_crash_may_be_lost_before_a_folder_sync() {
             disk.replace("a", b"new").unwrap_err();
             // This seed keeps the new contents.
             disk.crash(1);
-            *disk = disk.attach();
+            *disk = disk.reopen_after_crash();
             assert_eq!(read(disk, "a").unwrap(), b"new");
             if synced {
                 disk.replace("b", b"x").unwrap();
@@ -126,10 +126,10 @@ fn new_file_may_be_missing_after_a_crash_of_its_first_change() {
     let seen: BTreeSet<_> = (0..50)
         .map(|seed| {
             let mut disk = MemoryDisk::new();
-            disk.die_after(1);
+            disk.die_after_changes(1);
             disk.replace("a", b"first").unwrap_err();
             disk.crash(seed);
-            read(&disk.attach(), "a")
+            read(&disk.reopen_after_crash(), "a")
         })
         .collect();
     assert_eq!(seen, [None, Some(b"first".to_vec())].into());
@@ -143,7 +143,7 @@ fn disk_that_refuses_writes_replaces_nothing() {
     disk.set_read_only(false);
     disk.set_out_of_descriptors(true);
     disk.replace("a", b"x").unwrap_err();
-    assert_eq!(disk.steps(), 0);
+    assert_eq!(disk.stored_change_count(), 0);
     disk.set_out_of_descriptors(false);
     disk.replace("a", b"x").unwrap();
 }

@@ -15,7 +15,7 @@ use std::{
 use crate::disk::{
     Completed, DiskError,
     event::Event,
-    folder::{self, Abilities, Folder, Home},
+    folder::{self, FileSystemFeatures, Folder, Home},
     mailbox::{Inbox, Mailbox},
     operation::{Operation, Task},
 };
@@ -28,7 +28,7 @@ type Job = (Operation, Arc<File>);
 struct Worker {
     jobs: Arc<Mutex<Receiver<Job>>>,
     mailbox: Mailbox<Completed>,
-    abilities: Abilities,
+    abilities: FileSystemFeatures,
     /// Keeps the folders locked as long as operations may be in flight.
     _homes: Vec<Home>,
 }
@@ -89,7 +89,7 @@ impl Threads {
         Ok(Self { jobs: Some(jobs), workers, results: done, failed_early: VecDeque::new(), event })
     }
 
-    pub(crate) fn work_on(&mut self, operation: Operation, file: Arc<File>) {
+    pub(crate) fn queue_operation(&mut self, operation: Operation, file: Arc<File>) {
         let jobs = self.jobs.as_ref().expect("taken only when dropped");
         jobs.send((operation, file)).expect("the threads run while they have a sender");
     }

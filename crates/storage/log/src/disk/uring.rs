@@ -28,7 +28,7 @@ use crate::disk::{
 };
 
 pub(crate) use setup::Parts;
-pub use setup::available;
+pub use setup::describe_available;
 
 /// An operation in flight, with all memory and files that the kernel uses for it.
 #[derive(Debug)]
@@ -42,27 +42,27 @@ fn convert_result(operation: &Operation, result: i32) -> Result<(), DiskError> {
     let (action, at, bytes) = (operation.action(), operation.at, operation.bytes());
     match usize::try_from(result) {
         Ok(done) if done >= bytes => Ok(()),
-        Ok(done) => Err(DiskError::short(action, at, done, bytes)),
+        Ok(done) => Err(DiskError::short_transfer(action, at, done, bytes)),
         Err(_) => Err(DiskError::new(action, at, &io::Error::from_raw_os_error(-result))),
     }
 }
 
 pub(crate) struct Ring {
     ring: IoUring,
-    enabled: bool,
+    is_enabled: bool,
     /// Operations in flight. The user data of a ring entry is an index into this list.
     slots: Vec<Option<InFlight>>,
     in_flight: usize,
     /// Operations waiting for a free slot, in order.
-    queued: VecDeque<InFlight>,
-    ready: VecDeque<Completed>,
+    awaiting_slot: VecDeque<InFlight>,
+    completions: VecDeque<Completed>,
     /// Error after which the ring no longer responds.
     ring_error: Option<DiskError>,
     results: Inbox<Completed>,
     event: Arc<Event>,
-    shape: String,
+    description: String,
     /// Data folder, for messages.
-    place: PathBuf,
+    data_folder: PathBuf,
 }
 
 impl Ring {
@@ -75,35 +75,35 @@ impl Ring {
     /// Creates the engine for the files in `place`. Completions of file creation arrive through
     /// `made`.
     pub(crate) fn new(parts: Parts, made: Inbox<Completed>, place: PathBuf) -> Self {
-        let Parts { ring, event, shape } = parts;
+        let Parts { ring, event, description: shape } = parts;
         Self {
             ring,
-            enabled: false,
+            is_enabled: false,
             slots: (0..OPERATIONS_MAX).map(|_| None).collect(),
             in_flight: 0,
-            queued: VecDeque::new(),
-            ready: VecDeque::new(),
+            awaiting_slot: VecDeque::new(),
+            completions: VecDeque::new(),
             ring_error: None,
             results: made,
             event,
-            shape,
-            place,
+            description: shape,
+            data_folder: place,
         }
     }
 
     /// Describes the ring that the kernel granted, for log lines.
-    pub(crate) fn shape(&self) -> &str {
-        &self.shape
+    pub(crate) fn description(&self) -> &str {
+        &self.description
     }
 
     /// Returns the error that prevents new operations, if any.
-    pub(crate) fn broken(&self) -> Option<&DiskError> {
+    pub(crate) fn broken_by(&self) -> Option<&DiskError> {
         self.ring_error.as_ref()
     }
 
     /// Submits an operation to the kernel, or queues it until a slot is free.
     pub(crate) fn push(&mut self, operation: Operation, file: Arc<File>) {
-        self.queued.push_back(InFlight { operation, file });
+        self.awaiting_slot.push_back(InFlight { operation, file });
         if self.submit_queued() {
             self.submit();
         }
@@ -113,11 +113,12 @@ impl Ring {
     fn submit_queued(&mut self) -> bool {
         let before = self.in_flight;
         while self.in_flight < self.slots.len()
-            && let Some(next) = self.queued.pop_front()
+            && let Some(next) = self.awaiting_slot.pop_front()
         {
             let free = self.slots.iter().position(Option::is_none);
             let index = free.expect("one slot for each operation in flight");
-            let entry = entry::of(self.slots[index].insert(next)).user_data(index as u64);
+            let entry =
+                entry::ring_entry_for(self.slots[index].insert(next)).user_data(index as u64);
             // SAFETY: the memory and the file that `entry` names belong to the operation in the
             // slot. They remain there until its completion has been seen, or are leaked (see the
             // module).
@@ -129,17 +130,17 @@ impl Ring {
     }
 
     pub(crate) fn refuse_operation(&mut self, operation: Operation, error: DiskError) {
-        self.ready.push_back(operation.end(Err(error)));
+        self.completions.push_back(operation.end(Err(error)));
         self.event.signal();
     }
 
     /// Notifies the kernel of new entries and lets it post completions.
     fn submit(&mut self) {
-        let submitted = match self.enabled {
+        let submitted = match self.is_enabled {
             true => Ok(()),
             false => self.ring.submitter().register_enable_rings(),
         };
-        self.enabled = true;
+        self.is_enabled = true;
         match submitted.and_then(|()| self.ring.submit()) {
             Ok(_) => {}
             // Nothing is lost, because the entries remain queued for the next call.
@@ -159,25 +160,25 @@ impl Ring {
 
     /// Fails all operations in flight. The kernel may still access their memory, so it is leaked.
     fn fail_all(&mut self, error: &io::Error) {
-        let error = folder::failed("use the ring of", &self.place, error);
+        let error = folder::failed("use the ring of", &self.data_folder, error);
         for slot in &mut self.slots {
             if let Some(in_flight) = slot.take() {
                 let stub = in_flight.operation.without_memory();
                 std::mem::forget(in_flight);
-                self.ready.push_back(stub.end(Err(error.clone())));
+                self.completions.push_back(stub.end(Err(error.clone())));
             }
         }
         self.in_flight = 0;
         // The kernel never saw these operations, so their memory can be freed.
-        for InFlight { operation, .. } in self.queued.drain(..) {
-            self.ready.push_back(operation.end(Err(error.clone())));
+        for InFlight { operation, .. } in self.awaiting_slot.drain(..) {
+            self.completions.push_back(operation.end(Err(error.clone())));
         }
         self.ring_error = Some(error);
         self.event.signal();
     }
 
     /// Processes all completions in the shared queue.
-    fn harvest(&mut self) {
+    fn collect_completions(&mut self) {
         while let Some(entry) = self.ring.completion().next() {
             let slot = usize::try_from(entry.user_data()).unwrap_or(usize::MAX);
             let Some(ended) = self.slots.get_mut(slot).and_then(Option::take) else {
@@ -185,7 +186,7 @@ impl Ring {
             };
             self.in_flight -= 1;
             let result = convert_result(&ended.operation, entry.result());
-            self.ready.push_back(ended.operation.end(result));
+            self.completions.push_back(ended.operation.end(result));
         }
         if self.submit_queued() {
             self.submit();
@@ -193,7 +194,7 @@ impl Ring {
     }
 
     pub(crate) fn poll(&mut self) -> Option<Completed> {
-        if let Some(ready) = self.ready.pop_front() {
+        if let Some(ready) = self.completions.pop_front() {
             return Some(ready);
         }
         // Draining before the check makes sure that any later completion signals again.
@@ -206,9 +207,9 @@ impl Ring {
             if waits {
                 self.submit();
             }
-            self.harvest();
+            self.collect_completions();
         }
-        self.ready.pop_front().or_else(|| self.results.try_receive())
+        self.completions.pop_front().or_else(|| self.results.try_receive())
     }
 }
 
@@ -216,7 +217,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         while self.in_flight > 0 && self.ring_error.is_none() {
             match self.ring.submit_and_wait(1) {
-                Ok(_) => self.harvest(),
+                Ok(_) => self.collect_completions(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => self.fail_all(&error),
             }
@@ -228,6 +229,6 @@ impl Drop for Ring {
 
 impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Ring({}, {} in flight)", self.place.display(), self.in_flight)
+        write!(f, "Ring({}, {} in flight)", self.data_folder.display(), self.in_flight)
     }
 }

@@ -50,7 +50,7 @@ impl Node {
             ..LogOptions::new(7, NodeId(1), Incarnation(0))
         };
         let (log, recovery) = Log::open(disk, options).unwrap();
-        let next_slot = recovery.records + 1;
+        let next_slot = recovery.record_count + 1;
         let node = Self { log, appended: 0, next_slot };
         Some((node, recovery))
     }
@@ -70,7 +70,7 @@ impl Node {
         let bytes = [u8::try_from(slot % 251).unwrap(); VALUE_BYTES];
         let seq = RecordSeq(self.appended);
         self.log.append(seq, &record, &bytes, hard).unwrap();
-        self.log.submit();
+        self.log.start_writes();
     }
 
     /// Runs one turn as a reactor with timers does.
@@ -78,7 +78,7 @@ impl Node {
         let moment = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         let fd = self.log.wait_fd().unwrap();
         poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&moment)).unwrap();
-        self.log.submit();
+        self.log.start_writes();
         self.log.poll().unwrap();
     }
 
@@ -101,7 +101,7 @@ impl Node {
             let range = SlotRange::new(Slot(from), Slot(slots + 1));
             self.log.start_read(from, range, 1 << 20).unwrap();
             let values = loop {
-                if let Some(read) = self.log.next_read() {
+                if let Some(read) = self.log.next_read_done() {
                     break read.result.unwrap();
                 }
                 self.turn();
@@ -143,10 +143,10 @@ fn a_log_has_more_segments_than_its_process_has_descriptors() {
         for _ in 0..40 {
             node.append();
         }
-        while node.log.busy_reason().is_none() {
+        while node.log.shortage_reason().is_none() {
             node.turn();
         }
-        let reason = node.log.busy_reason().unwrap();
+        let reason = node.log.shortage_reason().unwrap();
         assert!(reason.contains("no descriptor"), "{reason}");
         assert!(!node.log.is_idle(), "{reason}");
         drop(hoarded);
@@ -158,7 +158,7 @@ fn a_log_has_more_segments_than_its_process_has_descriptors() {
         let mut hoarded = hoard();
         hoarded.truncate(hoarded.len() - 30);
         let (mut node, recovery) = Node::start(folder.path(), want).unwrap();
-        assert_eq!((recovery.records, &recovery.damage), (RECORDS + 40, &None));
+        assert_eq!((recovery.record_count, &recovery.damage), (RECORDS + 40, &None));
         node.fill(8);
         node.check(RECORDS + 48);
     }

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use quorate_core::{node_id::NodeId, slot::Slot, value::StreamName};
 
 use super::{
-    chunk::{Chunk, Span},
-    layout::{Address, Layout, POSITION_MAX},
+    chunk::{BlockSpan, Chunk},
+    layout::{ChunkAddress, Layout, POSITION_MAX},
     space::Space,
-    spares::{Spares, WaitingBlocks},
+    spares::{CutBlocks, UnitBuffers},
     stream::Stream,
 };
 
@@ -26,7 +26,7 @@ pub(super) type Streams = BTreeMap<StreamName, Stream>;
 pub(super) fn encode(at: Slot, layout: Layout, streams: &Streams) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     put16(&mut out, VERSION);
-    for sizes in [layout.unit_bytes, layout.chunk_bytes, layout.file_chunks] {
+    for sizes in [layout.unit_bytes, layout.chunk_bytes, layout.chunks_per_file] {
         put32(&mut out, sizes);
     }
     put64(&mut out, at.0);
@@ -35,7 +35,7 @@ pub(super) fn encode(at: Slot, layout: Layout, streams: &Streams) -> Vec<u8> {
         for part in [name.owner.0, name.boot, name.number] {
             put32(&mut out, part);
         }
-        put64(&mut out, stream.kept_from());
+        put64(&mut out, stream.retained_from());
         put64(&mut out, stream.chunks().len() as u64);
         for ((part, attempt), chunk) in stream.chunks() {
             put64(&mut out, *part);
@@ -47,12 +47,12 @@ pub(super) fn encode(at: Slot, layout: Layout, streams: &Streams) -> Vec<u8> {
             put16(&mut out, count16(spans.len()));
             for span in spans {
                 put16(&mut out, span.from);
-                put16(&mut out, span.to);
+                put16(&mut out, span.end_block);
                 put32(&mut out, span.checksum);
             }
         }
-        put64(&mut out, stream.loose().count() as u64);
-        for (position, bytes) in stream.loose() {
+        put64(&mut out, stream.memory_only_bytes().count() as u64);
+        for (position, bytes) in stream.memory_only_bytes() {
             put64(&mut out, position);
             put32(&mut out, u32::try_from(bytes.len()).expect("of a unit at most"));
             out.extend_from_slice(bytes);
@@ -80,7 +80,7 @@ fn put64(out: &mut Vec<u8>, number: u64) {
 /// A catalogue whose head was decoded.
 #[derive(Debug)]
 pub(super) struct Catalogue<'a> {
-    pub(super) at: Slot,
+    pub(super) slot: Slot,
     pub(super) layout: Layout,
     fields: Fields<'a>,
 }
@@ -98,22 +98,22 @@ pub(super) fn open(bytes: &[u8]) -> Result<Catalogue<'_>, &'static str> {
         let layout = Layout {
             unit_bytes: fields.u32()?,
             chunk_bytes: fields.u32()?,
-            file_chunks: fields.u32()?,
+            chunks_per_file: fields.u32()?,
         };
-        Some((layout.checked()?, Slot(fields.u64()?)))
+        Some((layout.validated()?, Slot(fields.u64()?)))
     };
     let (layout, at) = head(&mut fields).ok_or("its head cannot be read")?;
-    Ok(Catalogue { at, layout, fields })
+    Ok(Catalogue { slot: at, layout, fields })
 }
 
 impl Catalogue<'_> {
     /// Decodes the streams, and claims their chunks from `space`. Skips bytes in files that do not
     /// exist. Passes whole blocks that have no chunk yet to `cut`.
-    pub(super) fn streams(
+    pub(super) fn decode_streams(
         mut self,
         space: &mut Space,
-        spares: &mut Spares,
-        mut cut: impl FnMut(StreamName, u64, WaitingBlocks),
+        spares: &mut UnitBuffers,
+        mut cut: impl FnMut(StreamName, u64, CutBlocks),
     ) -> Result<Streams, &'static str> {
         const SHORT: &str = "it ends too early";
         let mut streams = Streams::new();
@@ -124,10 +124,10 @@ impl Catalogue<'_> {
             if kept_from > POSITION_MAX {
                 return Err("a stream is kept from nowhere");
             }
-            let mut stream = Stream::restored(kept_from);
+            let mut stream = Stream::from_catalogue(kept_from);
             let chunks = self.fields.u64().ok_or(SHORT)?;
             for _ in 0..chunks {
-                self.chunk(&mut stream, space)?;
+                self.decode_chunk(&mut stream, space)?;
             }
             let loose = self.fields.u64().ok_or(SHORT)?;
             for _ in 0..loose {
@@ -152,35 +152,35 @@ impl Catalogue<'_> {
         Ok(streams)
     }
 
-    fn chunk(&mut self, stream: &mut Stream, space: &mut Space) -> Result<(), &'static str> {
+    fn decode_chunk(&mut self, stream: &mut Stream, space: &mut Space) -> Result<(), &'static str> {
         const SHORT: &str = "it ends within a chunk";
         let head = |fields: &mut Fields<'_>| {
             let key = (fields.u64()?, fields.u32()?);
-            let address = Address { file: fields.u64()?, index: fields.u32()? };
+            let address = ChunkAddress { file: fields.u64()?, index: fields.u32()? };
             Some((key, address, fields.u8()?, fields.u16()?))
         };
         let (key, address, closed, spans) = head(&mut self.fields).ok_or(SHORT)?;
-        let there = key.0 < POSITION_MAX / self.layout.chunk() && key.1 < ATTEMPTS_MAX;
+        let there = key.0 < POSITION_MAX / self.layout.chunk_bytes_u64() && key.1 < ATTEMPTS_MAX;
         if !there || closed > 1 {
             return Err("a chunk holds nothing that there is");
         }
         let mut chunk = Chunk::new(address, closed == 1);
         for _ in 0..spans {
             let span = |fields: &mut Fields<'_>| {
-                Some(Span {
+                Some(BlockSpan {
                     from: fields.u16()?,
-                    to: fields.u16()?,
+                    end_block: fields.u16()?,
                     checksum: fields.u32()?,
-                    pending: false,
-                    durable: true,
+                    is_pending: false,
+                    is_durable: true,
                 })
             };
             let span = span(&mut self.fields).ok_or(SHORT)?;
-            let unit = self.layout.unit_blocks();
-            let sound = span.from < span.to
-                && span.to <= self.layout.chunk_blocks()
-                && span.from / unit == (span.to - 1) / unit;
-            if !sound || !chunk.add(span) {
+            let unit = self.layout.blocks_per_unit();
+            let sound = span.from < span.end_block
+                && span.end_block <= self.layout.blocks_per_chunk()
+                && span.from / unit == (span.end_block - 1) / unit;
+            if !sound || !chunk.add_if_free(span) {
                 return Err("blocks of a chunk are in two places, or nowhere");
             }
         }

@@ -15,7 +15,7 @@ pub enum StoreError {
     Disk(#[from] DiskError),
     /// The small file that points to the catalogue was modified or corrupted.
     #[error("the file {FILE} is damaged: {0}")]
-    Pointer(&'static str),
+    PointerDamaged(&'static str),
     /// The catalogue's file is missing or too short. Another folder may be mounted here.
     #[error("stream file {file} with the catalogue is missing")]
     Missing { file: u64 },
@@ -32,7 +32,7 @@ pub enum ReadError {
     /// The bytes on disk differ from those that were put. Another node may have them. See
     /// [`super::Store::lose`].
     #[error("bytes {range:?} of stream {stream:?} are damaged: {reason}")]
-    Rotten {
+    Corrupt {
         stream: StreamName,
         /// All bytes that share a checksum with the first requested byte.
         range: Range<u64>,
@@ -42,7 +42,7 @@ pub enum ReadError {
     Missing,
     /// The disk cannot read at the moment, but nothing is broken. Retry later.
     #[error("it cannot be read now: {0}")]
-    NotNow(DiskError),
+    RetryLater(DiskError),
 }
 
 /// Error for a read beyond the maximum number of reads. Take results with

@@ -21,7 +21,7 @@ impl Pointer {
         let Self { at, file, bytes, checksum } = self;
         let lines =
             format!("{FIRST_LINE}\nat {}\nfile {file}\nbytes {bytes}\ncrc {checksum:08x}\n", at.0);
-        sealed::seal(&lines).into_bytes()
+        sealed::append_checksum_line(&lines).into_bytes()
     }
 
     /// Decodes a pointer. Fails with a description of the fault.

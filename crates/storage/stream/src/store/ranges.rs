@@ -54,26 +54,26 @@ impl Ranges {
     }
 
     pub fn contains(&self, position: u64) -> bool {
-        self.end_of(position) > position
+        self.end_of_range_at(position) > position
     }
 
     /// Returns the end of the range that contains `position`, or `position` itself if it is not in
     /// the set.
-    pub fn end_of(&self, position: u64) -> u64 {
+    pub fn end_of_range_at(&self, position: u64) -> u64 {
         let before = self.ranges.range(..=position).next_back();
         before.map_or(position, |(_, end)| (*end).max(position))
     }
 
     /// Returns the first part of `range` that is not in the set.
     pub fn first_missing(&self, range: Range<u64>) -> Option<Range<u64>> {
-        let from = self.end_of(range.start);
+        let from = self.end_of_range_at(range.start);
         let next = self.ranges.range(from..).next();
         let to = next.map_or(range.end, |(start, _)| (*start).min(range.end));
         (from < to).then_some(from..to)
     }
 
     /// Returns the lowest position in the set that is at least `position`.
-    pub fn next_from(&self, position: u64) -> Option<u64> {
+    pub fn first_held_from(&self, position: u64) -> Option<u64> {
         if self.contains(position) {
             return Some(position);
         }
@@ -132,9 +132,9 @@ mod tests {
                 assert_eq!(missing, (5..30).filter(|at| !plain.contains(at)).collect::<Vec<_>>());
                 for at in 0..55 {
                     let end = (at..).find(|at| !plain.contains(at)).unwrap();
-                    assert_eq!(ranges.end_of(at), end, "{at} in {ranges:?}");
+                    assert_eq!(ranges.end_of_range_at(at), end, "{at} in {ranges:?}");
                     assert_eq!(ranges.contains(at), plain.contains(&at));
-                    assert_eq!(ranges.next_from(at), plain.range(at..).next().copied());
+                    assert_eq!(ranges.first_held_from(at), plain.range(at..).next().copied());
                 }
             }
         }
@@ -146,7 +146,7 @@ mod tests {
         ranges.insert(u64::MAX - 3..u64::MAX);
         ranges.insert(0..1);
         assert_eq!(ranges.missing(0..u64::MAX), vec![1..u64::MAX - 3; 1]);
-        assert_eq!(ranges.end_of(u64::MAX), u64::MAX);
+        assert_eq!(ranges.end_of_range_at(u64::MAX), u64::MAX);
         ranges.remove(0..u64::MAX);
         assert_eq!(ranges, Ranges::default());
     }

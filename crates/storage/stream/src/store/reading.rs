@@ -13,17 +13,17 @@ use quorate_log::disk::{BlockPool, Blocks, Buffer, Disk, DiskError};
 
 use super::{
     ReadError, ReadsBusy, Store,
-    chunk::Span,
-    layout::Address,
-    stream::{Source, Stream},
+    chunk::BlockSpan,
+    layout::ChunkAddress,
+    stream::{ByteLocation, Stream},
 };
 
 /// Maximum number of started reads whose results have not been taken.
 pub const READS_MAX: usize = 64;
 /// Maximum number of disk reads in flight.
-pub(super) const ACTIVE_MAX: usize = 4;
+pub(super) const READS_IN_FLIGHT_MAX: usize = 4;
 /// Maximum number of unused read buffers that are retained.
-const FREE_MAX: usize = 2 * ACTIVE_MAX;
+const SPARE_BUFFERS_MAX: usize = 2 * READS_IN_FLIGHT_MAX;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadDone {
@@ -40,7 +40,7 @@ pub(super) struct Reads {
     pool: BlockPool,
     waiting_reads: VecDeque<QueuedRead>,
     /// Disk reads in flight, by number.
-    active: BTreeMap<u64, Active>,
+    active: BTreeMap<u64, ReadInFlight>,
     finished: VecDeque<ReadDone>,
     next_number: u64,
 }
@@ -54,18 +54,18 @@ struct QueuedRead {
 }
 
 #[derive(Debug)]
-struct Active {
+struct ReadInFlight {
     read: QueuedRead,
     part: u64,
-    address: Address,
+    address: ChunkAddress,
     /// The spans being read, which are consecutive.
-    spans: Vec<Span>,
+    reading_spans: Vec<BlockSpan>,
 }
 
 impl Reads {
     pub(super) fn new(chunk_bytes: u32) -> Self {
         Self {
-            pool: BlockPool::new(chunk_bytes as usize, FREE_MAX),
+            pool: BlockPool::new(chunk_bytes as usize, SPARE_BUFFERS_MAX),
             waiting_reads: VecDeque::new(),
             active: BTreeMap::new(),
             finished: VecDeque::new(),
@@ -108,7 +108,7 @@ impl Store {
         Ok(())
     }
 
-    pub fn has_read(&self) -> bool {
+    pub fn has_finished_read(&self) -> bool {
         !self.reads.finished.is_empty()
     }
 
@@ -123,43 +123,50 @@ impl Store {
             let mut read = self.reads.waiting_reads.pop_front().expect("counted");
             let stream = self.streams.get(&read.stream);
             // The last block of a stream may contain more bytes than the store has.
-            let held = stream
-                .map_or(0, |stream| stream.held_ranges().end_of(read.position) - read.position);
+            let held = stream.map_or(0, |stream| {
+                stream.held_ranges().end_of_range_at(read.position) - read.position
+            });
             let held = usize::try_from(held).unwrap_or(usize::MAX);
             read.bytes_max = read.bytes_max.min(held.max(1));
-            let source =
-                stream.map_or(Source::Missing, |stream| stream.source(read.position, self.layout));
+            let source = stream.map_or(ByteLocation::Missing, |stream| {
+                stream.locate_byte(read.position, self.layout)
+            });
             match source {
-                Source::Missing => self.reads.finish_read(read, Err(ReadError::Missing)),
-                Source::Memory(bytes) => {
+                ByteLocation::Missing => self.reads.finish_read(read, Err(ReadError::Missing)),
+                ByteLocation::Memory(bytes) => {
                     let bytes = &bytes[..bytes.len().min(read.bytes_max)];
-                    let copy = self.reads.pool.copy(bytes);
+                    let copy = self.reads.pool.copy_bytes(bytes);
                     self.reads.finish_read(read, Ok(copy));
                 }
-                Source::Disk(address, spans) if self.reads.active.len() < ACTIVE_MAX => {
-                    let block = self.layout.block_of(read.position);
-                    let last = read.position % self.layout.chunk() + read.bytes_max as u64 - 1;
-                    let end = last.min(self.layout.chunk() - 1);
-                    let end = self.layout.block_of(end);
+                ByteLocation::Disk(address, spans)
+                    if self.reads.active.len() < READS_IN_FLIGHT_MAX =>
+                {
+                    let block = self.layout.block_in_chunk(read.position);
+                    let last =
+                        read.position % self.layout.chunk_bytes_u64() + read.bytes_max as u64 - 1;
+                    let end = last.min(self.layout.chunk_bytes_u64() - 1);
+                    let end = self.layout.block_in_chunk(end);
                     let needed = spans.iter().take_while(|span| span.from <= end);
-                    let spans: Vec<Span> = needed.copied().collect();
+                    let spans: Vec<BlockSpan> = needed.copied().collect();
                     let from = spans.first().expect("it begins there").from;
                     assert!(from <= block, "it begins there");
-                    let bytes = spans.iter().map(Span::bytes).sum();
+                    let bytes = spans.iter().map(BlockSpan::bytes).sum();
                     let number = self.reads.next_number;
                     self.reads.next_number += 1;
-                    let place = self.layout.place(address, from);
-                    let part = read.position / self.layout.chunk();
-                    let active = Active { read, part, address, spans };
+                    let place = self.layout.file_position(address, from);
+                    let part = read.position / self.layout.chunk_bytes_u64();
+                    let active = ReadInFlight { read, part, address, reading_spans: spans };
                     self.reads.active.insert(number, active);
-                    disk.start_read(number, place, self.reads.pool.to_read(bytes), bytes);
+                    disk.start_read(number, place, self.reads.pool.buffer_for_read(bytes), bytes);
                 }
-                Source::Disk(..) | Source::Pending => self.reads.waiting_reads.push_back(read),
+                ByteLocation::Disk(..) | ByteLocation::Pending => {
+                    self.reads.waiting_reads.push_back(read)
+                }
             }
         }
     }
 
-    pub(super) fn read_ended(
+    pub(super) fn on_disk_read(
         &mut self,
         number: u64,
         buffer: Buffer,
@@ -174,55 +181,55 @@ impl Store {
         let Some(stream) = held else {
             return self.reads.finish_read(read, Err(ReadError::Missing));
         };
-        let first = *active.spans.first().expect("one at least");
-        let place = self.layout.place(active.address, first.from);
+        let first = *active.reading_spans.first().expect("one at least");
+        let place = self.layout.file_position(active.address, first.from);
         let damaged = match result {
-            Ok(()) => match self.verified(&active, &buffer) {
+            Ok(()) => match self.verified_part(&active, &buffer) {
                 Some(wanted) => {
-                    let bytes = active.spans.iter().map(Span::bytes).sum();
-                    let read_bytes = self.reads.pool.read(buffer, bytes, wanted);
+                    let bytes = active.reading_spans.iter().map(BlockSpan::bytes).sum();
+                    let read_bytes = self.reads.pool.blocks_from_read(buffer, bytes, wanted);
                     return self.reads.finish_read(read, Ok(read_bytes));
                 }
                 None => format!("{place}: a checksum does not match"),
             },
-            Err(error) if error.lack.is_some() => {
-                return self.reads.finish_read(read, Err(ReadError::NotNow(error)));
+            Err(error) if error.exhausted.is_some() => {
+                return self.reads.finish_read(read, Err(ReadError::RetryLater(error)));
             }
             Err(error) => error.to_string(),
         };
-        if !stream.still_has(active.part, active.address, first) {
+        if !stream.chunk_covers(active.part, active.address, first) {
             // The bytes were moved while the read was in flight, so it is repeated.
             self.reads.waiting_reads.push_back(read);
             return;
         }
-        let range = self.shared_by(stream, &active);
+        let range = self.positions_sharing_checksum(stream, &active);
         let stream = read.stream;
-        let rotten = ReadError::Rotten { stream, range, reason: damaged };
+        let rotten = ReadError::Corrupt { stream, range, reason: damaged };
         self.reads.finish_read(read, Err(rotten));
     }
 
     /// Returns the part of the buffer with the requested bytes, up to the first wrong checksum.
-    fn verified(&self, active: &Active, buffer: &Buffer) -> Option<Range<usize>> {
+    fn verified_part(&self, active: &ReadInFlight, buffer: &Buffer) -> Option<Range<usize>> {
         let mut sound = 0;
-        for span in &active.spans {
+        for span in &active.reading_spans {
             let bytes = &buffer[sound..sound + span.bytes()];
             if crc32c::crc32c(bytes) != span.checksum {
                 break;
             }
             sound += bytes.len();
         }
-        let first = active.spans.first()?.from;
-        let start = self.layout.place(active.address, first).offset;
-        let chunk = self.layout.place(active.address, 0).offset;
-        let skipped = active.read.position % self.layout.chunk() - (start - chunk);
+        let first = active.reading_spans.first()?.from;
+        let start = self.layout.file_position(active.address, first).offset;
+        let chunk = self.layout.file_position(active.address, 0).offset;
+        let skipped = active.read.position % self.layout.chunk_bytes_u64() - (start - chunk);
         let skipped = usize::try_from(skipped).expect("within a chunk");
         let end = sound.min(skipped + active.read.bytes_max);
         (skipped < end).then_some(skipped..end)
     }
 
     /// Returns all positions that share a checksum with the first requested byte.
-    fn shared_by(&self, stream: &Stream, active: &Active) -> Range<u64> {
-        let first = active.spans.first().expect("one at least");
+    fn positions_sharing_checksum(&self, stream: &Stream, active: &ReadInFlight) -> Range<u64> {
+        let first = active.reading_spans.first().expect("one at least");
         stream.positions(active.part, first, self.layout)
     }
 }

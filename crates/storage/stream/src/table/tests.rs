@@ -30,7 +30,7 @@ fn open(table: &mut Table, how: OpenMode, writer: u128, number: u32) -> Reply {
 
 fn opened(at: u64, number: u32) -> Reply {
     let stream = inner(number);
-    Ok(StreamOutcome::Opened { stream, at })
+    Ok(StreamOutcome::Opened { stream, start_position: at })
 }
 
 fn close(table: &mut Table, number: u32, finish: bool) -> Reply {
@@ -49,7 +49,7 @@ fn content(table: &mut Table, number: u32, from: u64, to: u64) -> Range<u64> {
     table.append(inner(number), offset, slots(offset + from, offset + to))
 }
 
-fn changes(table: &mut Table) -> Vec<Change> {
+fn changes(table: &mut Table) -> Vec<InnerStreamChange> {
     std::iter::from_fn(|| table.next_change()).collect()
 }
 
@@ -64,7 +64,7 @@ fn byte_is_appended_iff_it_is_the_next_one_of_an_open_stream() {
     assert!(content(&mut table, 1, 6, 9).is_empty(), "a gap closes nothing");
     assert_eq!(content(&mut table, 1, 3, 7), 5..7, "the part that is new");
     assert_eq!(table.info(&name("s")).unwrap().end, 7);
-    assert_eq!(close(&mut table, 1, false), Ok(StreamOutcome::Closed { at: 7 }));
+    assert_eq!(close(&mut table, 1, false), Ok(StreamOutcome::Closed { end_position: 7 }));
     assert!(content(&mut table, 1, 7, 9).is_empty(), "closed");
     let none = table.append(inner(1), 2000, slots(1000, 1010));
     assert!(none.is_empty(), "slots before the offset have no position");
@@ -75,7 +75,7 @@ fn byte_is_appended_iff_it_is_the_next_one_of_an_open_stream() {
 fn only_what_may_be_appended_needs_bytes() {
     let mut table = Table::default();
     let may = |table: &Table, number, from: u64, to: u64| {
-        table.may_append(inner(number), 1000, slots(1000 + from, 1000 + to))
+        table.appendable(inner(number), 1000, slots(1000 + from, 1000 + to))
     };
     assert_eq!(may(&table, 1, 0, 5), 0..5, "it may be opened before that slot");
     open(&mut table, OpenMode::Create, 1, 1).unwrap();
@@ -90,7 +90,7 @@ fn only_what_may_be_appended_needs_bytes() {
     table.execute(Slot(9), &Command::Remove { name }.encode()).unwrap();
     assert!(may(&table, 1, 0, 12).is_empty());
     assert_eq!(may(&table, 2, 0, 12), 0..12);
-    assert_eq!(open(&mut table, OpenMode::Create, 1, 1), Err(Denied::Reused));
+    assert_eq!(open(&mut table, OpenMode::Create, 1, 1), Err(Denied::InnerStreamReused));
 }
 
 /// [stream-10] A single command closes the old piece and begins the new one where the old one
@@ -104,12 +104,12 @@ fn takeover_fences_the_first_writer_permanently() {
     assert_eq!(open(&mut table, OpenMode::Create, 2, 2), Err(Denied::Exists));
     assert_eq!(open(&mut table, OpenMode::Continue, 2, 2), Err(Denied::Fenced));
     assert_eq!(open(&mut table, OpenMode::Takeover, 2, 2), opened(10, 2));
-    assert_eq!(changes(&mut table), [Change::Closed { stream: inner(1), end: 10 }]);
+    assert_eq!(changes(&mut table), [InnerStreamChange::Closed { stream: inner(1), end: 10 }]);
     assert!(content(&mut table, 1, 10, 20).is_empty(), "the first is fenced");
     assert_eq!(content(&mut table, 2, 0, 3), 0..3);
     assert_eq!(open(&mut table, OpenMode::Continue, 1, 3), Err(Denied::Fenced));
     assert_eq!(close(&mut table, 1, true), Err(Denied::Fenced));
-    assert_eq!(close(&mut table, 2, false), Ok(StreamOutcome::Closed { at: 13 }));
+    assert_eq!(close(&mut table, 2, false), Ok(StreamOutcome::Closed { end_position: 13 }));
     assert_eq!(open(&mut table, OpenMode::Continue, 1, 3), Err(Denied::Fenced));
     assert_eq!(open(&mut table, OpenMode::Continue, 2, 3), opened(13, 3));
 }
@@ -128,18 +128,18 @@ fn late_takeover_does_not_undo_a_later_one() {
         assert_eq!(open(&mut table, how, 2, 4), Err(Denied::Fenced), "{how:?}");
     }
     assert_eq!(content(&mut table, 3, 5, 7), 5..7, "the last goes on");
-    assert_eq!(close(&mut table, 3, false), Ok(StreamOutcome::Closed { at: 12 }));
+    assert_eq!(close(&mut table, 3, false), Ok(StreamOutcome::Closed { end_position: 12 }));
     assert_eq!(open(&mut table, OpenMode::Append, 2, 4), Err(Denied::Fenced));
     // Nor does a late takeover undo an append to a stream without a writer.
     open(&mut table, OpenMode::Append, 4, 4).unwrap();
     assert_eq!(open(&mut table, OpenMode::Takeover, 3, 5), Err(Denied::Fenced));
-    let restored = Table::restore(table.rows()).unwrap();
-    assert_eq!(restored.rows().collect::<Vec<_>>(), table.rows().collect::<Vec<_>>());
+    let restored = Table::restore(table.all_rows()).unwrap();
+    assert_eq!(restored.all_rows().collect::<Vec<_>>(), table.all_rows().collect::<Vec<_>>());
     for number in 5..600 {
         open(&mut table, OpenMode::Takeover, u128::from(number), number).unwrap();
     }
     assert_eq!(table.info(&name("s")).unwrap().end, 12);
-    Table::restore(table.rows()).unwrap();
+    Table::restore(table.all_rows()).unwrap();
 }
 
 /// A writer that lost its connection proves its identity and continues at the exact position.
@@ -154,8 +154,8 @@ fn same_writer_continues_at_the_position_of_the_close() {
     assert_eq!(content(&mut table, 3, 0, 4), 0..4);
     let info = table.info(&name("s")).unwrap();
     assert_eq!((info.end, info.pieces), (8, 2), "an empty piece leaves no trace");
-    assert_eq!(open(&mut table, OpenMode::Append, 1, 3), Err(Denied::Reused));
-    assert_eq!(close(&mut table, 3, true), Ok(StreamOutcome::Closed { at: 8 }));
+    assert_eq!(open(&mut table, OpenMode::Append, 1, 3), Err(Denied::InnerStreamReused));
+    assert_eq!(close(&mut table, 3, true), Ok(StreamOutcome::Closed { end_position: 8 }));
     assert_eq!(open(&mut table, OpenMode::Continue, 1, 4), Err(Denied::Finished));
     assert_eq!(open(&mut table, OpenMode::Takeover, 5, 4), Err(Denied::Finished));
 }
@@ -176,27 +176,27 @@ fn positions_are_found_across_pieces_and_trims() {
         content(&mut table, number, 0, bytes);
     }
     let at = |table: &Table, position| {
-        let Located { stream, position, bytes } = table.locate(&s, position).unwrap();
+        let InnerPosition { stream, position, bytes } = table.locate(&s, position).unwrap();
         (stream.number, position, bytes)
     };
     assert_eq!(at(&table, 0), (1, 0, 10));
     assert_eq!(at(&table, 9), (1, 9, 1));
     assert_eq!(at(&table, 10), (2, 0, 5));
     assert_eq!(at(&table, 16), (3, 1, 6));
-    let end = LocateError::BehindEnd { end: 22, finished: false };
+    let end = LocateError::PastEnd { end: 22, finished: false };
     assert_eq!(table.locate(&s, 22), Err(end));
     changes(&mut table);
 
     assert_eq!(trim(&mut table, 23), Err(Denied::PastEnd { end: 22 }));
     assert_eq!(trim(&mut table, 12), Ok(StreamOutcome::Trimmed { start: 12 }));
     assert_eq!(trim(&mut table, 3), Ok(StreamOutcome::Trimmed { start: 12 }), "never back");
-    let gone = Change::Removed { stream: inner(1) };
-    let cut = Change::Trimmed { stream: inner(2), below: 2 };
+    let gone = InnerStreamChange::Removed { stream: inner(1) };
+    let cut = InnerStreamChange::Trimmed { stream: inner(2), below: 2 };
     assert_eq!(changes(&mut table), [gone, cut, cut]);
     assert_eq!(table.locate(&s, 11), Err(LocateError::Trimmed { start: 12 }));
     assert_eq!(at(&table, 12), (2, 2, 3));
     assert_eq!(
-        table.kept().map(|(stream, kept)| (stream.number, kept)).collect::<Vec<_>>(),
+        table.retained_ranges().map(|(stream, kept)| (stream.number, kept)).collect::<Vec<_>>(),
         [(2, 2..5), (3, 0..7)]
     );
     assert_eq!(trim(&mut table, 22), Ok(StreamOutcome::Trimmed { start: 22 }));
@@ -206,8 +206,8 @@ fn positions_are_found_across_pieces_and_trims() {
     changes(&mut table);
     let remove = Command::Remove { name: s.clone() }.encode();
     assert_eq!(table.execute(Slot(9), &remove), Ok(StreamOutcome::Removed));
-    let closed = Change::Closed { stream: inner(3), end: 8 };
-    let removed = Change::Removed { stream: inner(3) };
+    let closed = InnerStreamChange::Closed { stream: inner(3), end: 8 };
+    let removed = InnerStreamChange::Removed { stream: inner(3) };
     assert_eq!(changes(&mut table), [closed, removed]);
     assert!(content(&mut table, 3, 8, 9).is_empty());
     assert_eq!(table.execute(Slot(9), &remove), Err(Denied::Unknown));
@@ -241,16 +241,16 @@ fn bytes_beyond_the_age_or_size_bound_are_dropped() {
     let keep = |table: &mut Table, bytes, age_ms| {
         let keep = Retention { bytes, age_ms };
         let name = name("s");
-        table.execute(Slot(9), &Command::Retain { name, keep }.encode())
+        table.execute(Slot(9), &Command::Retain { name, retention: keep }.encode())
     };
     let age = |table: &mut Table, now_ms| {
         let aged = table.execute(Slot(9), &Command::Age { now_ms }.encode());
         assert_eq!(aged, Ok(StreamOutcome::Aged));
         table.info(&name("s")).unwrap().start
     };
-    assert_eq!(table.shortest_age(), None);
+    assert_eq!(table.min_age_bound_ms(), None);
     assert_eq!(keep(&mut table, None, Some(1000)), Ok(StreamOutcome::Retained));
-    assert_eq!(table.shortest_age(), Some(1000));
+    assert_eq!(table.min_age_bound_ms(), Some(1000));
     content(&mut table, 1, 0, 10);
     assert_eq!(age(&mut table, 5000), 0);
     content(&mut table, 1, 10, 20);
@@ -263,13 +263,13 @@ fn bytes_beyond_the_age_or_size_bound_are_dropped() {
     for now_ms in 0..1000 {
         age(&mut table, 9001 + now_ms / 10);
     }
-    assert_eq!(Table::restore(table.rows()).unwrap().info(&s), table.info(&s));
+    assert_eq!(Table::restore(table.all_rows()).unwrap().info(&s), table.info(&s));
 
-    assert_eq!(table.overfull(1).count(), 0);
+    assert_eq!(table.streams_over_size(1).count(), 0);
     keep(&mut table, Some(4), None).unwrap();
-    assert_eq!(table.overfull(6).collect::<Vec<_>>(), [(&s, 26)]);
-    assert_eq!(table.overfull(7).count(), 0, "not worth it");
-    assert_eq!(table.shortest_age(), None);
+    assert_eq!(table.streams_over_size(6).collect::<Vec<_>>(), [(&s, 26)]);
+    assert_eq!(table.streams_over_size(7).count(), 0, "not worth it");
+    assert_eq!(table.min_age_bound_ms(), None);
     assert_eq!(age(&mut table, 99_000), 20, "age does not matter any more");
 }
 
@@ -290,7 +290,7 @@ fn rows_restore_the_table_and_changed_rows_are_reported() {
             let command = match dice.below(10) {
                 8 => Command::Retain {
                     name,
-                    keep: Retention { bytes: None, age_ms: dice.chance(2, 3).then_some(20) },
+                    retention: Retention { bytes: None, age_ms: dice.chance(2, 3).then_some(20) },
                 },
                 9 => Command::Age { now_ms: step },
                 0 => Command::Remove { name },
@@ -310,15 +310,15 @@ fn rows_restore_the_table_and_changed_rows_are_reported() {
                 let next = table.next_position(stream).unwrap();
                 table.append(stream, 0, slots(next, next + dice.below(4)));
             }
-            for (key, value) in table.take_rows() {
-                assert!(Table::is_row(&key));
+            for (key, value) in table.take_changed_rows() {
+                assert!(Table::is_table_key(&key));
                 match value {
                     Some(value) => drop(kept.insert(key, value)),
                     None => drop(kept.remove(&key)),
                 }
             }
             changes(&mut table);
-            assert_eq!(table.rows().collect::<BTreeMap<_, _>>(), kept);
+            assert_eq!(table.all_rows().collect::<BTreeMap<_, _>>(), kept);
             assert_eq!(Table::restore(kept.clone()).unwrap(), table, "seed {seed}");
         }
     }
@@ -329,7 +329,7 @@ fn hostile_rows_are_an_error_not_a_panic() {
     let mut table = Table::default();
     open(&mut table, OpenMode::Create, 1, 1).unwrap();
     content(&mut table, 1, 0, 9);
-    let rows: Vec<_> = table.rows().collect();
+    let rows: Vec<_> = table.all_rows().collect();
     let mut dice = Dice::new(1);
     for _ in 0..20_000 {
         let mut rows = rows.clone();
@@ -347,7 +347,7 @@ fn hostile_rows_are_an_error_not_a_panic() {
             let _ = open(&mut table, OpenMode::Takeover, 9, 77);
             content(&mut table, 77, 0, 3);
             let _ = trim(&mut table, 5);
-            let _ = table.kept().count();
+            let _ = table.retained_ranges().count();
         }
     }
     assert!(Table::restore(vec![(Vec::new(), Vec::new())]).is_err());

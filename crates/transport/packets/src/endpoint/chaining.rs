@@ -16,15 +16,15 @@ use crate::{
 };
 
 /// Maximum number of datagrams waiting to be forwarded. Further ones are dropped.
-const RELAYED_MAX: usize = 8192;
+const TO_FORWARD_MAX: usize = 8192;
 
 /// This node's own chain, and the datagrams to forward along other nodes' chains.
 #[derive(Default)]
-pub(super) struct Chaining {
+pub(super) struct ChainForwarding {
     own_chain: Chain,
     /// Nodes of the previous chain, if there is no chain now.
-    former_nodes: Vec<NodeId>,
-    relayed: Vec<Outgoing>,
+    previous_nodes: Vec<NodeId>,
+    to_forward: Vec<Outgoing>,
 }
 
 /// This node's place in another node's chain.
@@ -38,20 +38,20 @@ pub(super) struct ChainPosition {
 impl Endpoint {
     /// Sets the chain for this node's multicast datagrams: the first [`CHAIN_MAX`] of the given
     /// nodes. An empty list ends the chain.
-    pub fn lay_chain(&mut self, nodes: &[NodeId]) {
+    pub fn set_chain(&mut self, nodes: &[NodeId]) {
         let nodes: Vec<NodeId> = nodes.iter().copied().take(CHAIN_MAX).collect();
         let limits = &self.limits;
         let link_bytes_s = match nodes.is_empty() {
             true => limits.link_bytes_s,
             false => limits.link_bytes_s / 100 * limits.chain_percent,
         };
-        self.set_group_link(link_bytes_s);
+        self.set_group_link_speed(link_bytes_s);
         let before = mem::take(&mut self.chaining.own_chain.nodes);
-        let number = self.chaining.own_chain.number + 1;
-        self.chaining.own_chain = Chain { number, nodes };
+        let number = self.chaining.own_chain.chain_number + 1;
+        self.chaining.own_chain = Chain { chain_number: number, nodes };
         self.announce_chain();
         if self.chaining.own_chain.nodes.is_empty() {
-            self.chaining.former_nodes = before;
+            self.chaining.previous_nodes = before;
             self.announce_chain();
         }
     }
@@ -61,7 +61,7 @@ impl Endpoint {
     pub fn announce_chain(&mut self) {
         let chain = &self.chaining.own_chain;
         let nodes = match chain.nodes.is_empty() {
-            true => &self.chaining.former_nodes,
+            true => &self.chaining.previous_nodes,
             false => &chain.nodes,
         };
         let members: Vec<Member> = nodes.iter().filter_map(|node| self.gate.peer(*node)).collect();
@@ -71,35 +71,35 @@ impl Endpoint {
         }
     }
 
-    pub fn first_of_chain(&self) -> Option<NodeId> {
+    pub fn first_chain_node(&self) -> Option<NodeId> {
         self.chaining.own_chain.nodes.first().copied()
     }
 
     /// Takes the datagrams to forward, in the order of their arrival.
-    pub fn take_relayed(&mut self) -> Vec<Outgoing> {
-        mem::take(&mut self.chaining.relayed)
+    pub fn take_to_forward(&mut self) -> Vec<Outgoing> {
+        mem::take(&mut self.chaining.to_forward)
     }
 
     pub(super) fn on_chain(&mut self, from: NodeId, chain: &Chain) {
-        let me = self.me.node;
+        let me = self.own_member.node;
         let Some(heard) = self.received_channels.get_mut(&from) else {
             return;
         };
         // [chain-1] An older chain never replaces a newer one.
-        if heard.place.is_some_and(|place| place.number >= chain.number) {
+        if heard.chain_position.is_some_and(|place| place.number >= chain.chain_number) {
             return;
         }
         let mut behind = chain.nodes.iter().copied().skip_while(|node| *node != me);
         let successor = behind.nth(1).filter(|node| *node != from);
-        heard.place = Some(ChainPosition { number: chain.number, successor });
+        heard.chain_position = Some(ChainPosition { number: chain.chain_number, successor });
         // Forwarding by several nodes takes longer than direct delivery, so a late datagram is not
         // yet missing.
         let grace_us = match chain.nodes.is_empty() {
             true => self.limits.reorder_grace_us,
             false => self.limits.chain_grace_us,
         };
-        for listened in heard.channels.values_mut().filter(|one| !one.to_one) {
-            listened.inbound.set_grace(grace_us);
+        for listened in heard.channels.values_mut().filter(|one| !one.is_unicast) {
+            listened.inbound.set_grace_us(grace_us);
         }
     }
 
@@ -108,16 +108,16 @@ impl Endpoint {
         let heard = self
             .received_channels
             .get(&header.sender)
-            .filter(|heard| heard.boot == header.boot && !header.to_one);
-        let successor = heard.and_then(|heard| heard.place?.successor);
+            .filter(|heard| heard.boot == header.boot && !header.is_unicast);
+        let successor = heard.and_then(|heard| heard.chain_position?.successor);
         let Some(node) = successor.filter(|node| self.gate.peer(*node).is_some()) else {
             return;
         };
-        if self.chaining.relayed.len() < RELAYED_MAX {
-            self.counters.relayed += 1;
+        if self.chaining.to_forward.len() < TO_FORWARD_MAX {
+            self.counters.forwarded += 1;
             self.chaining
-                .relayed
-                .push(Outgoing { to: Destination::Node(node), bytes: datagram.to_vec() });
+                .to_forward
+                .push(Outgoing { destination: Destination::Node(node), bytes: datagram.to_vec() });
         }
     }
 }

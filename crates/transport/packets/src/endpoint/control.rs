@@ -8,38 +8,38 @@ use crate::{
     body::Body,
     endpoint::{Destination, Outgoing},
     envelope,
-    header::{CONTROL, HEADER_BYTES, Header, Kind},
-    trust::{Group, Keys, Seal, TagContext},
+    header::{CONTROL_CHANNEL, HEADER_BYTES, Header, Kind},
+    trust::{GroupIdentity, KeyRing, TagContext, TagKey},
 };
 
 const OUTGOING_MAX: usize = 4096;
 
-pub(super) struct Control {
-    place: TagContext,
-    hint: u32,
+pub(super) struct ControlChannel {
+    tag_context: TagContext,
+    group_hint: u32,
     key: u8,
-    seal: Seal,
+    tag_key: TagKey,
     next_number: u64,
     outgoing: Vec<Outgoing>,
 }
 
-impl Control {
-    pub(super) fn new(me: Member, boot: u32, group: Group, keys: &Keys) -> Self {
-        let place = TagContext { group, sender: me, boot, channel: CONTROL };
+impl ControlChannel {
+    pub(super) fn new(me: Member, boot: u32, group: GroupIdentity, keys: &KeyRing) -> Self {
+        let place = TagContext { group, sender: me, boot, channel: CONTROL_CHANNEL };
         let (key, with) = keys.current();
         Self {
-            hint: group.hint(),
+            group_hint: group.header_hint(),
             key,
-            seal: Seal::new(with, &place),
-            place,
+            tag_key: TagKey::new(with, &place),
+            tag_context: place,
             next_number: 1,
             outgoing: Vec::new(),
         }
     }
 
-    pub(super) fn rekey(&mut self, keys: &Keys) {
+    pub(super) fn rekey(&mut self, keys: &KeyRing) {
         let (key, with) = keys.current();
-        (self.key, self.seal) = (key, Seal::new(with, &self.place));
+        (self.key, self.tag_key) = (key, TagKey::new(with, &self.tag_context));
     }
 
     pub(super) const fn next_number(&self) -> u64 {
@@ -56,8 +56,10 @@ impl Control {
     }
 
     /// [pkt-5] Queues the original datagram, unchanged, in an envelope.
-    pub(super) fn repair(&mut self, to: Member, original: &[u8], datagram_bytes: usize) {
-        for (index, count, part) in envelope::parts(original, datagram_bytes - HEADER_BYTES) {
+    pub(super) fn queue_repair(&mut self, to: Member, original: &[u8], datagram_bytes: usize) {
+        for (index, count, part) in
+            envelope::split_original(original, datagram_bytes - HEADER_BYTES)
+        {
             self.queue_part(Some(to), &Body::Repair(part), (index, count));
         }
     }
@@ -72,45 +74,45 @@ impl Control {
         let header = Header {
             kind: body.kind(),
             key: self.key,
-            channel: CONTROL,
-            to_one: to.is_some(),
-            sender: self.place.sender.node,
-            boot: self.place.boot,
-            group: self.hint,
+            channel: CONTROL_CHANNEL,
+            is_unicast: to.is_some(),
+            sender: self.tag_context.sender.node,
+            boot: self.tag_context.boot,
+            group: self.group_hint,
             number: self.next_number,
             index,
-            count,
+            part_count: count,
         };
         self.next_number += 1;
         let mut bytes = header.bytes().to_vec();
         body.write(&mut bytes);
-        self.seal.seal(&mut bytes, to);
+        self.tag_key.write_tag(&mut bytes, to);
         self.push(to.map_or(Destination::Group, |to| Destination::Node(to.node)), bytes);
     }
 
     fn push(&mut self, to: Destination, bytes: Vec<u8>) {
         if self.outgoing.len() < OUTGOING_MAX {
-            self.outgoing.push(Outgoing { to, bytes });
+            self.outgoing.push(Outgoing { destination: to, bytes });
         }
     }
 
     /// Returns a header with the fields that all datagrams of a channel share.
-    pub(super) fn template(&self, channel: u8, to: Option<Member>) -> Header {
+    pub(super) fn header_template(&self, channel: u8, to: Option<Member>) -> Header {
         Header {
             kind: Kind::Fragment,
             key: self.key,
             channel,
-            to_one: to.is_some(),
-            sender: self.sender(),
-            boot: self.place.boot,
-            group: self.hint,
+            is_unicast: to.is_some(),
+            sender: self.own_node(),
+            boot: self.tag_context.boot,
+            group: self.group_hint,
             number: 1,
             index: 0,
-            count: 1,
+            part_count: 1,
         }
     }
 
-    const fn sender(&self) -> NodeId {
-        self.place.sender.node
+    const fn own_node(&self) -> NodeId {
+        self.tag_context.sender.node
     }
 }

@@ -4,7 +4,7 @@
 //! The caller owns sockets, clock and addresses. It passes every arriving datagram to
 //! [`Endpoint::handle`], calls [`Endpoint::poll`] when [`Endpoint::next_due`] is reached, and then
 //! takes the results: [`Endpoint::take_events`], [`Endpoint::take_control`] and, channel by
-//! channel, [`Endpoint::take_data`].
+//! channel, [`Endpoint::next_data_run`].
 
 mod asking;
 mod chaining;
@@ -26,37 +26,39 @@ use quorate_core::{
 };
 
 use crate::{
-    body::{ChannelName, Opening, Report, Tail},
-    envelope::Joins,
-    header::CONTROL,
+    body::{ChannelName, ChannelOpening, Report, Tail},
+    envelope::IncompleteOriginals,
+    header::CONTROL_CHANNEL,
     kept::RetainedDatagrams,
     limits::Limits,
-    rate::Bucket,
-    receive::{ChannelEvent, Delivery, Inbound, Quota},
-    trust::{Gate, Group, Introduction, Keys, Refusals, gate::Introduced},
+    rate::TokenBucket,
+    receive::{ChannelEvent, Delivery, InboundChannel, MemoryQuota},
+    trust::{
+        DatagramGate, GroupIdentity, Introduction, KeyRing, Refusals, gate::IntroductionOutcome,
+    },
 };
 
-use control::Control;
-use sending::Channel;
+use control::ControlChannel;
+use sending::OwnChannel;
 
 /// Round-trip time assumed until the caller sets one, in microseconds.
-const RTT_US_FIRST: u64 = 200;
+const INITIAL_RTT_US: u64 = 200;
 
 /// Identity and limits of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    pub me: Member,
+    pub own_member: Member,
     /// Durable number of this node's current boot ([pkt-1]).
     pub boot: u32,
     /// Group whose datagrams this endpoint accepts.
-    pub group: Group,
+    pub group: GroupIdentity,
     /// Keys for sealing datagrams. Without keys, datagrams carry only a checksum, which is for
     /// loopback and trusted segments.
-    pub keys: Keys,
+    pub keys: KeyRing,
     pub limits: Limits,
     pub delivery: Delivery,
     /// Set if received datagrams are retained for other nodes, as acceptors do.
-    pub keeps: bool,
+    pub retains_datagrams: bool,
     /// Seed for the random numbers that spread requests over time.
     pub seed: u64,
 }
@@ -73,7 +75,7 @@ pub enum Destination {
 /// A sealed datagram to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    pub to: Destination,
+    pub destination: Destination,
     pub bytes: Vec<u8>,
 }
 
@@ -82,12 +84,12 @@ pub enum Event {
     /// A message was received. Each message is delivered once.
     Message {
         /// Channel on which the message was sent.
-        of: ChannelName,
+        channel: ChannelName,
         numbers: Range<u64>,
         bytes: Vec<u8>,
     },
     /// The messages with the given numbers will not arrive.
-    GivenUp { of: ChannelName, numbers: Range<u64> },
+    GivenUp { channel: ChannelName, numbers: Range<u64> },
     /// A tail arrived: the end of the sender's channel, and a decision that applies only to values
     /// of exactly the tail's ballot ([told-2]).
     TailReceived { from: NodeId, tail: Tail },
@@ -99,70 +101,70 @@ pub enum Event {
         rtt_us: u64,
         /// Set if the probe was multicast, which proves that the node receives this node's
         /// multicast datagrams.
-        by_group: bool,
+        is_group_probe: bool,
     },
     /// A receiver of this node's channel reported lost datagrams.
     Reported { node: NodeId, report: Report },
     /// [rate-3] Multicast has stopped, because a leader with this higher ballot sends to the
     /// multicast group.
-    Stopped(Ballot),
+    MulticastStopped(Ballot),
 }
 
 /// One node's endpoint of the packet protocol.
 pub struct Endpoint {
-    me: Member,
+    own_member: Member,
     boot: u32,
-    group: Group,
+    group: GroupIdentity,
     limits: Limits,
     delivery: Delivery,
-    keeps: bool,
-    gate: Gate,
-    control: Control,
+    retains_datagrams: bool,
+    gate: DatagramGate,
+    control: ControlChannel,
     /// Open channels of this node, by number.
-    channels: BTreeMap<u8, Channel>,
+    channels: BTreeMap<u8, OwnChannel>,
     /// Next sequence numbers of closed channels, by channel number.
     closed_channels: BTreeMap<u8, u64>,
     /// State of received channels, by node.
     received_channels: BTreeMap<NodeId, PeerState>,
     retained: RetainedDatagrams,
     /// Nodes to request repairs from before the owner.
-    acceptors: Vec<NodeId>,
+    repair_acceptors: Vec<NodeId>,
     rtt_us: u64,
     /// [pkt-7] Rates of repairs: first those of this node's datagrams, then those of other nodes'
     /// datagrams.
-    repairs: [Bucket; 2],
+    repair_rates: [TokenBucket; 2],
     /// Rate of answers to probes, and to NAKs for packets that are no longer available.
-    answers: Bucket,
-    probes: BTreeMap<NodeId, Probes>,
-    group_probes: Probes,
+    answer_rate: TokenBucket,
+    probes: BTreeMap<NodeId, OutstandingProbes>,
+    group_probes: OutstandingProbes,
     dice: Dice,
     events: Vec<Event>,
     counters: Counters,
-    chaining: chaining::Chaining,
+    chaining: chaining::ChainForwarding,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Number of ranges requested, including repeated requests.
-    pub asked: u64,
+    pub ranges_requested: u64,
     /// Number of datagrams retransmitted to one node.
-    pub repaired: u64,
+    pub repaired_to_one: u64,
     /// Number of this node's datagrams retransmitted by multicast.
-    pub repeated: u64,
+    pub repaired_to_group: u64,
     /// Number of datagrams forwarded along the chains of other nodes.
-    pub relayed: u64,
+    pub forwarded: u64,
 }
 
 /// Nonces and send times of the newest outstanding probes.
 #[derive(Default)]
-struct Probes(VecDeque<(u64, Time)>);
+struct OutstandingProbes(VecDeque<(u64, Time)>);
 
-impl Probes {
+impl OutstandingProbes {
     /// Maximum number of outstanding probes. Several may be in flight on a slow path. Answers to
     /// evicted probes are ignored.
     const UNDER_WAY_MAX: usize = 8;
 
-    fn sent(&mut self, nonce: u64, now: Time) {
+    fn record_sent(&mut self, nonce: u64, now: Time) {
         if self.0.len() == Self::UNDER_WAY_MAX {
             self.0.pop_front();
         }
@@ -177,7 +179,7 @@ impl Probes {
     }
 
     /// Removes the probe with `nonce` and all older ones.
-    fn answered(&mut self, nonce: u64) {
+    fn remove_answered(&mut self, nonce: u64) {
         if let Some(at) = self.0.iter().position(|(sent, _)| *sent == nonce) {
             self.0.drain(..=at);
         }
@@ -187,136 +189,153 @@ impl Probes {
 /// State of the channels received from one node.
 struct PeerState {
     boot: u32,
-    quota: Quota,
-    channels: BTreeMap<u8, Listened>,
+    quota: MemoryQuota,
+    channels: BTreeMap<u8, ReceivedChannel>,
     /// Retransmitted datagrams of which parts are still missing.
-    joins: Joins,
+    incomplete_repairs: IncompleteOriginals,
     /// Arrival time of the node's latest original datagram ([gap-4]).
-    alive: Option<Time>,
+    last_original_at: Option<Time>,
     /// This node's place in the other node's chain, if it is in one.
-    place: Option<chaining::ChainPosition>,
+    chain_position: Option<chaining::ChainPosition>,
 }
 
 /// A channel that this node listens to.
-struct Listened {
-    inbound: Inbound,
-    to_one: bool,
+struct ReceivedChannel {
+    inbound: InboundChannel,
+    is_unicast: bool,
     /// Time before which no further report is sent.
-    report_at: Time,
+    next_report_at: Time,
 }
 
 impl Endpoint {
     pub fn new(settings: Settings, now: Time) -> Self {
-        let Settings { me, boot, group, keys, limits, delivery, keeps, seed } = settings;
+        let Settings {
+            own_member: me,
+            boot,
+            group,
+            keys,
+            limits,
+            delivery,
+            retains_datagrams: keeps,
+            seed,
+        } = settings;
         let repairs = limits.repair_percent.map(|percent| {
             let rate = limits.link_bytes_s / 100 * percent;
-            Bucket::new(rate, (rate / 100).max(64 << 10), now)
+            TokenBucket::new(rate, (rate / 100).max(64 << 10), now)
         });
         Self {
-            control: Control::new(me, boot, group, &keys),
-            gate: Gate::new(me, group, keys),
-            me,
+            control: ControlChannel::new(me, boot, group, &keys),
+            gate: DatagramGate::new(me, group, keys),
+            own_member: me,
             boot,
             group,
             delivery,
-            keeps,
+            retains_datagrams: keeps,
             channels: BTreeMap::new(),
             closed_channels: BTreeMap::new(),
             received_channels: BTreeMap::new(),
             retained: RetainedDatagrams::new(&limits),
-            acceptors: Vec::new(),
-            rtt_us: RTT_US_FIRST,
-            repairs,
-            answers: Bucket::new(limits.answers_s, (limits.answers_s / 2).max(1), now),
+            repair_acceptors: Vec::new(),
+            rtt_us: INITIAL_RTT_US,
+            repair_rates: repairs,
+            answer_rate: TokenBucket::new(
+                limits.probe_answers_per_s,
+                (limits.probe_answers_per_s / 2).max(1),
+                now,
+            ),
             probes: BTreeMap::new(),
-            group_probes: Probes::default(),
+            group_probes: OutstandingProbes::default(),
             dice: Dice::new(seed),
             events: Vec::new(),
             counters: Counters::default(),
-            chaining: chaining::Chaining::default(),
+            chaining: chaining::ChainForwarding::default(),
             limits,
         }
     }
 
     /// Returns the introduction for one peer, with the channels that it may listen to.
-    pub fn introduction(&self, to: NodeId) -> Introduction {
-        let control = Opening { channel: CONTROL, to_one: false, from: self.control.next_number() };
+    pub fn introduction_for(&self, to: NodeId) -> Introduction {
+        let control = ChannelOpening {
+            channel: CONTROL_CHANNEL,
+            is_unicast: false,
+            from: self.control.next_number(),
+        };
         let mut channels = vec![control];
         for (&channel, sending) in &self.channels {
             let one = sending.outbound.to();
             if one.is_none_or(|one| one.node == to) {
-                channels.push(Opening {
+                channels.push(ChannelOpening {
                     channel,
-                    to_one: one.is_some(),
+                    is_unicast: one.is_some(),
                     from: sending.outbound.next_number(),
                 });
             }
         }
-        Introduction { member: self.me, boot: self.boot, channels }
+        Introduction { member: self.own_member, boot: self.boot, channels }
     }
 
     /// Accepts a peer's introduction from a handshake.
-    pub fn introduce(&mut self, introduction: &Introduction) -> Introduced {
+    pub fn introduce(&mut self, introduction: &Introduction) -> IntroductionOutcome {
         let outcome = self.gate.introduce(introduction);
         let node = introduction.member.node;
         match outcome {
-            Introduced::Older | Introduced::Full => return outcome,
-            Introduced::Known => {}
+            IntroductionOutcome::Older | IntroductionOutcome::Full => return outcome,
+            IntroductionOutcome::Known => {}
             // All state of an older boot is obsolete, including partial messages ([pkt-1]).
-            Introduced::New => {
+            IntroductionOutcome::New => {
                 self.retained.drop_owner(node);
                 let heard = PeerState {
                     boot: introduction.boot,
-                    quota: Quota::new(&self.limits),
+                    quota: MemoryQuota::new(&self.limits),
                     channels: BTreeMap::new(),
-                    joins: Joins::default(),
-                    alive: None,
-                    place: None,
+                    incomplete_repairs: IncompleteOriginals::default(),
+                    last_original_at: None,
+                    chain_position: None,
                 };
                 self.received_channels.insert(node, heard);
             }
         }
         let heard = self.received_channels.get_mut(&node).expect("introduced");
         for opening in &introduction.channels {
-            if opening.channel == CONTROL || !self.gate.may_listen(node, opening.channel) {
+            if opening.channel == CONTROL_CHANNEL || !self.gate.may_listen(node, opening.channel) {
                 continue;
             }
             let dice = self.dice.fork();
             heard.channels.entry(opening.channel).or_insert_with(|| {
                 let mut inbound =
-                    Inbound::new(opening.from.max(1), self.delivery, &self.limits, dice);
+                    InboundChannel::new(opening.from.max(1), self.delivery, &self.limits, dice);
                 inbound.set_rtt(self.rtt_us, &self.limits);
-                Listened { inbound, to_one: opening.to_one, report_at: Time(0) }
+                ReceivedChannel { inbound, is_unicast: opening.is_unicast, next_report_at: Time(0) }
             });
         }
         outcome
     }
 
     /// Stops accepting datagrams from a node.
-    pub fn part(&mut self, node: NodeId) {
-        self.gate.part(node);
+    pub fn remove_peer(&mut self, node: NodeId) {
+        self.gate.remove_peer(node);
         self.received_channels.remove(&node);
         self.retained.drop_owner(node);
         self.probes.remove(&node);
     }
 
     /// Sets the nodes that may request an introduction: the members of the group, and its learners.
-    pub fn set_allowed(&mut self, members: &[Member]) {
-        self.gate.set_allowed(members);
+    pub fn set_allowed_members(&mut self, members: &[Member]) {
+        self.gate.set_allowed_members(members);
     }
 
     /// Sets whether received datagrams are retained for other nodes. If not, drops the retained
     /// ones.
-    pub fn set_keeps(&mut self, keeps: bool) {
-        if self.keeps && !keeps {
+    pub fn set_retains_datagrams(&mut self, keeps: bool) {
+        if self.retains_datagrams && !keeps {
             self.retained = RetainedDatagrams::new(&self.limits);
         }
-        self.keeps = keeps;
+        self.retains_datagrams = keeps;
     }
 
     /// Sets the nodes that retain datagrams. Repairs are requested from them before the owner.
     pub fn set_acceptors(&mut self, acceptors: &[NodeId]) {
-        self.acceptors = acceptors.to_vec();
+        self.repair_acceptors = acceptors.to_vec();
     }
 
     /// Sets the round-trip time to other nodes in microseconds, as measured by the caller.
@@ -329,13 +348,13 @@ impl Endpoint {
         }
     }
 
-    pub const fn keys(&self) -> &Keys {
+    pub const fn keys(&self) -> &KeyRing {
         self.gate.keys()
     }
 
     /// Changes the keys: adds one, records a node's announcement, or switches ([pkt-3]).
-    pub fn rekey<T>(&mut self, change: impl FnOnce(&mut Keys) -> T) -> T {
-        let done = self.gate.rekey(change);
+    pub fn rekey<T>(&mut self, change: impl FnOnce(&mut KeyRing) -> T) -> T {
+        let done = self.gate.change_keys(change);
         self.control.rekey(self.gate.keys());
         for channel in self.channels.values_mut() {
             channel.rekey(self.gate.keys(), self.group);
@@ -353,15 +372,15 @@ impl Endpoint {
 
     /// [gap-2] Returns the number below which all of a channel's messages are delivered or given
     /// up.
-    pub fn done_to(&self, of: ChannelName) -> Option<u64> {
+    pub fn finished_to(&self, of: ChannelName) -> Option<u64> {
         let heard = self.received_channels.get(&of.owner).filter(|heard| heard.boot == of.boot)?;
-        Some(heard.channels.get(&of.channel)?.inbound.done_to())
+        Some(heard.channels.get(&of.channel)?.inbound.finished_to())
     }
 
     /// [gap-2] Handles a heartbeat, received on any path, that contains the number of the channel's
     /// next datagram. Lower numbers that have not arrived are missing.
-    pub fn handle_next_number(&mut self, of: ChannelName, next: u64, now: Time) {
-        self.on_channel(of, |inbound, quota, happened| {
+    pub fn on_next_number(&mut self, of: ChannelName, next: u64, now: Time) {
+        self.with_channel(of, |inbound, quota, happened| {
             inbound.on_tail(next, now, quota, happened);
         });
     }
@@ -369,11 +388,11 @@ impl Endpoint {
     /// Returns when a node's latest original datagram arrived. Repairs and answers sent by other
     /// nodes on its behalf do not prove that it is alive.
     pub fn last_original_at(&self, node: NodeId) -> Option<Time> {
-        self.received_channels.get(&node)?.alive
+        self.received_channels.get(&node)?.last_original_at
     }
 
     /// Returns the memory quota used by a sender's incomplete or waiting messages.
-    pub fn quota(&self, node: NodeId) -> Option<&Quota> {
+    pub fn quota(&self, node: NodeId) -> Option<&MemoryQuota> {
         self.received_channels.get(&node).map(|heard| &heard.quota)
     }
 
@@ -389,14 +408,15 @@ impl Endpoint {
         self.control.take_outgoing()
     }
 
-    /// Returns when [`Self::poll`] is due next. For paced data, see [`Self::data_due`].
-    pub fn next_due(&self) -> Option<Time> {
+    /// Returns when [`Self::poll`] is due next. For paced data, see [`Self::next_data_at`].
+    pub fn next_poll_at(&self) -> Option<Time> {
         // A tail waits until everything has been sent.
         let idle = self.channels.values().filter(|channel| !channel.outbound.has_unsent());
         let tails = idle.filter_map(|channel| channel.tail.next_tail_at());
         let heard = self.received_channels.values().flat_map(|heard| heard.channels.values());
         let waits = heard.flat_map(|listened| {
-            let report = listened.inbound.has_missed().then_some(listened.report_at);
+            let report =
+                listened.inbound.has_unreported_losses().then_some(listened.next_report_at);
             [listened.inbound.next_due(), report]
         });
         tails.chain(waits.flatten()).min()
@@ -404,18 +424,20 @@ impl Endpoint {
 
     /// Requests and reports missing datagrams, and sends the tails that are due.
     pub fn poll(&mut self, now: Time) {
-        self.poll_heard(now);
-        self.poll_tails(now);
+        self.send_due_requests(now);
+        self.send_due_tails(now);
     }
 
     /// Reports the events of a channel to the caller, and answers nodes that wait for its packets.
-    fn publish(&mut self, of: ChannelName, happened: Vec<ChannelEvent>) {
+    fn publish_events(&mut self, of: ChannelName, happened: Vec<ChannelEvent>) {
         for one in happened {
             self.events.push(match one {
-                ChannelEvent::Message { numbers, bytes } => Event::Message { of, numbers, bytes },
+                ChannelEvent::Message { numbers, bytes } => {
+                    Event::Message { channel: of, numbers, bytes }
+                }
                 ChannelEvent::GivenUp(numbers) => {
-                    self.retained.forget_waiting(of, &numbers);
-                    Event::GivenUp { of, numbers }
+                    self.retained.forget_waiting_nodes(of, &numbers);
+                    Event::GivenUp { channel: of, numbers }
                 }
             });
         }

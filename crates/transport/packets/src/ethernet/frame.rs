@@ -2,7 +2,7 @@
 //!
 //! The length is needed because Ethernet pads a frame to 60 bytes without recording by how much.
 
-use crate::ethernet::{Mac, refusal::Refusal};
+use crate::ethernet::{Mac, refusal::FrameRefusal};
 
 /// Default EtherType: *local experimental 1* of IEEE 802.
 pub const ETHER_TYPE: u16 = 0x88b5;
@@ -17,7 +17,7 @@ pub const HEADER_BYTES: usize = ETHERNET_BYTES + LENGTH_BYTES;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    pub to: Mac,
+    pub destination: Mac,
     /// Source address, which may be forged.
     pub from: Mac,
     /// Never empty.
@@ -25,7 +25,7 @@ pub struct Frame<'a> {
 }
 
 /// Returns the frame header that precedes a datagram of the given length.
-pub const fn header(
+pub const fn encode_header(
     to: Mac,
     from: Mac,
     ether_type: u16,
@@ -37,19 +37,19 @@ pub const fn header(
 }
 
 /// Parses a frame. Bytes after the datagram are padding.
-pub fn read(bytes: &[u8], ether_type: u16) -> Result<Frame<'_>, Refusal> {
-    let (header, rest) = bytes.split_first_chunk().ok_or(Refusal::Short)?;
+pub fn read(bytes: &[u8], ether_type: u16) -> Result<Frame<'_>, FrameRefusal> {
+    let (header, rest) = bytes.split_first_chunk().ok_or(FrameRefusal::Short)?;
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]: [u8; HEADER_BYTES] = *header;
     if u16::from_be_bytes([m, n]) != ether_type {
-        return Err(Refusal::EtherType);
+        return Err(FrameRefusal::EtherType);
     }
     let length = usize::from(u16::from_le_bytes([o, p]));
     // No node sends an empty datagram, so a frame of zeros is not one of ours.
     let datagram = rest.get(..length).filter(|datagram| !datagram.is_empty());
     Ok(Frame {
-        to: Mac([a, b, c, d, e, f]),
+        destination: Mac([a, b, c, d, e, f]),
         from: Mac([g, h, i, j, k, l]),
-        datagram: datagram.ok_or(Refusal::Length)?,
+        datagram: datagram.ok_or(FrameRefusal::Length)?,
     })
 }
 
@@ -61,16 +61,16 @@ mod tests {
     const FROM: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
     fn frame(length: u16, behind: usize) -> Vec<u8> {
-        let mut bytes = header(TO, FROM, ETHER_TYPE, length).to_vec();
+        let mut bytes = encode_header(TO, FROM, ETHER_TYPE, length).to_vec();
         bytes.extend((0..behind).map(|at| at as u8));
         bytes
     }
 
-    fn check(bytes: &[u8], expected: Result<usize, Refusal>) {
+    fn check(bytes: &[u8], expected: Result<usize, FrameRefusal>) {
         let read = read(bytes, ETHER_TYPE);
         assert_eq!(read.map(|frame| frame.datagram.len()), expected, "{bytes:?}");
         if let Ok(frame) = read {
-            assert_eq!((frame.to, frame.from), (TO, FROM));
+            assert_eq!((frame.destination, frame.from), (TO, FROM));
             assert!(bytes[HEADER_BYTES..].starts_with(frame.datagram));
         }
     }
@@ -85,21 +85,21 @@ mod tests {
 
     #[test]
     fn wrong_datagram_lengths_are_refused() {
-        check(&frame(0, 44), Err(Refusal::Length));
-        check(&frame(45, 44), Err(Refusal::Length));
-        check(&frame(u16::MAX, 1484), Err(Refusal::Length));
-        check(&frame(1, 0), Err(Refusal::Length));
+        check(&frame(0, 44), Err(FrameRefusal::Length));
+        check(&frame(45, 44), Err(FrameRefusal::Length));
+        check(&frame(u16::MAX, 1484), Err(FrameRefusal::Length));
+        check(&frame(1, 0), Err(FrameRefusal::Length));
     }
 
     #[test]
     fn short_frames_and_other_ether_types_are_refused() {
         let whole = frame(4, 4);
         for cut in 0..HEADER_BYTES {
-            check(&whole[..cut], Err(Refusal::Short));
+            check(&whole[..cut], Err(FrameRefusal::Short));
         }
-        let other = header(TO, FROM, ETHER_TYPE + 1, 4);
-        check(&[&other[..], &[0; 4]].concat(), Err(Refusal::EtherType));
-        let swapped = header(TO, FROM, ETHER_TYPE.swap_bytes(), 4);
-        check(&[&swapped[..], &[0; 4]].concat(), Err(Refusal::EtherType));
+        let other = encode_header(TO, FROM, ETHER_TYPE + 1, 4);
+        check(&[&other[..], &[0; 4]].concat(), Err(FrameRefusal::EtherType));
+        let swapped = encode_header(TO, FROM, ETHER_TYPE.swap_bytes(), 4);
+        check(&[&swapped[..], &[0; 4]].concat(), Err(FrameRefusal::EtherType));
     }
 }

@@ -9,8 +9,8 @@ use rustix::{
 };
 
 use crate::ethernet::{
-    Failed, Mac,
-    system::{self, Name},
+    EthernetError, Mac,
+    system::{self, InterfaceName},
 };
 
 /// `ARPHRD_ETHER` of linux/if_arp.h.
@@ -30,29 +30,31 @@ pub(crate) struct Interface {
 
 impl Interface {
     /// Looks up an interface by name. `socket` is only used for the ioctl.
-    pub(crate) fn look_up(name: &str, socket: BorrowedFd<'_>) -> Result<Self, Failed> {
-        let failed = |source: io::Error| Failed::Interface { name: name.to_owned(), source };
+    pub(crate) fn look_up(name: &str, socket: BorrowedFd<'_>) -> Result<Self, EthernetError> {
+        let failed = |source: io::Error| EthernetError::Interface { name: name.to_owned(), source };
         let invalid = || failed(io::ErrorKind::InvalidInput.into());
-        let checked = Name::new(name).ok_or_else(invalid)?;
+        let checked = InterfaceName::new(name).ok_or_else(invalid)?;
         let index = name_to_index(socket, name).map_err(|error| failed(error.into()))?;
         let (hardware, mac) = system::hardware(socket, checked).map_err(failed)?;
         if hardware != ETHERNET && hardware != LOOPBACK {
-            return Err(Failed::NotEthernet { name: name.to_owned(), hardware });
+            return Err(EthernetError::NotEthernet { name: name.to_owned(), hardware });
         }
         let mtu = system::mtu(socket, checked).map_err(failed)?;
         Ok(Self { name: name.to_owned(), index, mac, mtu })
     }
 
     /// Converts an error of a socket on this interface.
-    pub(crate) fn failed(&self, error: Errno, socket: BorrowedFd<'_>) -> Failed {
+    pub(crate) fn failed(&self, error: Errno, socket: BorrowedFd<'_>) -> EthernetError {
         let interface = self.name.clone();
         match error {
             // An interface that is being removed is first reported as down.
             Errno::NETDOWN if index_to_name(socket, self.index).is_ok() => {
-                Failed::Down { interface }
+                EthernetError::InterfaceDown { interface }
             }
-            Errno::NETDOWN | Errno::NXIO | Errno::NODEV => Failed::Gone { interface },
-            error => Failed::Io { interface, source: error.into() },
+            Errno::NETDOWN | Errno::NXIO | Errno::NODEV => {
+                EthernetError::InterfaceGone { interface }
+            }
+            error => EthernetError::Io { interface, source: error.into() },
         }
     }
 }

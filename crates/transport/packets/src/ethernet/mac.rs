@@ -12,7 +12,7 @@ impl Mac {
 
     /// Returns whether this is a multicast address that can be joined, which excludes the broadcast
     /// address.
-    pub fn is_group(self) -> bool {
+    pub fn is_multicast(self) -> bool {
         self.0[0] & 1 == 1 && self != Self::BROADCAST
     }
 }
@@ -27,23 +27,23 @@ impl fmt::Display for Mac {
 /// Error for text that is not a hardware address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a hardware address is six bytes in hexadecimal, such as 02:00:00:00:00:01")]
-pub struct NoMac;
+pub struct InvalidMac;
 
 impl FromStr for Mac {
-    type Err = NoMac;
+    type Err = InvalidMac;
 
-    fn from_str(text: &str) -> Result<Self, NoMac> {
+    fn from_str(text: &str) -> Result<Self, InvalidMac> {
         let mut parts = text.split(':');
         let mut bytes = [0; 6];
         for byte in &mut bytes {
-            let part = parts.next().ok_or(NoMac)?;
+            let part = parts.next().ok_or(InvalidMac)?;
             // `from_str_radix` would accept a sign, too.
             let plain = part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit());
-            *byte = u8::from_str_radix(part, 16).ok().filter(|_| plain).ok_or(NoMac)?;
+            *byte = u8::from_str_radix(part, 16).ok().filter(|_| plain).ok_or(InvalidMac)?;
         }
         match parts.next() {
             None => Ok(Self(bytes)),
-            Some(_) => Err(NoMac),
+            Some(_) => Err(InvalidMac),
         }
     }
 }
@@ -67,7 +67,7 @@ mod tests {
             "02:00:00:00:00:0g",
             "02-00-00-00-00-01",
         ] {
-            assert_eq!(text.parse::<Mac>(), Err(NoMac), "{text}");
+            assert_eq!(text.parse::<Mac>(), Err(InvalidMac), "{text}");
         }
     }
 
@@ -79,7 +79,7 @@ mod tests {
             ("01:00:5e:00:00:01", true),
             ("ff:ff:ff:ff:ff:ff", false),
         ] {
-            assert_eq!(text.parse::<Mac>().unwrap().is_group(), group, "{text}");
+            assert_eq!(text.parse::<Mac>().unwrap().is_multicast(), group, "{text}");
         }
     }
 }

@@ -17,40 +17,40 @@ use rustix::{
     mm::{MapFlags, ProtFlags, mmap, munmap},
 };
 
-use crate::ethernet::{shape::Shape, system};
+use crate::ethernet::{shape::RingShape, system};
 
 /// Status bit of a slot: set if the slot belongs to this process, otherwise it belongs to the
 /// kernel.
-const OURS: u32 = libc::TP_STATUS_USER;
-const KERNELS: u32 = libc::TP_STATUS_KERNEL;
+const STATUS_USER: u32 = libc::TP_STATUS_USER;
+const STATUS_KERNEL: u32 = libc::TP_STATUS_KERNEL;
 
 /// Receive ring of a socket. Slots are filled, read and released in order, over and over.
-pub(crate) struct Ring {
+pub(crate) struct ReceiveRing {
     /// Start of the `shape.bytes()` bytes of the mapping, which is removed on drop.
     memory: NonNull<u8>,
-    shape: Shape,
+    shape: RingShape,
     /// Index of the next slot to read.
     next: usize,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and only this value has its address.
 // Every access goes through `&mut Ring`, so two threads never access it at once. It is not `Sync`.
-unsafe impl Send for Ring {}
+unsafe impl Send for ReceiveRing {}
 
-impl Ring {
+impl ReceiveRing {
     /// Creates the receive ring of a socket and maps it. The socket must not have a ring yet, and
     /// has none if this fails.
-    pub(crate) fn map(socket: BorrowedFd<'_>, shape: Shape) -> io::Result<Self> {
+    pub(crate) fn map(socket: BorrowedFd<'_>, shape: RingShape) -> io::Result<Self> {
         system::set_layout(socket)?;
         system::set_receive_ring(socket, shape)?;
-        Self::map_whole(socket, shape).inspect_err(|_| {
-            let none = Shape { blocks: 0, ..shape };
+        Self::try_map(socket, shape).inspect_err(|_| {
+            let none = RingShape { blocks: 0, ..shape };
             // If the socket keeps its ring, the next attempt with a smaller one reports the error.
             let _ = system::set_receive_ring(socket, none);
         })
     }
 
-    fn map_whole(socket: BorrowedFd<'_>, shape: Shape) -> io::Result<Self> {
+    fn try_map(socket: BorrowedFd<'_>, shape: RingShape) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses the address, so no mapping of this process is replaced. It
         // refuses a length other than that of the socket's rings, and there is one ring, of this
@@ -63,21 +63,21 @@ impl Ring {
     }
 
     /// Returns the next frame, or `None` if none is waiting. Dropping the frame releases its slot.
-    pub(crate) fn next_frame(&mut self) -> Option<Slot<'_>> {
+    pub(crate) fn next_frame(&mut self) -> Option<ReceivedSlot<'_>> {
         // Pairs with the kernel's barrier before it sets the bit: what it wrote into the slot is
         // visible.
         let status = self.status().load(Ordering::Acquire);
         // Not `then_some`, which would create a slot and drop it, writing a status word that the
         // kernel owns.
-        if status & OURS == 0 {
+        if status & STATUS_USER == 0 {
             return None;
         }
-        Some(Slot { ring: self })
+        Some(ReceivedSlot { ring: self })
     }
 
     /// Returns the start of the next slot, all bytes of which are within the mapping.
     fn slot_start(&self) -> NonNull<u8> {
-        let offset = self.shape.offset(self.next);
+        let offset = self.shape.slot_offset(self.next);
         assert!(offset + self.shape.slot_bytes <= self.shape.bytes());
         // SAFETY: `offset` is less than the length of the mapping (asserted), which is one
         // allocation of less than `isize::MAX` bytes.
@@ -88,14 +88,14 @@ impl Ring {
         let first = self.slot_start().cast::<u32>();
         // SAFETY: the word is within the mapping, which lives as long as `self`. It is aligned: the
         // mapping begins at a page, blocks are whole pages, and slots begin at multiples of 16
-        // (`Shape`). While the kernel may write it, this process accesses it only as this atomic.
+        // (`RingShape`). While the kernel may write it, this process accesses it only as this atomic.
         // The slice of `Slot::bytes` never exists at the same time, because it borrows the slot,
         // which borrows the ring mutably.
         unsafe { AtomicU32::from_ptr(first.as_ptr()) }
     }
 }
 
-impl Drop for Ring {
+impl Drop for ReceiveRing {
     fn drop(&mut self) {
         // SAFETY: this is the whole mapping of `map`, unmapped once. All borrows of it borrowed
         // this ring, and none is left. An error would mean that it is not mapped, which needs no
@@ -105,11 +105,11 @@ impl Drop for Ring {
 }
 
 /// A received frame. Dropping it returns its slot to the kernel.
-pub(crate) struct Slot<'a> {
-    ring: &'a mut Ring,
+pub(crate) struct ReceivedSlot<'a> {
+    ring: &'a mut ReceiveRing,
 }
 
-impl Slot<'_> {
+impl ReceivedSlot<'_> {
     /// Returns the kernel's description of the frame, followed by the frame.
     /// [`crate::ethernet::slot`] parses them.
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -122,10 +122,10 @@ impl Slot<'_> {
     }
 }
 
-impl Drop for Slot<'_> {
+impl Drop for ReceivedSlot<'_> {
     fn drop(&mut self) {
         // The kernel sees this only after everything in the slot has been read.
-        self.ring.status().store(KERNELS, Ordering::Release);
+        self.ring.status().store(STATUS_KERNEL, Ordering::Release);
         self.ring.next = (self.ring.next + 1) % self.ring.shape.slots();
     }
 }

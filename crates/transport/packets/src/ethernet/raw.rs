@@ -16,19 +16,19 @@ use rustix::{
 };
 
 use crate::ethernet::{
-    Failed, Mac,
-    datagrams::refused,
+    EthernetError, Mac,
+    datagrams::open_error,
     interface::Interface,
-    system::{self, Name, SocketBinding},
+    system::{self, InterfaceName, SocketBinding},
 };
 
-pub use crate::ethernet::system::Bits;
+pub use crate::ethernet::system::ByteCondition;
 
 /// Number of bytes received of a frame whose tag was removed. They contain the frame's addresses
-/// ([`Raw::receive_tagged`]).
-pub const TAGGED_BYTES: usize = 12;
+/// ([`RawSocket::receive_tagged`]).
+pub const TAGGED_FRAME_BYTES: usize = 12;
 /// `ETH_P_ALL` of linux/if_ether.h.
-const ALL_TYPES: u16 = 3;
+const ETHER_TYPE_ALL: u16 = 3;
 
 /// A filter for the frames that a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,22 +41,26 @@ pub enum ReceiveFilter {
 
 /// A packet socket without rings.
 #[derive(Debug)]
-pub struct Raw {
+pub struct RawSocket {
     socket: OwnedFd,
     interface: Interface,
 }
 
-impl Raw {
+impl RawSocket {
     /// Opens a socket on an interface. If `group` is set, the interface also receives that
     /// multicast group while the socket is open.
-    pub fn open(interface: &str, hears: ReceiveFilter, group: Option<Mac>) -> Result<Self, Failed> {
+    pub fn open(
+        interface: &str,
+        hears: ReceiveFilter,
+        group: Option<Mac>,
+    ) -> Result<Self, EthernetError> {
         let socket =
             net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
-                .map_err(refused)?;
+                .map_err(open_error)?;
         let interface = Interface::look_up(interface, socket.as_fd())?;
         let option = "PACKET_IGNORE_OUTGOING";
         system::ignore_outgoing(socket.as_fd())
-            .map_err(|source| Failed::Option { option, source })?;
+            .map_err(|source| EthernetError::SocketOption { option, source })?;
         let ether_type = match hears {
             ReceiveFilter::Nothing => 0,
             ReceiveFilter::EtherType(number) => number,
@@ -64,17 +68,17 @@ impl Raw {
         let place = SocketBinding::new(interface.index, ether_type);
         net::bind(&socket, &place).map_err(|error| interface.failed(error, socket.as_fd()))?;
         let raw = Self { socket, interface };
-        group.map_or(Ok(()), |group| raw.join(group))?;
+        group.map_or(Ok(()), |group| raw.join_group(group))?;
         Ok(raw)
     }
 
     /// Makes the interface receive one more multicast group.
-    pub fn join(&self, group: Mac) -> Result<(), Failed> {
-        if !group.is_group() {
-            return Err(Failed::NoGroup(group));
+    pub fn join_group(&self, group: Mac) -> Result<(), EthernetError> {
+        if !group.is_multicast() {
+            return Err(EthernetError::NotMulticast(group));
         }
         let joined = system::join(self.socket.as_fd(), self.interface.index, group);
-        joined.map_err(|source| Failed::Join {
+        joined.map_err(|source| EthernetError::Join {
             group,
             interface: self.interface.name.clone(),
             source,
@@ -84,29 +88,29 @@ impl Raw {
     /// Restricts the socket to frames of the interface itself that match these bits, so that other
     /// frames wake no thread. VLAN frames are excluded: the kernel removes their tags before a
     /// socket sees them, whether or not they have interfaces of their own.
-    pub fn filter_frames(&self, only: Bits) -> Result<(), Failed> {
+    pub fn filter_frames(&self, only: ByteCondition) -> Result<(), EthernetError> {
         let option = "SO_ATTACH_FILTER";
         system::filter_frames(self.socket.as_fd(), self.interface.index, only)
-            .map_err(|source| Failed::Option { option, source })
+            .map_err(|source| EthernetError::SocketOption { option, source })
     }
 
     /// Makes the socket receive all frames of `ether_type`, including those from which the kernel
     /// removes a VLAN or priority tag. As on a socket for all types, such frames arrive before the
-    /// kernel handles them. Only [`TAGGED_BYTES`] of a tagged frame are received, for counting it.
-    pub fn receive_tagged(&self, ether_type: u16) -> Result<(), Failed> {
+    /// kernel handles them. Only [`TAGGED_FRAME_BYTES`] of a tagged frame are received, for counting it.
+    pub fn receive_tagged(&self, ether_type: u16) -> Result<(), EthernetError> {
         let option = "SO_ATTACH_FILTER";
-        let bytes = u32::try_from(TAGGED_BYTES).unwrap_or(u32::MAX);
-        system::cut_tagged(self.socket.as_fd(), ether_type, bytes)
-            .map_err(|source| Failed::Option { option, source })?;
-        let place = SocketBinding::new(self.interface.index, ALL_TYPES);
+        let bytes = u32::try_from(TAGGED_FRAME_BYTES).unwrap_or(u32::MAX);
+        system::truncate_tagged(self.socket.as_fd(), ether_type, bytes)
+            .map_err(|source| EthernetError::SocketOption { option, source })?;
+        let place = SocketBinding::new(self.interface.index, ETHER_TYPE_ALL);
         net::bind(&self.socket, &place)
             .map_err(|error| self.interface.failed(error, self.socket.as_fd()))
     }
 
     /// Returns whether the interface removes VLAN tags before frames reach a socket, or `None` if
     /// the interface does not report it.
-    pub fn takes_tags(&self) -> Option<bool> {
-        let name = Name::new(&self.interface.name)?;
+    pub fn strips_vlan_tags(&self) -> Option<bool> {
+        let name = InterfaceName::new(&self.interface.name)?;
         system::takes_tags(self.socket.as_fd(), name).ok()
     }
 
@@ -125,7 +129,7 @@ impl Raw {
     }
 
     /// Sends a frame without waiting. Returns whether there was space for it.
-    pub fn send(&self, frame: &[u8]) -> Result<bool, Failed> {
+    pub fn send(&self, frame: &[u8]) -> Result<bool, EthernetError> {
         match net::send(&self.socket, frame, SendFlags::DONTWAIT) {
             Ok(_) => Ok(true),
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => Ok(false),
@@ -133,29 +137,29 @@ impl Raw {
         }
     }
 
-    /// Sets how long [`Raw::receive`] waits for a frame. `None` means without limit.
-    pub fn set_patience(&self, patience: Option<Duration>) -> Result<(), Failed> {
+    /// Sets how long [`RawSocket::receive`] waits for a frame. `None` means without limit.
+    pub fn set_receive_timeout(&self, patience: Option<Duration>) -> Result<(), EthernetError> {
         let option = "SO_RCVTIMEO";
         let set = sockopt::set_socket_timeout(&self.socket, Timeout::Recv, patience);
-        set.map_err(|error| Failed::Option { option, source: io::Error::from(error) })
+        set.map_err(|error| EthernetError::SocketOption { option, source: io::Error::from(error) })
     }
 
     /// Receives the oldest frame into the buffer. Returns `None` if no frame arrived in time, or if
     /// it does not fit.
-    pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, Failed> {
-        self.receive_by(buffer, RecvFlags::TRUNC)
+    pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, EthernetError> {
+        self.receive_with_flags(buffer, RecvFlags::TRUNC)
     }
 
     /// Like [`Self::receive`], but does not wait.
-    pub fn try_receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, Failed> {
-        self.receive_by(buffer, RecvFlags::TRUNC | RecvFlags::DONTWAIT)
+    pub fn try_receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, EthernetError> {
+        self.receive_with_flags(buffer, RecvFlags::TRUNC | RecvFlags::DONTWAIT)
     }
 
-    fn receive_by<'a>(
+    fn receive_with_flags<'a>(
         &self,
         buffer: &'a mut [u8],
         flags: RecvFlags,
-    ) -> Result<Option<&'a [u8]>, Failed> {
+    ) -> Result<Option<&'a [u8]>, EthernetError> {
         match net::recv(&self.socket, &mut *buffer, flags) {
             Ok((_, length)) => Ok(buffer.get(..length)),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
@@ -171,20 +175,20 @@ impl Raw {
 
     /// Returns the name of the interface's driver, or `None` if the driver does not report it.
     pub fn driver(&self) -> Option<String> {
-        let name = Name::new(&self.interface.name)?;
+        let name = InterfaceName::new(&self.interface.name)?;
         system::driver(self.socket.as_fd(), name).ok()
     }
 
     /// Returns whether the interface is up, or `None` if it was removed.
     pub fn is_up(&self) -> Option<bool> {
         let name = index_to_name(&self.socket, self.interface.index).ok()?;
-        let name = Name::new(&name)?;
+        let name = InterfaceName::new(&name)?;
         // The interface may have been removed in the meantime.
         system::is_up(self.socket.as_fd(), name).ok()
     }
 }
 
-impl AsFd for Raw {
+impl AsFd for RawSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -4,7 +4,7 @@ use crate::counted::{Reason, ReasonCounts};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Refusal {
+pub enum FrameRefusal {
     /// The kernel's description of the frame is invalid. This never happens on a healthy system.
     Slot,
     /// The frame is longer than a slot: the sender's MTU is larger than this interface's was at
@@ -21,7 +21,7 @@ pub enum Refusal {
     Length,
 }
 
-impl Refusal {
+impl FrameRefusal {
     pub const ALL: [Self; 7] = [
         Self::Slot,
         Self::Cut,
@@ -45,7 +45,7 @@ impl Refusal {
     }
 }
 
-impl Reason for Refusal {
+impl Reason for FrameRefusal {
     const ALL: &'static [Self] = &Self::ALL;
 
     fn index(self) -> usize {
@@ -57,15 +57,15 @@ impl Reason for Refusal {
     }
 }
 
-pub type Refusals = ReasonCounts<Refusal>;
+pub type FrameRefusalCounts = ReasonCounts<FrameRefusal>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counted::has_own_places;
+    use crate::counted::has_unique_indexes;
 
     #[test]
     fn every_reason_has_its_own_index() {
-        assert!(has_own_places::<Refusal>());
+        assert!(has_unique_indexes::<FrameRefusal>());
     }
 }

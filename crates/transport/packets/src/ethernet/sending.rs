@@ -14,11 +14,11 @@ use rustix::{
 use crate::ethernet::frame::HEADER_BYTES;
 
 /// Maximum number of frames per call.
-const BATCH: usize = 64;
+const FRAMES_PER_CALL_MAX: usize = 64;
 
 /// Datagrams of equal length, except for the last one, which may be shorter, with the headers of
 /// their frames.
-pub(crate) struct Run<'a> {
+pub(crate) struct FrameRun<'a> {
     pub(crate) bytes: &'a [u8],
     /// Length of each datagram except the last, at least one byte.
     pub(crate) segment_bytes: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Run<'a> {
     pub(crate) last_header: [u8; HEADER_BYTES],
 }
 
-impl Run<'_> {
+impl FrameRun<'_> {
     pub(crate) fn datagrams(&self) -> usize {
         self.bytes.len().div_ceil(self.segment_bytes)
     }
@@ -36,13 +36,14 @@ impl Run<'_> {
     /// be at least one. Returns how many the kernel accepted.
     pub(crate) fn send(&self, socket: BorrowedFd<'_>, from: usize) -> Result<usize, Errno> {
         let flags = SendFlags::DONTWAIT;
-        let count = (self.datagrams() - from).min(BATCH);
+        let count = (self.datagrams() - from).min(FRAMES_PER_CALL_MAX);
         if count == 1 {
             let mut control = SendAncillaryBuffer::default();
-            return sendmsg(socket, &self.parts(from), &mut control, flags).map(|_| 1);
+            return sendmsg(socket, &self.io_slices(from), &mut control, flags).map(|_| 1);
         }
-        let parts: [_; BATCH] = std::array::from_fn(|at| self.parts(from + at));
-        let mut controls: [_; BATCH] = std::array::from_fn(|_| SendAncillaryBuffer::default());
+        let parts: [_; FRAMES_PER_CALL_MAX] = std::array::from_fn(|at| self.io_slices(from + at));
+        let mut controls: [_; FRAMES_PER_CALL_MAX] =
+            std::array::from_fn(|_| SendAncillaryBuffer::default());
         let mut controls = controls.iter_mut();
         let mut messages = parts.each_ref().map(|parts| {
             let control = controls.next().expect("BATCH of them");
@@ -53,12 +54,12 @@ impl Run<'_> {
 
     /// Returns the two parts of a frame. They are empty past the end of the run and are then not
     /// sent.
-    fn parts(&self, at: usize) -> [IoSlice<'_>; 2] {
-        self.frame(at).map(IoSlice::new)
+    fn io_slices(&self, at: usize) -> [IoSlice<'_>; 2] {
+        self.frame_slices(at).map(IoSlice::new)
     }
 
     /// Returns a frame as two byte slices.
-    pub(crate) fn frame(&self, at: usize) -> [&[u8]; 2] {
+    pub(crate) fn frame_slices(&self, at: usize) -> [&[u8]; 2] {
         let begin = (at * self.segment_bytes).min(self.bytes.len());
         let rest = &self.bytes[begin..];
         let header = if rest.len() > self.segment_bytes { &self.header } else { &self.last_header };
@@ -75,19 +76,19 @@ mod tests {
     fn each_datagram_has_the_header_of_its_length() {
         let check = |length: usize, expected: &[(u8, usize)]| {
             let bytes: Vec<u8> = (0..length).map(|at| at as u8).collect();
-            let run = Run {
+            let run = FrameRun {
                 bytes: &bytes,
                 segment_bytes: 10,
                 header: [1; HEADER_BYTES],
                 last_header: [2; HEADER_BYTES],
             };
             assert_eq!(run.datagrams(), expected.len());
-            let frames: Vec<_> = (0..run.datagrams()).map(|at| run.parts(at)).collect();
+            let frames: Vec<_> = (0..run.datagrams()).map(|at| run.io_slices(at)).collect();
             let heads = frames.iter().map(|[header, data]| (header[0], data.len()));
             assert_eq!(heads.collect::<Vec<_>>(), expected);
             let whole: Vec<u8> = frames.iter().flat_map(|[_, data]| data.to_vec()).collect();
             assert_eq!(whole, bytes);
-            assert!(run.parts(run.datagrams())[1].is_empty());
+            assert!(run.io_slices(run.datagrams())[1].is_empty());
         };
         check(0, &[]);
         check(1, &[(2, 1)]);

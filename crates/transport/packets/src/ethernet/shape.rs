@@ -17,13 +17,13 @@ const MTU_MAX: usize = 65_536;
 
 /// Shape of a ring. Slots never cross the end of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct RingShape {
     pub(crate) slot_bytes: usize,
     pub(crate) block_bytes: usize,
     pub(crate) blocks: usize,
 }
 
-impl Shape {
+impl RingShape {
     /// Returns the shape of a ring for frames of up to `mtu` bytes, with at least one block.
     pub(crate) fn of(mtu: usize, ring_bytes: usize) -> Self {
         let frame_bytes = ETHERNET_BYTES + mtu.min(MTU_MAX);
@@ -34,7 +34,7 @@ impl Shape {
     }
 
     /// Returns the shape with half as many blocks, or `None` if there is only one.
-    pub(crate) const fn halved(self) -> Option<Self> {
+    pub(crate) const fn with_half_the_blocks(self) -> Option<Self> {
         match self.blocks / 2 {
             0 => None,
             blocks => Some(Self { blocks, ..self }),
@@ -54,7 +54,7 @@ impl Shape {
     }
 
     /// Returns the offset of a slot, which ends within the ring.
-    pub(crate) fn offset(self, slot: usize) -> usize {
+    pub(crate) fn slot_offset(self, slot: usize) -> usize {
         assert!(slot < self.slots(), "slot {slot} of {}", self.slots());
         let per_block = self.slots_per_block();
         slot / per_block * self.block_bytes + slot % per_block * self.slot_bytes
@@ -69,13 +69,13 @@ mod tests {
     fn slots_fit_a_frame_and_do_not_overlap() {
         for mtu in [0, 68, 1500, 9000, 65_521, 65_536, usize::MAX] {
             for bytes in [0, 1 << 16, 4 << 20, usize::MAX] {
-                let shape = Shape::of(mtu, bytes);
+                let shape = RingShape::of(mtu, bytes);
                 assert!(shape.slot_bytes >= SLOT_HEADER_BYTES + ETHERNET_BYTES + mtu.min(MTU_MAX));
                 assert!(shape.bytes() <= bytes.max(shape.block_bytes).min(RING_BYTES_MAX));
                 assert_eq!(shape.block_bytes % PAGE_BYTES_MAX, 0);
                 let mut end = 0;
                 for slot in 0..shape.slots() {
-                    let offset = shape.offset(slot);
+                    let offset = shape.slot_offset(slot);
                     assert!(offset >= end && offset.is_multiple_of(ALIGNMENT));
                     end = offset + shape.slot_bytes;
                     let last = end - 1;
@@ -88,9 +88,9 @@ mod tests {
 
     #[test]
     fn a_ring_is_halved_down_to_a_block() {
-        let mut shape = Shape::of(1500, 5 * (64 << 10));
+        let mut shape = RingShape::of(1500, 5 * (64 << 10));
         let mut blocks = vec![shape.blocks];
-        while let Some(half) = shape.halved() {
+        while let Some(half) = shape.with_half_the_blocks() {
             shape = half;
             blocks.push(shape.blocks);
         }

@@ -7,7 +7,7 @@
 use crate::ethernet::{
     Mac,
     frame::{self, Frame},
-    refusal::Refusal,
+    refusal::FrameRefusal,
 };
 
 /// Maximum number of bytes before a frame in its slot: the kernel's header, the address, and space
@@ -15,22 +15,22 @@ use crate::ethernet::{
 pub const SLOT_HEADER_BYTES: usize = 96;
 
 // Offsets of `struct tpacket2_hdr`.
-const STATUS: usize = 0;
-const WIRE_BYTES: usize = 4;
-const HELD_BYTES: usize = 8;
-const FRAME_AT: usize = 12;
-const VLAN_TAG: usize = 24;
+const STATUS_OFFSET: usize = 0;
+const WIRE_BYTES_OFFSET: usize = 4;
+const HELD_BYTES_OFFSET: usize = 8;
+const FRAME_START_OFFSET: usize = 12;
+const VLAN_TAG_OFFSET: usize = 24;
 /// Offset of `sll_pkttype` in the `struct sockaddr_ll` that follows.
-const AUDIENCE: usize = 32 + 10;
+const PACKET_TYPE_OFFSET: usize = 32 + 10;
 
 /// Status bit: the frame had a VLAN tag, which the header now contains (`TP_STATUS_VLAN_VALID`).
-const HAS_VLAN: u32 = 1 << 4;
+const HAS_VLAN_STATUS: u32 = 1 << 4;
 /// Bits of a tag that contain the VLAN id. If they are zero, the tag is only a priority.
 const VLAN_ID: u16 = 0x0fff;
 /// `PACKET_HOST`: the frame is addressed to this interface.
-const FOR_ME: u8 = 0;
+const PACKET_HOST: u8 = 0;
 /// `PACKET_MULTICAST`: the frame is addressed to a multicast group.
-const FOR_A_GROUP: u8 = 2;
+const PACKET_MULTICAST: u8 = 2;
 
 /// A filter for the frames to accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,27 +41,27 @@ pub struct FrameFilter {
 }
 
 /// Parses the frame in a slot. Fails with the reason if it is not to be accepted.
-pub fn read<'a>(slot: &'a [u8], hears: &FrameFilter) -> Result<Frame<'a>, Refusal> {
-    let word = |at| u32_at(slot, at).ok_or(Refusal::Slot);
-    let half = |at| u16_at(slot, at).ok_or(Refusal::Slot);
-    let held = word(HELD_BYTES)?;
-    if word(WIRE_BYTES)? != held {
-        return Err(Refusal::Cut);
+pub fn parse_slot<'a>(slot: &'a [u8], hears: &FrameFilter) -> Result<Frame<'a>, FrameRefusal> {
+    let word = |at| u32_at(slot, at).ok_or(FrameRefusal::Slot);
+    let half = |at| u16_at(slot, at).ok_or(FrameRefusal::Slot);
+    let held = word(HELD_BYTES_OFFSET)?;
+    if word(WIRE_BYTES_OFFSET)? != held {
+        return Err(FrameRefusal::Cut);
     }
     // The device or the kernel has removed a tag from the frame. If the tag was only a priority,
     // the frame is accepted.
-    if word(STATUS)? & HAS_VLAN != 0 && half(VLAN_TAG)? & VLAN_ID != 0 {
-        return Err(Refusal::Vlan);
+    if word(STATUS_OFFSET)? & HAS_VLAN_STATUS != 0 && half(VLAN_TAG_OFFSET)? & VLAN_ID != 0 {
+        return Err(FrameRefusal::Vlan);
     }
-    let held = usize::try_from(held).map_err(|_| Refusal::Slot)?;
-    let from = usize::from(half(FRAME_AT)?);
+    let held = usize::try_from(held).map_err(|_| FrameRefusal::Slot)?;
+    let from = usize::from(half(FRAME_START_OFFSET)?);
     let bytes = from.checked_add(held).and_then(|to| slot.get(from..to));
-    let frame = frame::read(bytes.ok_or(Refusal::Slot)?, hears.ether_type)?;
-    match *slot.get(AUDIENCE).ok_or(Refusal::Slot)? {
-        FOR_ME => Ok(frame),
+    let frame = frame::read(bytes.ok_or(FrameRefusal::Slot)?, hears.ether_type)?;
+    match *slot.get(PACKET_TYPE_OFFSET).ok_or(FrameRefusal::Slot)? {
+        PACKET_HOST => Ok(frame),
         // The interface may receive groups that this socket has not joined.
-        FOR_A_GROUP if hears.group == Some(frame.to) => Ok(frame),
-        _ => Err(Refusal::Elsewhere),
+        PACKET_MULTICAST if hears.group == Some(frame.destination) => Ok(frame),
+        _ => Err(FrameRefusal::Elsewhere),
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
     use libc::{sockaddr_ll, tpacket2_hdr};
 
     use super::*;
-    use crate::ethernet::frame::{ETHER_TYPE, header};
+    use crate::ethernet::frame::{ETHER_TYPE, encode_header};
 
     const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
     const HEARS: FrameFilter = FrameFilter { ether_type: ETHER_TYPE, group: Some(GROUP) };
@@ -93,91 +93,91 @@ mod tests {
     fn slot(to: Mac, audience: u8) -> Vec<u8> {
         let mut slot = vec![0; 1584];
         let mut put = |at: usize, bytes: &[u8]| slot[at..at + bytes.len()].copy_from_slice(bytes);
-        put(STATUS, &1_u32.to_ne_bytes());
-        put(WIRE_BYTES, &60_u32.to_ne_bytes());
-        put(HELD_BYTES, &60_u32.to_ne_bytes());
-        put(FRAME_AT, &(FRAME as u16).to_ne_bytes());
-        put(AUDIENCE, &[audience]);
-        put(FRAME, &header(to, FROM, ETHER_TYPE, 4));
+        put(STATUS_OFFSET, &1_u32.to_ne_bytes());
+        put(WIRE_BYTES_OFFSET, &60_u32.to_ne_bytes());
+        put(HELD_BYTES_OFFSET, &60_u32.to_ne_bytes());
+        put(FRAME_START_OFFSET, &(FRAME as u16).to_ne_bytes());
+        put(PACKET_TYPE_OFFSET, &[audience]);
+        put(FRAME, &encode_header(to, FROM, ETHER_TYPE, 4));
         put(FRAME + 16, b"data");
         slot
     }
 
     fn with(at: usize, bytes: &[u8]) -> Vec<u8> {
-        let mut slot = slot(Mac([2; 6]), FOR_ME);
+        let mut slot = slot(Mac([2; 6]), PACKET_HOST);
         slot[at..at + bytes.len()].copy_from_slice(bytes);
         slot
     }
 
-    fn check(slot: &[u8], expected: Result<&[u8], Refusal>) {
-        let datagram = read(slot, &HEARS).map(|frame| frame.datagram);
+    fn check(slot: &[u8], expected: Result<&[u8], FrameRefusal>) {
+        let datagram = parse_slot(slot, &HEARS).map(|frame| frame.datagram);
         assert_eq!(datagram, expected);
     }
 
     #[test]
     fn offsets_match_the_system_headers() {
-        assert_eq!(STATUS, offset_of!(tpacket2_hdr, tp_status));
-        assert_eq!(WIRE_BYTES, offset_of!(tpacket2_hdr, tp_len));
-        assert_eq!(HELD_BYTES, offset_of!(tpacket2_hdr, tp_snaplen));
-        assert_eq!(FRAME_AT, offset_of!(tpacket2_hdr, tp_mac));
-        assert_eq!(VLAN_TAG, offset_of!(tpacket2_hdr, tp_vlan_tci));
+        assert_eq!(STATUS_OFFSET, offset_of!(tpacket2_hdr, tp_status));
+        assert_eq!(WIRE_BYTES_OFFSET, offset_of!(tpacket2_hdr, tp_len));
+        assert_eq!(HELD_BYTES_OFFSET, offset_of!(tpacket2_hdr, tp_snaplen));
+        assert_eq!(FRAME_START_OFFSET, offset_of!(tpacket2_hdr, tp_mac));
+        assert_eq!(VLAN_TAG_OFFSET, offset_of!(tpacket2_hdr, tp_vlan_tci));
         let address = libc::TPACKET2_HDRLEN - size_of::<sockaddr_ll>();
-        assert_eq!(AUDIENCE, address + offset_of!(sockaddr_ll, sll_pkttype));
-        assert_eq!(HAS_VLAN, libc::TP_STATUS_VLAN_VALID);
-        assert_eq!([FOR_ME, FOR_A_GROUP], [libc::PACKET_HOST, libc::PACKET_MULTICAST]);
+        assert_eq!(PACKET_TYPE_OFFSET, address + offset_of!(sockaddr_ll, sll_pkttype));
+        assert_eq!(HAS_VLAN_STATUS, libc::TP_STATUS_VLAN_VALID);
+        assert_eq!([PACKET_HOST, PACKET_MULTICAST], [libc::PACKET_HOST, libc::PACKET_MULTICAST]);
         const { assert!(libc::TPACKET2_HDRLEN + 16 + 16 <= SLOT_HEADER_BYTES) };
     }
 
     #[test]
     fn frames_for_this_node_or_its_group_are_accepted() {
-        let mine = slot(Mac([2; 6]), FOR_ME);
-        let frame = read(&mine, &HEARS).unwrap();
+        let mine = slot(Mac([2; 6]), PACKET_HOST);
+        let frame = parse_slot(&mine, &HEARS).unwrap();
         assert_eq!((frame.from, frame.datagram), (FROM, &b"data"[..]));
-        check(&slot(GROUP, FOR_A_GROUP), Ok(b"data"));
+        check(&slot(GROUP, PACKET_MULTICAST), Ok(b"data"));
     }
 
     #[test]
     fn frames_for_others_are_refused() {
         let other = Mac([3, 0, 0, 0, 0, 8]);
-        check(&slot(other, FOR_A_GROUP), Err(Refusal::Elsewhere));
-        check(&slot(Mac::BROADCAST, libc::PACKET_BROADCAST), Err(Refusal::Elsewhere));
+        check(&slot(other, PACKET_MULTICAST), Err(FrameRefusal::Elsewhere));
+        check(&slot(Mac::BROADCAST, libc::PACKET_BROADCAST), Err(FrameRefusal::Elsewhere));
         // The interface receives everything (OTHERHOST), or what this machine sends (OUTGOING).
-        check(&slot(Mac([2; 6]), libc::PACKET_OTHERHOST), Err(Refusal::Elsewhere));
-        check(&slot(GROUP, libc::PACKET_OUTGOING), Err(Refusal::Elsewhere));
+        check(&slot(Mac([2; 6]), libc::PACKET_OTHERHOST), Err(FrameRefusal::Elsewhere));
+        check(&slot(GROUP, libc::PACKET_OUTGOING), Err(FrameRefusal::Elsewhere));
         let alone = FrameFilter { group: None, ..HEARS };
-        let refused = read(&slot(GROUP, FOR_A_GROUP), &alone).map(|_| ());
-        assert_eq!(refused, Err(Refusal::Elsewhere));
+        let refused = parse_slot(&slot(GROUP, PACKET_MULTICAST), &alone).map(|_| ());
+        assert_eq!(refused, Err(FrameRefusal::Elsewhere));
     }
 
     #[test]
     fn vlan_tag_is_refused_unless_it_is_only_a_priority() {
         let tagged = |tag: u16| {
-            let mut slot = with(VLAN_TAG, &tag.to_ne_bytes());
-            slot[..4].copy_from_slice(&(1 | HAS_VLAN).to_ne_bytes());
+            let mut slot = with(VLAN_TAG_OFFSET, &tag.to_ne_bytes());
+            slot[..4].copy_from_slice(&(1 | HAS_VLAN_STATUS).to_ne_bytes());
             slot
         };
-        check(&tagged(5), Err(Refusal::Vlan));
-        check(&tagged(0xe005), Err(Refusal::Vlan));
+        check(&tagged(5), Err(FrameRefusal::Vlan));
+        check(&tagged(0xe005), Err(FrameRefusal::Vlan));
         check(&tagged(0xe000), Ok(b"data"));
         // Without the status bit the tag has no meaning.
-        check(&with(VLAN_TAG, &5_u16.to_ne_bytes()), Ok(b"data"));
+        check(&with(VLAN_TAG_OFFSET, &5_u16.to_ne_bytes()), Ok(b"data"));
     }
 
     #[test]
     fn a_frame_outside_of_its_slot_is_refused() {
         let lengths = |length: u32| {
-            let mut slot = with(WIRE_BYTES, &length.to_ne_bytes());
-            slot[HELD_BYTES..HELD_BYTES + 4].copy_from_slice(&length.to_ne_bytes());
+            let mut slot = with(WIRE_BYTES_OFFSET, &length.to_ne_bytes());
+            slot[HELD_BYTES_OFFSET..HELD_BYTES_OFFSET + 4].copy_from_slice(&length.to_ne_bytes());
             slot
         };
-        check(&lengths(1584), Err(Refusal::Slot));
-        check(&lengths(u32::MAX), Err(Refusal::Slot));
-        check(&lengths(15), Err(Refusal::Short));
-        check(&with(FRAME_AT, &1525_u16.to_ne_bytes()), Err(Refusal::Slot));
-        check(&with(FRAME_AT, &u16::MAX.to_ne_bytes()), Err(Refusal::Slot));
-        check(&with(WIRE_BYTES, &61_u32.to_ne_bytes()), Err(Refusal::Cut));
+        check(&lengths(1584), Err(FrameRefusal::Slot));
+        check(&lengths(u32::MAX), Err(FrameRefusal::Slot));
+        check(&lengths(15), Err(FrameRefusal::Short));
+        check(&with(FRAME_START_OFFSET, &1525_u16.to_ne_bytes()), Err(FrameRefusal::Slot));
+        check(&with(FRAME_START_OFFSET, &u16::MAX.to_ne_bytes()), Err(FrameRefusal::Slot));
+        check(&with(WIRE_BYTES_OFFSET, &61_u32.to_ne_bytes()), Err(FrameRefusal::Cut));
         for cut in 0..FRAME + 60 {
-            check(&slot(GROUP, FOR_A_GROUP)[..cut], Err(Refusal::Slot));
+            check(&slot(GROUP, PACKET_MULTICAST)[..cut], Err(FrameRefusal::Slot));
         }
     }
 }

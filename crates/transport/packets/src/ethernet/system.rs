@@ -21,10 +21,10 @@ use rustix::{
     },
 };
 
-use crate::ethernet::{Mac, shape::Shape};
+use crate::ethernet::{Mac, shape::RingShape};
 
 /// Maximum length of an interface's name, including its terminator (`IFNAMSIZ`).
-const NAME_BYTES: usize = 16;
+const INTERFACE_NAME_BYTES: usize = 16;
 /// `SIOCGIFMTU` and `SIOCGIFHWADDR` of linux/sockios.h.
 const GET_MTU: Opcode = 0x8921;
 const GET_HARDWARE: Opcode = 0x8927;
@@ -33,28 +33,28 @@ const GET_FLAGS: Opcode = 0x8913;
 /// `SIOCETHTOOL` of linux/sockios.h, and its command for the driver (`ETHTOOL_GDRVINFO` of
 /// linux/ethtool.h).
 const ETHTOOL: Opcode = 0x8946;
-const GET_DRIVER: u32 = 3;
+const ETHTOOL_GET_DRIVER: u32 = 3;
 /// `ETHTOOL_GFLAGS`, and `ETH_FLAG_RXVLAN` in its result.
-const GET_OFFLOADS: u32 = 0x25;
-const TAKES_TAGS: u32 = 1 << 8;
+const ETHTOOL_GET_FLAGS: u32 = 0x25;
+const FLAG_RX_VLAN: u32 = 1 << 8;
 /// `PACKET_MR_MULTICAST`, as wide as its field.
-const MULTICAST: u16 = 0;
+const MULTICAST_MEMBERSHIP: u16 = 0;
 /// `PACKET_OTHERHOST` of linux/if_packet.h.
 const OTHERHOST: u32 = 3;
 /// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h.
 const IGNORE_OUTGOING: c_int = 23;
-const _: () = assert!(MULTICAST as c_int == libc::PACKET_MR_MULTICAST);
+const _: () = assert!(MULTICAST_MEMBERSHIP as c_int == libc::PACKET_MR_MULTICAST);
 
 /// The name of an interface, followed by zeros.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Name([u8; NAME_BYTES]);
+pub(crate) struct InterfaceName([u8; INTERFACE_NAME_BYTES]);
 
-impl Name {
+impl InterfaceName {
     /// Creates a name. Returns `None` if the kernel would truncate it or interpret it as a pattern.
     pub(crate) fn new(name: &str) -> Option<Self> {
         let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b'%';
-        let fits = !name.is_empty() && name.len() < NAME_BYTES && name.bytes().all(plain);
-        let mut bytes = [0; NAME_BYTES];
+        let fits = !name.is_empty() && name.len() < INTERFACE_NAME_BYTES && name.bytes().all(plain);
+        let mut bytes = [0; INTERFACE_NAME_BYTES];
         fits.then(|| bytes[..name.len()].copy_from_slice(name.as_bytes()))?;
         Some(Self(bytes))
     }
@@ -63,38 +63,41 @@ impl Name {
 /// `struct ifreq` of linux/if.h: a name, and the requested property.
 #[repr(C)]
 #[derive(Debug)]
-struct Request {
-    name: [u8; NAME_BYTES],
-    answer: [u8; 24],
+struct InterfaceRequest {
+    name: [u8; INTERFACE_NAME_BYTES],
+    property: [u8; 24],
 }
 
-const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
+const _: () = assert!(size_of::<InterfaceRequest>() == size_of::<libc::ifreq>());
 
 /// Queries a property of an interface.
-fn query_interface<const WHAT: Opcode>(socket: BorrowedFd<'_>, name: Name) -> io::Result<[u8; 24]> {
+fn query_interface<const WHAT: Opcode>(
+    socket: BorrowedFd<'_>,
+    name: InterfaceName,
+) -> io::Result<[u8; 24]> {
     const { assert!(WHAT == GET_MTU || WHAT == GET_HARDWARE || WHAT == GET_FLAGS) };
-    let mut request = Request { name: name.0, answer: [0; 24] };
+    let mut request = InterfaceRequest { name: name.0, property: [0; 24] };
     // SAFETY: each of these operations reads a `struct ifreq` from its argument and writes one
     // back. `request` has that length, consists of bytes only, so any contents are valid, and
     // outlives the call.
-    unsafe { ioctl(socket, Updater::<WHAT, Request>::new(&mut request)) }?;
-    Ok(request.answer)
+    unsafe { ioctl(socket, Updater::<WHAT, InterfaceRequest>::new(&mut request)) }?;
+    Ok(request.property)
 }
 
 /// Returns the maximum length of a frame without its Ethernet header, in bytes.
-pub(crate) fn mtu(socket: BorrowedFd<'_>, name: Name) -> io::Result<usize> {
+pub(crate) fn mtu(socket: BorrowedFd<'_>, name: InterfaceName) -> io::Result<usize> {
     let [a, b, c, d, ..] = query_interface::<GET_MTU>(socket, name)?;
     usize::try_from(c_int::from_ne_bytes([a, b, c, d])).map_err(io::Error::other)
 }
 
 /// Returns whether the interface is administratively up, even if it has no carrier.
-pub(crate) fn is_up(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool> {
+pub(crate) fn is_up(socket: BorrowedFd<'_>, name: InterfaceName) -> io::Result<bool> {
     let [low, ..] = query_interface::<GET_FLAGS>(socket, name)?;
     Ok(c_int::from(low) & libc::IFF_UP != 0)
 }
 
 /// Returns the hardware type and the address of the interface.
-pub(crate) fn hardware(socket: BorrowedFd<'_>, name: Name) -> io::Result<(u16, Mac)> {
+pub(crate) fn hardware(socket: BorrowedFd<'_>, name: InterfaceName) -> io::Result<(u16, Mac)> {
     let [a, b, mac @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] =
         query_interface::<GET_HARDWARE>(socket, name)?;
     Ok((u16::from_ne_bytes([a, b]), Mac(mac)))
@@ -102,7 +105,7 @@ pub(crate) fn hardware(socket: BorrowedFd<'_>, name: Name) -> io::Result<(u16, M
 
 /// `struct ethtool_drvinfo` of linux/ethtool.h.
 #[repr(C)]
-struct Driver {
+struct DriverInfo {
     command: u32,
     name: [u8; 32],
     rest: [u8; 160],
@@ -117,87 +120,91 @@ struct Offloads {
 
 /// `struct ifreq` with a pointer to an ethtool command.
 #[repr(C)]
-struct Question<T> {
-    name: [u8; NAME_BYTES],
-    about: *mut T,
+struct EthtoolRequest<T> {
+    name: [u8; INTERFACE_NAME_BYTES],
+    command: *mut T,
     rest: [u8; 16],
 }
 
-const _: () = assert!(size_of::<Driver>() == 196);
-const _: () = assert!(size_of::<Question<Driver>>() == size_of::<libc::ifreq>());
+const _: () = assert!(size_of::<DriverInfo>() == 196);
+const _: () = assert!(size_of::<EthtoolRequest<DriverInfo>>() == size_of::<libc::ifreq>());
 
 /// Returns the name of the interface's driver. Fails if the driver does not report it.
-pub(crate) fn driver(socket: BorrowedFd<'_>, name: Name) -> io::Result<String> {
-    let mut driver = Driver { command: GET_DRIVER, name: [0; 32], rest: [0; 160] };
-    let mut question = Question { name: name.0, about: &raw mut driver, rest: [0; 16] };
+pub(crate) fn driver(socket: BorrowedFd<'_>, name: InterfaceName) -> io::Result<String> {
+    let mut driver = DriverInfo { command: ETHTOOL_GET_DRIVER, name: [0; 32], rest: [0; 160] };
+    let mut question = EthtoolRequest { name: name.0, command: &raw mut driver, rest: [0; 16] };
     // SAFETY: the operation reads a `struct ifreq` from its argument, and writes at most a `struct
     // ethtool_drvinfo` to the address in it. Both have their full length, are valid whatever is
     // written, and outlive the call.
-    unsafe { ioctl(socket, Updater::<ETHTOOL, Question<Driver>>::new(&mut question)) }?;
+    unsafe { ioctl(socket, Updater::<ETHTOOL, EthtoolRequest<DriverInfo>>::new(&mut question)) }?;
     let name = driver.name.split(|byte| *byte == 0).next();
     Ok(String::from_utf8_lossy(name.unwrap_or_default()).into_owned())
 }
 
 /// Returns whether an interface removes VLAN tags from the frames that it receives.
-pub(crate) fn takes_tags(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool> {
-    let mut offloads = Offloads { command: GET_OFFLOADS, flags: 0 };
-    let mut question = Question { name: name.0, about: &raw mut offloads, rest: [0; 16] };
+pub(crate) fn takes_tags(socket: BorrowedFd<'_>, name: InterfaceName) -> io::Result<bool> {
+    let mut offloads = Offloads { command: ETHTOOL_GET_FLAGS, flags: 0 };
+    let mut question = EthtoolRequest { name: name.0, command: &raw mut offloads, rest: [0; 16] };
     // SAFETY: the operation reads a `struct ifreq` from its argument, and writes at most a `struct
     // ethtool_value` to the address in it. Both have their full length, are valid whatever is
     // written, and outlive the call.
-    unsafe { ioctl(socket, Updater::<ETHTOOL, Question<Offloads>>::new(&mut question)) }?;
-    Ok(offloads.flags & TAKES_TAGS != 0)
+    unsafe { ioctl(socket, Updater::<ETHTOOL, EthtoolRequest<Offloads>>::new(&mut question)) }?;
+    Ok(offloads.flags & FLAG_RX_VLAN != 0)
 }
 
 /// A condition on one byte of a frame: its masked bits must have one of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bits {
+pub struct ByteCondition {
     /// Offset of the byte, counted from the destination address.
-    pub at: u32,
+    pub byte_offset: u32,
     pub mask: u8,
     /// The two accepted values.
-    pub either: [u8; 2],
+    pub accepted: [u8; 2],
 }
 
 /// Returns the filter offset of ancillary data about a frame (`SKF_AD_OFF`): its EtherType,
 /// audience, interface, or whether a tag was removed.
-const fn ancillary(at: u32) -> u32 {
+const fn ancillary_offset(at: u32) -> u32 {
     (-0x1000_i32).cast_unsigned() + at
 }
-const ETHER_TYPE: u32 = ancillary(0);
-const AUDIENCE: u32 = ancillary(4);
-const INTERFACE: u32 = ancillary(8);
-const IS_TAGGED: u32 = ancillary(48);
+const ETHER_TYPE: u32 = ancillary_offset(0);
+const PACKET_TYPE: u32 = ancillary_offset(4);
+const INTERFACE: u32 = ancillary_offset(8);
+const IS_TAGGED: u32 = ancillary_offset(48);
 
-fn step(code: u32, when: u8, otherwise: u8, k: u32) -> sock_filter {
+fn filter_jump(code: u32, when: u8, otherwise: u8, k: u32) -> sock_filter {
     sock_filter { code: u16::try_from(code).unwrap_or(0), jt: when, jf: otherwise, k }
 }
-fn load(width: u32, k: u32) -> sock_filter {
-    step(libc::BPF_LD | width | libc::BPF_ABS, 0, 0, k)
+fn filter_load(width: u32, k: u32) -> sock_filter {
+    filter_jump(libc::BPF_LD | width | libc::BPF_ABS, 0, 0, k)
 }
-fn is(k: u32, when: u8, otherwise: u8) -> sock_filter {
-    step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, when, otherwise, k)
+fn jump_if_equal(k: u32, when: u8, otherwise: u8) -> sock_filter {
+    filter_jump(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, when, otherwise, k)
 }
 fn return_bytes(bytes: u32) -> sock_filter {
-    step(libc::BPF_RET | libc::BPF_K, 0, 0, bytes)
+    filter_jump(libc::BPF_RET | libc::BPF_K, 0, 0, bytes)
 }
 
 /// Restricts the socket to frames that match these bits and that arrived at this interface, for it
 /// or for a group. VLAN frames are excluded: the kernel removes their tags, and assigns them to
 /// another interface or to none.
-pub(crate) fn filter_frames(socket: BorrowedFd<'_>, index: u32, only: Bits) -> io::Result<()> {
-    let Bits { at, mask, either: [one, other] } = only;
-    filter(
+pub(crate) fn filter_frames(
+    socket: BorrowedFd<'_>,
+    index: u32,
+    only: ByteCondition,
+) -> io::Result<()> {
+    let ByteCondition { byte_offset: at, mask, accepted: [one, other] } = only;
+    attach_filter(
         socket,
         &mut [
-            load(libc::BPF_W, AUDIENCE),
-            is(OTHERHOST, 7, 0),
-            load(libc::BPF_W, INTERFACE),
-            is(index, 0, 5),
-            load(libc::BPF_B, at),
-            step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, mask.into()),
-            is(one.into(), 1, 0),
-            is(other.into(), 0, 1),
+            filter_load(libc::BPF_W, PACKET_TYPE),
+            jump_if_equal(OTHERHOST, 7, 0),
+            filter_load(libc::BPF_W, INTERFACE),
+            jump_if_equal(index, 0, 5),
+            filter_load(libc::BPF_B, at),
+            filter_jump(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, mask.into()),
+            jump_if_equal(one.into(), 1, 0),
+            jump_if_equal(other.into(), 0, 1),
             return_bytes(u32::MAX),
             return_bytes(0),
         ],
@@ -206,16 +213,20 @@ pub(crate) fn filter_frames(socket: BorrowedFd<'_>, index: u32, only: Bits) -> i
 
 /// Restricts the socket to frames of `ether_type` that arrived for it or for a multicast group. If
 /// the VLAN or priority tag of a frame was removed, the frame is truncated to `bytes` bytes.
-pub(crate) fn cut_tagged(socket: BorrowedFd<'_>, ether_type: u16, bytes: u32) -> io::Result<()> {
-    filter(
+pub(crate) fn truncate_tagged(
+    socket: BorrowedFd<'_>,
+    ether_type: u16,
+    bytes: u32,
+) -> io::Result<()> {
+    attach_filter(
         socket,
         &mut [
-            load(libc::BPF_W, ETHER_TYPE),
-            is(ether_type.into(), 0, 6),
-            load(libc::BPF_W, AUDIENCE),
-            is(OTHERHOST, 4, 0),
-            load(libc::BPF_W, IS_TAGGED),
-            is(0, 1, 0),
+            filter_load(libc::BPF_W, ETHER_TYPE),
+            jump_if_equal(ether_type.into(), 0, 6),
+            filter_load(libc::BPF_W, PACKET_TYPE),
+            jump_if_equal(OTHERHOST, 4, 0),
+            filter_load(libc::BPF_W, IS_TAGGED),
+            jump_if_equal(0, 1, 0),
             return_bytes(bytes),
             return_bytes(u32::MAX),
             return_bytes(0),
@@ -223,7 +234,7 @@ pub(crate) fn cut_tagged(socket: BorrowedFd<'_>, ether_type: u16, bytes: u32) ->
     )
 }
 
-fn filter(socket: BorrowedFd<'_>, steps: &mut [sock_filter]) -> io::Result<()> {
+fn attach_filter(socket: BorrowedFd<'_>, steps: &mut [sock_filter]) -> io::Result<()> {
     let len = u16::try_from(steps.len()).map_err(io::Error::other)?;
     let program = sock_fprog { len, filter: steps.as_mut_ptr() };
     // SAFETY: the kernel reads a whole `sock_fprog`, and the steps that it counts and points to.
@@ -234,7 +245,7 @@ fn filter(socket: BorrowedFd<'_>, steps: &mut [sock_filter]) -> io::Result<()> {
             libc::SOL_SOCKET,
             libc::SO_ATTACH_FILTER,
             ptr::from_ref(&program).cast(),
-            length_of::<sock_fprog>(),
+            socklen_of::<sock_fprog>(),
         )
     };
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -264,7 +275,7 @@ unsafe impl SocketAddrArg for SocketBinding {
         &self,
         f: impl FnOnce(*const SocketAddrOpaque, SocketAddrLen) -> R,
     ) -> R {
-        f(ptr::from_ref(&self.0).cast(), length_of::<sockaddr_ll>())
+        f(ptr::from_ref(&self.0).cast(), socklen_of::<sockaddr_ll>())
     }
 }
 
@@ -275,7 +286,7 @@ pub(crate) fn set_layout(socket: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Creates a receive ring of shape `shape`. A shape without blocks removes the ring.
-pub(crate) fn set_receive_ring(socket: BorrowedFd<'_>, shape: Shape) -> io::Result<()> {
+pub(crate) fn set_receive_ring(socket: BorrowedFd<'_>, shape: RingShape) -> io::Result<()> {
     let number = |of: usize| u32::try_from(of).map_err(io::Error::other);
     let request = tpacket_req {
         tp_block_size: number(shape.block_bytes)?,
@@ -291,7 +302,7 @@ pub(crate) fn join(socket: BorrowedFd<'_>, index: u32, group: Mac) -> io::Result
     let [a, b, c, d, e, f] = group.0;
     let request = packet_mreq {
         mr_ifindex: index.cast_signed(),
-        mr_type: MULTICAST,
+        mr_type: MULTICAST_MEMBERSHIP,
         mr_alen: 6,
         mr_address: [a, b, c, d, e, f, 0, 0],
     };
@@ -305,14 +316,14 @@ pub(crate) fn ignore_outgoing(socket: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "structures of less than a hundred bytes")]
-const fn length_of<T>() -> socklen_t {
+const fn socklen_of<T>() -> socklen_t {
     assert!(size_of::<T>() < 100);
     size_of::<T>() as socklen_t
 }
 
 /// Sets an option of packet sockets. The caller must pass a value of the option's type.
 fn set<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<()> {
-    let length = length_of::<T>();
+    let length = socklen_of::<T>();
     let value = ptr::from_ref(value).cast();
     // SAFETY: the kernel reads at most `length` bytes at `value`, which is a whole `T` that
     // outlives the call. The options of this file are numbers and structures without pointers, so
@@ -323,9 +334,9 @@ fn set<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<
 }
 
 /// Returns the number of frames lost since the last call because the ring was full.
-pub(crate) fn take_lost(socket: BorrowedFd<'_>) -> io::Result<u32> {
+pub(crate) fn take_lost_count(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut statistics = tpacket_stats { tp_packets: 0, tp_drops: 0 };
-    let mut length = length_of::<tpacket_stats>();
+    let mut length = socklen_of::<tpacket_stats>();
     // SAFETY: the kernel writes at most `length` bytes at `statistics`, a whole structure of two
     // numbers, and the written length at `length`. Both outlive the call.
     let answer = unsafe {
@@ -347,8 +358,8 @@ mod tests {
     #[test]
     fn names_that_the_kernel_would_change_are_refused() {
         for name in ["", "a-name-of-16-byte", "naïve", "../lo", "eth%d", "a b", "a\0b"] {
-            assert!(Name::new(name).is_none(), "{name}");
+            assert!(InterfaceName::new(name).is_none(), "{name}");
         }
-        assert_eq!(Name::new("fifteen-bytes-0").unwrap().0, *b"fifteen-bytes-0\0");
+        assert_eq!(InterfaceName::new("fifteen-bytes-0").unwrap().0, *b"fifteen-bytes-0\0");
     }
 }

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 
 use quorate_core::{node_id::NodeId, time::Time};
 
-use crate::plane::link::PROBE_US;
+use crate::plane::link::PROBE_INTERVAL_US;
 
 /// Time after a change of the chain during which no node is blamed, in microseconds. It is long
 /// enough for probes to detect a broken path.
-const SETTLES_US: u64 = 4 * PROBE_US;
+const SETTLING_US: u64 = 4 * PROBE_INTERVAL_US;
 /// Initial penalty at the end of the chain for a node that failed to forward, in microseconds. It
 /// doubles each time.
-const LAST_US_MIN: u64 = 10_000_000;
-const LAST_US_MAX: u64 = 600_000_000;
+const PENALTY_US_MIN: u64 = 10_000_000;
+const PENALTY_US_MAX: u64 = 600_000_000;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Chain {
+pub(crate) struct ForwardingChain {
     nodes: Vec<NodeId>,
-    laid_at: Time,
+    changed_at: Time,
     penalties: BTreeMap<NodeId, Penalty>,
 }
 
@@ -27,10 +27,10 @@ pub(crate) struct Chain {
 struct Penalty {
     until: Time,
     /// Latest penalty, in microseconds.
-    for_us: u64,
+    last_penalty_us: u64,
 }
 
-impl Chain {
+impl ForwardingChain {
     /// Updates the chain if the reachable nodes need a different order, and returns the new order.
     pub(crate) fn set_order(
         &mut self,
@@ -51,7 +51,7 @@ impl Chain {
             return None;
         }
         self.nodes = nodes;
-        self.laid_at = now;
+        self.changed_at = now;
         Some(&self.nodes)
     }
 
@@ -59,7 +59,7 @@ impl Chain {
     /// Moves it and its predecessor, which should have forwarded to it, to the end. Returns whether
     /// the order changed.
     pub(crate) fn penalize_break(&mut self, hears: impl Fn(NodeId) -> bool, now: Time) -> bool {
-        if now.since_us(self.laid_at) < SETTLES_US {
+        if now.since_us(self.changed_at) < SETTLING_US {
             return false;
         }
         let Some(first) = self.nodes.iter().position(|node| !hears(*node)) else {
@@ -73,10 +73,10 @@ impl Chain {
             let late = self
                 .penalties
                 .entry(self.nodes[at])
-                .or_insert(Penalty { until: Time(0), for_us: LAST_US_MIN / 2 });
-            late.for_us = (late.for_us * 2).min(LAST_US_MAX);
+                .or_insert(Penalty { until: Time(0), last_penalty_us: PENALTY_US_MIN / 2 });
+            late.last_penalty_us = (late.last_penalty_us * 2).min(PENALTY_US_MAX);
             // The node that did not forward goes last, after its successor.
-            late.until = now.plus_us(late.for_us - u64::from(at == first));
+            late.until = now.plus_us(late.last_penalty_us - u64::from(at == first));
         }
         true
     }
@@ -93,7 +93,7 @@ mod tests {
 
     const ME: NodeId = NodeId(3);
 
-    fn laid(chain: &mut Chain, reached: &[u32], now: u64) -> Option<Vec<u32>> {
+    fn laid(chain: &mut ForwardingChain, reached: &[u32], now: u64) -> Option<Vec<u32>> {
         let reached = reached.iter().copied().map(NodeId);
         let votes = |node: NodeId| node.0 < 10;
         let order = chain.set_order(ME, reached, votes, Time(now))?;
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn chain_begins_after_its_sender_and_changes_only_if_needed() {
-        let mut chain = Chain::default();
+        let mut chain = ForwardingChain::default();
         assert_eq!(laid(&mut chain, &[], 0), None);
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], 0), Some(vec![4, 5, 1, 2]));
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], 9), None);
@@ -112,7 +112,7 @@ mod tests {
     /// [chain-1] Voters come first. In this test, nodes 10 and up are learners.
     #[test]
     fn voters_come_first() {
-        let mut chain = Chain::default();
+        let mut chain = ForwardingChain::default();
         let laid = laid(&mut chain, &[1, 4, 5, 10, 11], 0);
         assert_eq!(laid, Some(vec![4, 5, 1, 10, 11]));
     }
@@ -120,34 +120,34 @@ mod tests {
     /// Both the node that did not forward and its successor go to the end, for longer each time.
     #[test]
     fn both_nodes_at_a_break_move_to_the_end() {
-        let mut chain = Chain::default();
+        let mut chain = ForwardingChain::default();
         laid(&mut chain, &[1, 2, 4, 5], 0);
-        assert!(!chain.penalize_break(|_| false, Time(SETTLES_US - 1)), "not probed yet");
-        assert!(!chain.penalize_break(|_| true, Time(SETTLES_US)));
+        assert!(!chain.penalize_break(|_| false, Time(SETTLING_US - 1)), "not probed yet");
+        assert!(!chain.penalize_break(|_| true, Time(SETTLING_US)));
         // 4 forwards nothing, so 5 and all after it receive nothing.
-        assert!(chain.penalize_break(|node| node == NodeId(4), Time(SETTLES_US)));
-        assert_eq!(laid(&mut chain, &[1, 2, 4, 5], SETTLES_US), Some(vec![1, 2, 5, 4]));
+        assert!(chain.penalize_break(|node| node == NodeId(4), Time(SETTLING_US)));
+        assert_eq!(laid(&mut chain, &[1, 2, 4, 5], SETTLING_US), Some(vec![1, 2, 5, 4]));
         // The last node delays no other.
-        let now = 3 * SETTLES_US;
+        let now = 3 * SETTLING_US;
         assert!(!chain.penalize_break(|node| node != NodeId(4), Time(now)));
         // The penalty expires, until it happens again.
-        let later = SETTLES_US + LAST_US_MIN;
+        let later = SETTLING_US + PENALTY_US_MIN;
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], later), Some(vec![4, 5, 1, 2]));
-        let again = later + SETTLES_US;
+        let again = later + SETTLING_US;
         assert!(chain.penalize_break(|node| node == NodeId(4), Time(again)));
         assert!(laid(&mut chain, &[1, 2, 4, 5], again).is_some());
-        assert_eq!(laid(&mut chain, &[1, 2, 4, 5], again + LAST_US_MIN), None);
+        assert_eq!(laid(&mut chain, &[1, 2, 4, 5], again + PENALTY_US_MIN), None);
         chain.forget_node(NodeId(4));
-        assert_eq!(laid(&mut chain, &[1, 2, 4, 5], again + LAST_US_MIN), Some(vec![4, 1, 2, 5]));
+        assert_eq!(laid(&mut chain, &[1, 2, 4, 5], again + PENALTY_US_MIN), Some(vec![4, 1, 2, 5]));
     }
 
     /// If the first node receives nothing, it alone is moved, since it receives everything from the
     /// sender itself.
     #[test]
     fn first_node_that_receives_nothing_is_moved_alone() {
-        let mut chain = Chain::default();
+        let mut chain = ForwardingChain::default();
         laid(&mut chain, &[1, 2, 4], 0);
-        assert!(chain.penalize_break(|_| false, Time(SETTLES_US)));
-        assert_eq!(laid(&mut chain, &[1, 2, 4], SETTLES_US), Some(vec![1, 2, 4]));
+        assert!(chain.penalize_break(|_| false, Time(SETTLING_US)));
+        assert_eq!(laid(&mut chain, &[1, 2, 4], SETTLING_US), Some(vec![1, 2, 4]));
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     endpoint::{self, Destination, Endpoint},
     limits::OWN_CHANNELS_MAX,
     send::PushError,
-    trust::{Introduction, Keys, Refusals, gate::Introduced},
+    trust::{Introduction, KeyRing, Refusals, gate::IntroductionOutcome},
 };
 use quorate_core::{
     ballot::Ballot,
@@ -19,42 +19,42 @@ use quorate_core::{
     slot::Slot,
     time::Time,
 };
-use quorate_wire::header::proposed_to;
+use quorate_wire::header::proposed_end;
 
 use crate::plane::{
-    chain::Chain,
-    choosing::Choosing,
-    link::{Link, PROBE_US, PathState},
-    order::{BEHIND_BYTES, Order, Predecessors, split},
-    port::{Counters, Event, GROUP_CHANNEL, GroupPath, Outgoing, SendOutcome, Settings},
+    chain::ForwardingChain,
+    choosing::CarrierSelection,
+    link::{PROBE_INTERVAL_US, PathState, PeerLink},
+    order::{PREDECESSORS_BYTES, PrecedingMulticast, WaitingUnicast, split_predecessors},
+    port::{Counters, Event, GROUP_CHANNEL, GroupPath, OutgoingRun, SendOutcome, Settings},
     predict::Carrier,
-    undecided::Undecided,
+    undecided::UndecidedProposals,
 };
 
 /// Maximum number of datagrams to forward in one system call.
-const RELAYED_AT_ONCE: usize = 40;
+const FORWARDED_PER_CALL_MAX: usize = 40;
 /// Maximum number of datagrams waiting to be forwarded. Beyond it, the oldest are dropped.
-const RELAYED_MAX: usize = 2048;
+const TO_FORWARD_MAX: usize = 2048;
 
-pub struct Packets {
+pub struct PacketEngine {
     me: Member,
     endpoint: Endpoint,
-    nonces: Box<dyn FnMut() -> u64 + Send>,
-    links: BTreeMap<NodeId, Link>,
-    reach: GroupPath,
+    next_nonce: Box<dyn FnMut() -> u64 + Send>,
+    links: BTreeMap<NodeId, PeerLink>,
+    group_path: GroupPath,
     /// State for choosing how to send frames for several nodes, or `None` if that is fixed.
-    choosing: Option<Choosing>,
-    chain: Chain,
-    relayed: VecDeque<endpoint::Outgoing>,
+    carrier_selection: Option<CarrierSelection>,
+    chain: ForwardingChain,
+    to_forward: VecDeque<endpoint::Outgoing>,
     /// Set if the chain may have to be set up again.
     chain_changed: bool,
     /// Undecided messages on the multicast channel and on the channels to single nodes, by channel.
-    undecided: BTreeMap<u8, Undecided>,
-    announced: (Ballot, Slot),
+    undecided_messages: BTreeMap<u8, UndecidedProposals>,
+    announced_decided: (Ballot, Slot),
     /// Header of the last frame sent to the group, until datagrams are sent. A frame for more nodes
     /// than a `NodeSet` holds takes several calls, of which only the first sends it to the group.
-    said_to_group: Vec<u8>,
-    order: Order,
+    last_group_header: Vec<u8>,
+    waiting_unicast: WaitingUnicast,
     /// Ids of the voters, once known.
     voters: Option<Vec<NodeId>>,
     probe_at: Time,
@@ -62,35 +62,35 @@ pub struct Packets {
     counters: Counters,
 }
 
-impl Packets {
+impl PacketEngine {
     /// Creates a plane without peers.
     pub fn new(settings: Settings, now: Time) -> Self {
-        let me = settings.endpoint.me;
-        let link = (&settings.endpoint.limits, settings.reach);
-        let choosing = settings.chooses.then(|| Choosing::new(link, now));
+        let me = settings.endpoint.own_member;
+        let link = (&settings.endpoint.limits, settings.initial_group_path);
+        let choosing = settings.is_adaptive.then(|| CarrierSelection::new(link, now));
         let mut endpoint = Endpoint::new(settings.endpoint, now);
         let mut undecided = BTreeMap::new();
-        let reach = settings.reach;
-        if reach != GroupPath::Each {
+        let reach = settings.initial_group_path;
+        if reach != GroupPath::Unicast {
             endpoint.open(GROUP_CHANNEL, None, now).expect("the first channel");
-            undecided.insert(GROUP_CHANNEL, Undecided::default());
+            undecided.insert(GROUP_CHANNEL, UndecidedProposals::default());
         }
         Self {
             me,
             endpoint,
-            nonces: settings.nonces,
+            next_nonce: settings.next_nonce,
             links: BTreeMap::new(),
-            reach,
-            choosing,
-            chain: Chain::default(),
-            relayed: VecDeque::new(),
+            group_path: reach,
+            carrier_selection: choosing,
+            chain: ForwardingChain::default(),
+            to_forward: VecDeque::new(),
             chain_changed: false,
-            undecided,
-            announced: (Ballot::ZERO, Slot::FIRST),
-            said_to_group: Vec::new(),
-            order: Order::default(),
+            undecided_messages: undecided,
+            announced_decided: (Ballot::ZERO, Slot::FIRST),
+            last_group_header: Vec::new(),
+            waiting_unicast: WaitingUnicast::default(),
             voters: None,
-            probe_at: now.plus_us(PROBE_US),
+            probe_at: now.plus_us(PROBE_INTERVAL_US),
             events: VecDeque::new(),
             counters: Counters::default(),
         }
@@ -105,14 +105,14 @@ impl Packets {
             return None;
         }
         if self.links.get(&peer.node).is_none_or(|link| link.member != peer) {
-            self.part(peer.node);
-            let channel = self.free_channel()?;
+            self.remove_peer(peer.node);
+            let channel = self.first_free_channel()?;
             self.endpoint.open(channel, Some(peer), now).ok()?;
-            self.endpoint.set_receivers(channel, &[peer.node]);
-            self.undecided.insert(channel, Undecided::default());
-            self.links.insert(peer.node, Link::new(peer, channel));
+            self.endpoint.set_loss_receivers(channel, &[peer.node]);
+            self.undecided_messages.insert(channel, UndecidedProposals::default());
+            self.links.insert(peer.node, PeerLink::new(peer, channel));
         }
-        Some(self.endpoint.introduction(peer.node))
+        Some(self.endpoint.introduction_for(peer.node))
     }
 
     /// Handles a peer's introduction, received over a connection. Returns whether it was accepted.
@@ -123,15 +123,17 @@ impl Packets {
         if link.member != introduction.member {
             return false;
         }
-        let taken =
-            matches!(self.endpoint.introduce(introduction), Introduced::New | Introduced::Known);
-        link.introduced = taken;
+        let taken = matches!(
+            self.endpoint.introduce(introduction),
+            IntroductionOutcome::New | IntroductionOutcome::Known
+        );
+        link.introduction_arrived = taken;
         if taken {
             // Probe at once instead of waiting for the next round.
-            self.probe(introduction.member.node, now);
-            if self.reach == GroupPath::Group {
-                let nonce = (self.nonces)();
-                self.endpoint.probe_group(nonce, now);
+            self.probe_peer(introduction.member.node, now);
+            if self.group_path == GroupPath::Multicast {
+                let nonce = (self.next_nonce)();
+                self.endpoint.send_group_probe(nonce, now);
             }
         }
         taken
@@ -139,43 +141,44 @@ impl Packets {
 
     /// Removes a peer whose connection has ended. No more packets are sent to it or accepted from
     /// it.
-    pub fn part(&mut self, node: NodeId) {
+    pub fn remove_peer(&mut self, node: NodeId) {
         let Some(link) = self.links.remove(&node) else {
             return;
         };
         self.endpoint.close(link.channel);
-        self.endpoint.part(node);
-        self.undecided.remove(&link.channel);
-        self.order.drop_sender(node);
+        self.endpoint.remove_peer(node);
+        self.undecided_messages.remove(&link.channel);
+        self.waiting_unicast.drop_sender(node);
         self.chain.forget_node(node);
-        self.relayed.retain(|one| one.to != Destination::Node(node));
+        self.to_forward.retain(|one| one.destination != Destination::Node(node));
         self.chain_changed = true;
         self.events.retain(|event| match event {
             Event::Frame { from, .. } => from.node != node,
             Event::Up { node: other, .. } | Event::Down { node: other, .. } => *other != node,
         });
-        self.listen_to_receivers();
+        self.update_loss_receivers();
     }
 
-    pub fn links(&self) -> impl Iterator<Item = &Link> {
+    pub fn links(&self) -> impl Iterator<Item = &PeerLink> {
         self.links.values()
     }
 
-    pub fn link(&self, node: NodeId) -> Option<&Link> {
+    pub fn link(&self, node: NodeId) -> Option<&PeerLink> {
         self.links.get(&node)
     }
 
     // Frames.
 
     /// Returns whether a frame of `bytes` bytes could be sent to a peer now.
-    pub fn has_room(&self, node: NodeId, bytes: usize) -> bool {
-        if self.carrier() == Carrier::Connections {
+    pub fn can_send(&self, node: NodeId, bytes: usize) -> bool {
+        if self.carrier() == Carrier::TcpConnections {
             return false;
         }
-        let link = self.links.get(&node).filter(|link| link.unicast.is_up());
+        let link = self.links.get(&node).filter(|link| link.unicast_path.is_up());
         link.is_some_and(|link| {
-            let room = self.endpoint.room(link.channel);
-            let group_room = !link.group.is_up() || self.endpoint.room(GROUP_CHANNEL) >= bytes;
+            let room = self.endpoint.window_bytes_left(link.channel);
+            let group_room =
+                !link.group_path.is_up() || self.endpoint.window_bytes_left(GROUP_CHANNEL) >= bytes;
             room >= bytes && group_room
         })
     }
@@ -186,37 +189,37 @@ impl Packets {
     /// If at least two nodes receive multicast, the frame is sent to them through the multicast
     /// group. Other listeners of the group learn nothing new, because no plane promises secrecy.
     pub fn send(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
-        if let Some(choosing) = &mut self.choosing {
-            choosing.sent(to.len(), header.len() + body.len());
+        if let Some(choosing) = &mut self.carrier_selection {
+            choosing.record_frame(to.len(), header.len() + body.len());
         }
         let carrier = self.carrier();
-        if carrier == Carrier::Connections {
+        if carrier == Carrier::TcpConnections {
             return NodeSet::default();
         }
-        let once = carrier != Carrier::Each;
-        let by_group = to.filtered(|node| once && self.receives_group(node));
-        let proposed_to = proposed_to(header);
+        let once = carrier != Carrier::UnicastDatagrams;
+        let by_group = to.filtered(|node| once && self.is_reached_by_group(node));
+        let proposed_to = proposed_end(header);
         let mut reached = NodeSet::default();
         // The header contains the checksum of the body, so equal headers mean equal frames.
-        if !by_group.is_empty() && !header.is_empty() && self.said_to_group == header {
+        if !by_group.is_empty() && !header.is_empty() && self.last_group_header == header {
             reached = by_group;
         } else if by_group.len() >= 2 && self.push(GROUP_CHANNEL, &[header, body], proposed_to) {
-            self.said_to_group.clear();
-            self.said_to_group.extend_from_slice(header);
+            self.last_group_header.clear();
+            self.last_group_header.extend_from_slice(header);
             reached = by_group;
         }
-        let behind_group = Predecessors {
+        let behind_group = PrecedingMulticast {
             next: self.endpoint.next_number(GROUP_CHANNEL).unwrap_or(0),
-            sent_to: self.endpoint.sent_to(GROUP_CHANNEL).unwrap_or(0),
+            group_sent_to: self.endpoint.sent_to(GROUP_CHANNEL).unwrap_or(0),
         };
         let alone = to.filtered(|node| !reached.contains(node));
         let alone = alone.filtered(|node| {
-            let Some(link) = self.links.get(&node).filter(|link| link.unicast.is_up()) else {
+            let Some(link) = self.links.get(&node).filter(|link| link.unicast_path.is_up()) else {
                 return false;
             };
-            let behind = match link.group.is_up() {
+            let behind = match link.group_path.is_up() {
                 true => behind_group,
-                false => Predecessors::default(),
+                false => PrecedingMulticast::default(),
             };
             let channel = link.channel;
             self.push(channel, &[&behind.bytes(), header, body], proposed_to)
@@ -229,31 +232,31 @@ impl Packets {
 
     /// Records that all slots below `decided_to` are decided and announced by the leader of this
     /// ballot, to this node's knowledge.
-    pub fn decided(&mut self, ballot: Ballot, decided_to: Slot, now: Time) {
-        if (ballot, decided_to) == self.announced {
+    pub fn record_decided(&mut self, ballot: Ballot, decided_to: Slot, now: Time) {
+        if (ballot, decided_to) == self.announced_decided {
             return;
         }
-        let (before, _) = std::mem::replace(&mut self.announced, (ballot, decided_to));
-        for (&channel, undecided) in &mut self.undecided {
+        let (before, _) = std::mem::replace(&mut self.announced_decided, (ballot, decided_to));
+        for (&channel, undecided) in &mut self.undecided_messages {
             if before != ballot {
                 undecided.clear();
             }
             let next = self.endpoint.next_number(channel).unwrap_or(1);
-            let free_to = undecided.decided(decided_to, next);
+            let free_to = undecided.remove_decided(decided_to, next);
             self.endpoint.release_to(channel, free_to);
         }
-        if self.reach != GroupPath::Each {
-            self.endpoint.set_announced(GROUP_CHANNEL, ballot, decided_to, now);
+        if self.group_path != GroupPath::Unicast {
+            self.endpoint.set_announced_decided(GROUP_CHANNEL, ballot, decided_to, now);
         }
     }
 
     /// Sets the voters. They retain datagrams for other nodes, and requests go to them first
     /// ([pkt-7]). Learners need not retain any ([learn-1]).
-    pub fn voters(&mut self, voters: Vec<NodeId>) {
-        self.endpoint.set_keeps(voters.contains(&self.me.node));
+    pub fn set_voters(&mut self, voters: Vec<NodeId>) {
+        self.endpoint.set_retains_datagrams(voters.contains(&self.me.node));
         self.voters = Some(voters);
         self.chain_changed = true;
-        self.listen_to_receivers();
+        self.update_loss_receivers();
     }
 
     // Datagrams.
@@ -263,66 +266,72 @@ impl Packets {
         // The endpoint counts refusals by reason.
         let _ = self.endpoint.handle(datagram, now);
         self.handle_events(now);
-        self.lay_chain(now);
+        self.update_chain(now);
     }
 
     /// Does the work that is due.
     pub fn poll(&mut self, now: Time) {
         self.endpoint.poll(now);
         if self.probe_at <= now {
-            self.probe_at = now.plus_us(PROBE_US);
+            self.probe_at = now.plus_us(PROBE_INTERVAL_US);
             self.probe_all(now);
             // A node that did not forward may have served its penalty.
             self.chain_changed = true;
             self.choose_carrier(now);
         }
         self.handle_events(now);
-        self.lay_chain(now);
+        self.update_chain(now);
     }
 
     /// Returns when [`Self::poll`] or [`Self::take`] is due next.
     pub fn next_due(&self) -> Option<Time> {
-        let data = self.undecided.keys();
-        let data = data.filter_map(|channel| self.endpoint.data_due(*channel));
+        let data = self.undecided_messages.keys();
+        let data = data.filter_map(|channel| self.endpoint.next_data_at(*channel));
         let probe = (!self.links.is_empty()).then_some(self.probe_at);
-        data.chain(self.endpoint.next_due()).chain(probe).min()
+        data.chain(self.endpoint.next_poll_at()).chain(probe).min()
     }
 
     /// Passes the datagrams that may be sent now to `give`.
-    pub fn take(&mut self, now: Time, mut give: impl FnMut(Outgoing<'_>) -> SendOutcome) {
-        self.said_to_group.clear();
+    pub fn send_due(&mut self, now: Time, mut give: impl FnMut(OutgoingRun<'_>) -> SendOutcome) {
+        self.last_group_header.clear();
         // [chain-1] Forward before sending own datagrams, because the successors wait.
         if self.forward_datagrams(&mut give).is_break() {
             return;
         }
-        let to_all = self.to_all();
+        let to_all = self.group_destination();
         for outgoing in self.endpoint.take_control() {
-            let Some(to) = resolve(outgoing.to, to_all) else {
+            let Some(to) = resolve_destination(outgoing.destination, to_all) else {
                 continue;
             };
-            let left =
-                give(Outgoing { to, bytes: &outgoing.bytes, segment_bytes: outgoing.bytes.len() });
+            let left = give(OutgoingRun {
+                destination: to,
+                bytes: &outgoing.bytes,
+                segment_bytes: outgoing.bytes.len(),
+            });
             if let SendOutcome::Blocked(_) = left {
                 return;
             }
         }
         // The group's channel comes last. It may fill the socket, and heartbeats would have to
         // wait.
-        for &channel in self.undecided.keys().rev() {
-            while let Some((to, run)) = self.endpoint.take_data(channel, now) {
+        for &channel in self.undecided_messages.keys().rev() {
+            while let Some((to, run)) = self.endpoint.next_data_run(channel, now) {
                 let (first, all) = (run.numbers.start, run.bytes.len());
-                let Some(to) = resolve(to, to_all) else {
+                let Some(to) = resolve_destination(to, to_all) else {
                     continue;
                 };
-                let left =
-                    give(Outgoing { to, bytes: run.bytes, segment_bytes: run.segment_bytes });
+                let left = give(OutgoingRun {
+                    destination: to,
+                    bytes: run.bytes,
+                    segment_bytes: run.segment_bytes,
+                });
                 match left {
                     SendOutcome::All => {}
-                    SendOutcome::Dropped => self.endpoint.own_drop(channel),
+                    SendOutcome::Dropped => self.endpoint.record_local_drop(channel),
                     SendOutcome::Blocked(count) => {
                         let bytes = all.saturating_sub(count * run.segment_bytes);
                         let count = u64::try_from(count).unwrap_or(u64::MAX);
-                        self.endpoint.take_back(channel, first + count, bytes);
+                        self.endpoint.requeue_unsent(channel, first + count, bytes);
                         return;
                     }
                 }
@@ -332,81 +341,81 @@ impl Packets {
 
     /// Returns the path of frames for all nodes.
     pub const fn group_path(&self) -> GroupPath {
-        self.reach
+        self.group_path
     }
 
     /// Returns how frames for several nodes are currently carried.
     pub fn carrier(&self) -> Carrier {
-        match (&self.choosing, self.reach) {
+        match (&self.carrier_selection, self.group_path) {
             (Some(choosing), _) => choosing.carrier(),
-            (None, GroupPath::Each) => Carrier::Each,
-            (None, GroupPath::Group) => Carrier::Group,
+            (None, GroupPath::Unicast) => Carrier::UnicastDatagrams,
+            (None, GroupPath::Multicast) => Carrier::MulticastDatagrams,
             (None, GroupPath::Chain) => Carrier::Chain,
         }
     }
 
     /// Changes the path of frames for all nodes, and probes which nodes the new path reaches.
-    fn reach_by(&mut self, reach: GroupPath, now: Time) {
-        self.reach = reach;
+    fn switch_group_path(&mut self, reach: GroupPath, now: Time) {
+        self.group_path = reach;
         for link in self.links.values_mut() {
-            link.group = PathState::default();
+            link.group_path = PathState::default();
         }
-        self.chain = Chain::default();
+        self.chain = ForwardingChain::default();
         if reach == GroupPath::Chain {
             self.chain_changed = true;
-            self.lay_chain(now);
+            self.update_chain(now);
         } else {
-            self.endpoint.lay_chain(&[]);
-            let nonce = (self.nonces)();
-            self.endpoint.probe_group(nonce, now);
+            self.endpoint.set_chain(&[]);
+            let nonce = (self.next_nonce)();
+            self.endpoint.send_group_probe(nonce, now);
         }
-        self.listen_to_receivers();
+        self.update_loss_receivers();
     }
 
     /// Explains, for operators, why frames for several nodes currently use this path, or returns
     /// `None` if the path is fixed ([plane-3]).
-    pub fn why(&self) -> Option<String> {
-        self.choosing.as_ref().map(Choosing::why)
+    pub fn explain_carrier(&self) -> Option<String> {
+        self.carrier_selection.as_ref().map(CarrierSelection::explain_choice)
     }
 
     fn choose_carrier(&mut self, now: Time) {
-        let up = self.links.values().filter(|link| link.unicast.is_up());
-        let hearing = up.clone().filter(|link| link.group.is_up()).count();
+        let up = self.links.values().filter(|link| link.unicast_path.is_up());
+        let hearing = up.clone().filter(|link| link.group_path.is_up()).count();
         let reached = (up.clone().count(), hearing);
-        let rtt_us = up.filter_map(|link| link.unicast.rtt_us()).max();
+        let rtt_us = up.filter_map(|link| link.unicast_path.rtt_us()).max();
         let channels = self.links.values().map(|link| link.channel);
         let losses = channels.chain([GROUP_CHANNEL]);
         let losses = losses.filter_map(|channel| self.endpoint.loss_ppm(channel));
         let loss = losses.max().unwrap_or(0) as f64 / 1e6;
-        let Some(choosing) = &mut self.choosing else {
+        let Some(choosing) = &mut self.carrier_selection else {
             return;
         };
-        let (changed, reach) = choosing.evaluate(self.reach, reached, rtt_us, loss, now);
-        self.counters.changes += u64::from(changed);
+        let (changed, reach) = choosing.evaluate(self.group_path, reached, rtt_us, loss, now);
+        self.counters.path_changes += u64::from(changed);
         if let Some(reach) = reach {
-            self.reach_by(reach, now);
+            self.switch_group_path(reach, now);
         }
     }
 
     /// Switches to this path at once, regardless of the prediction. For tests that cover all paths.
-    pub fn force(&mut self, carrier: Carrier, now: Time) {
+    pub fn set_carrier(&mut self, carrier: Carrier, now: Time) {
         let reach = match carrier {
-            Carrier::Group => GroupPath::Group,
+            Carrier::MulticastDatagrams => GroupPath::Multicast,
             Carrier::Chain => GroupPath::Chain,
-            Carrier::Connections | Carrier::Each => self.reach,
+            Carrier::TcpConnections | Carrier::UnicastDatagrams => self.group_path,
         };
-        if let Some(choosing) = &mut self.choosing {
-            choosing.force(carrier, now);
-            self.counters.changes += 1;
+        if let Some(choosing) = &mut self.carrier_selection {
+            choosing.set_carrier(carrier, now);
+            self.counters.path_changes += 1;
         }
-        if reach != self.reach {
-            self.reach_by(reach, now);
+        if reach != self.group_path {
+            self.switch_group_path(reach, now);
         }
     }
 
     /// Returns the nodes that the group reaches. For tests and diagnostics.
     pub fn reached_nodes(&self) -> impl Iterator<Item = NodeId> {
-        let hearing = self.links.values().filter(|link| link.group.is_up());
+        let hearing = self.links.values().filter(|link| link.group_path.is_up());
         hearing.map(|link| link.member.node)
     }
 
@@ -425,7 +434,7 @@ impl Packets {
 
     /// Returns the rate of the multicast channel in bytes per second, or `None` if there is no such
     /// channel ([rate-2]).
-    pub fn group_bytes_s(&self) -> Option<u64> {
+    pub fn group_rate_bytes_s(&self) -> Option<u64> {
         self.endpoint.rate_bytes_s(GROUP_CHANNEL)
     }
 
@@ -433,12 +442,12 @@ impl Packets {
         self.endpoint.refusals()
     }
 
-    pub const fn keys(&self) -> &Keys {
+    pub const fn keys(&self) -> &KeyRing {
         self.endpoint.keys()
     }
 
     /// Changes the keys ([pkt-3]).
-    pub fn rekey<T>(&mut self, change: impl FnOnce(&mut Keys) -> T) -> T {
+    pub fn rekey<T>(&mut self, change: impl FnOnce(&mut KeyRing) -> T) -> T {
         self.endpoint.rekey(change)
     }
 
@@ -448,26 +457,27 @@ impl Packets {
     /// space wait.
     fn forward_datagrams(
         &mut self,
-        give: &mut impl FnMut(Outgoing<'_>) -> SendOutcome,
+        give: &mut impl FnMut(OutgoingRun<'_>) -> SendOutcome,
     ) -> ControlFlow<()> {
-        self.relayed.extend(self.endpoint.take_relayed());
+        self.to_forward.extend(self.endpoint.take_to_forward());
         // Datagrams that have waited longer would arrive too late to be of use.
-        let late = self.relayed.len().saturating_sub(RELAYED_MAX);
-        self.relayed.drain(..late);
-        while let Some(first) = self.relayed.front() {
-            let (to, segment_bytes) = (first.to, first.bytes.len());
-            let alike =
-                |one: &&endpoint::Outgoing| one.to == to && one.bytes.len() == segment_bytes;
-            let run = self.relayed.iter().take(RELAYED_AT_ONCE).take_while(alike);
+        let late = self.to_forward.len().saturating_sub(TO_FORWARD_MAX);
+        self.to_forward.drain(..late);
+        while let Some(first) = self.to_forward.front() {
+            let (to, segment_bytes) = (first.destination, first.bytes.len());
+            let alike = |one: &&endpoint::Outgoing| {
+                one.destination == to && one.bytes.len() == segment_bytes
+            };
+            let run = self.to_forward.iter().take(FORWARDED_PER_CALL_MAX).take_while(alike);
             let count = run.clone().count();
             let bytes: Vec<u8> = run.flat_map(|one| &one.bytes).copied().collect();
-            let left = give(Outgoing { to, bytes: &bytes, segment_bytes });
+            let left = give(OutgoingRun { destination: to, bytes: &bytes, segment_bytes });
             let gone = match left {
                 SendOutcome::Blocked(gone) => gone.min(count),
                 SendOutcome::All | SendOutcome::Dropped => count,
             };
-            self.counters.relayed += gone as u64;
-            self.relayed.drain(..gone);
+            self.counters.datagrams_forwarded += gone as u64;
+            self.to_forward.drain(..gone);
             if let SendOutcome::Blocked(_) = left {
                 return ControlFlow::Break(());
             }
@@ -476,32 +486,32 @@ impl Packets {
     }
 
     /// Returns the destination of frames for all nodes, if there is one.
-    fn to_all(&self) -> Option<Destination> {
-        match self.reach {
-            GroupPath::Each => None,
-            GroupPath::Group => Some(Destination::Group),
-            GroupPath::Chain => self.endpoint.first_of_chain().map(Destination::Node),
+    fn group_destination(&self) -> Option<Destination> {
+        match self.group_path {
+            GroupPath::Unicast => None,
+            GroupPath::Multicast => Some(Destination::Group),
+            GroupPath::Chain => self.endpoint.first_chain_node().map(Destination::Node),
         }
     }
 
-    fn free_channel(&self) -> Option<u8> {
+    fn first_free_channel(&self) -> Option<u8> {
         let last = u8::try_from(OWN_CHANNELS_MAX).expect("fits a header");
-        (GROUP_CHANNEL + 1..=last).find(|channel| !self.undecided.contains_key(channel))
+        (GROUP_CHANNEL + 1..=last).find(|channel| !self.undecided_messages.contains_key(channel))
     }
 
-    fn receives_group(&self, node: NodeId) -> bool {
+    fn is_reached_by_group(&self, node: NodeId) -> bool {
         let link = self.links.get(&node);
-        link.is_some_and(|link| link.unicast.is_up() && link.group.is_up())
+        link.is_some_and(|link| link.unicast_path.is_up() && link.group_path.is_up())
     }
 
     fn push(&mut self, channel: u8, message: &[&[u8]], proposed_to: Option<Slot>) -> bool {
         match self.endpoint.send_pieces(channel, message) {
             Ok(sent) => {
-                let undecided = self.undecided.entry(channel).or_default();
+                let undecided = self.undecided_messages.entry(channel).or_default();
                 if let Some(to) = proposed_to {
-                    undecided.sent(sent.first, to);
+                    undecided.record_sent(sent.first, to);
                 }
-                let free_to = undecided.decided(self.announced.1, sent.end);
+                let free_to = undecided.remove_decided(self.announced_decided.1, sent.end);
                 self.endpoint.release_to(channel, free_to);
                 if channel == GROUP_CHANNEL {
                     self.counters.frames_to_group += 1;
@@ -511,62 +521,62 @@ impl Packets {
                 true
             }
             Err(PushError::Full | PushError::TooLong | PushError::Stopped) => {
-                self.counters.frames_refused += 1;
+                self.counters.frames_without_space += 1;
                 false
             }
         }
     }
 
-    fn probe(&mut self, node: NodeId, now: Time) {
-        let nonce = (self.nonces)();
-        self.endpoint.probe(node, nonce, now);
+    fn probe_peer(&mut self, node: NodeId, now: Time) {
+        let nonce = (self.next_nonce)();
+        self.endpoint.send_probe(node, nonce, now);
     }
 
     fn probe_all(&mut self, now: Time) {
-        let introduced = self.links.values().filter(|link| link.introduced);
+        let introduced = self.links.values().filter(|link| link.introduction_arrived);
         let nodes: Vec<NodeId> = introduced.map(|link| link.member.node).collect();
         for node in &nodes {
-            self.probe(*node, now);
+            self.probe_peer(*node, now);
         }
-        if self.reach != GroupPath::Each && !nodes.is_empty() {
-            let nonce = (self.nonces)();
-            self.endpoint.probe_group(nonce, now);
+        if self.group_path != GroupPath::Unicast && !nodes.is_empty() {
+            let nonce = (self.next_nonce)();
+            self.endpoint.send_group_probe(nonce, now);
         }
         self.endpoint.announce_chain();
-        if self.reach == GroupPath::Chain {
+        if self.group_path == GroupPath::Chain {
             let links = &self.links;
-            let hears = |node| links.get(&node).is_some_and(|link| link.group.is_up());
+            let hears = |node| links.get(&node).is_some_and(|link| link.group_path.is_up());
             self.chain_changed |= self.chain.penalize_break(hears, now);
         }
         let mut lost = false;
         for link in self.links.values_mut() {
             let node = link.member.node;
-            for (way, by_group) in [(&mut link.unicast, false), (&mut link.group, true)] {
-                if way.is_lost(now) {
+            for (way, by_group) in [(&mut link.unicast_path, false), (&mut link.group_path, true)] {
+                if way.check_lost(now) {
                     lost = true;
-                    self.events.push_back(Event::Down { node, by_group });
+                    self.events.push_back(Event::Down { node, is_by_group: by_group });
                 }
             }
         }
         if lost {
-            self.listen_to_receivers();
+            self.update_loss_receivers();
             self.chain_changed = true;
         }
     }
 
     /// [chain-1] Sets up the chain from the currently reachable nodes, if it may have changed.
-    fn lay_chain(&mut self, now: Time) {
-        if !std::mem::take(&mut self.chain_changed) || self.reach != GroupPath::Chain {
+    fn update_chain(&mut self, now: Time) {
+        if !std::mem::take(&mut self.chain_changed) || self.group_path != GroupPath::Chain {
             return;
         }
-        let reached = self.links.values().filter(|link| link.unicast.is_up());
+        let reached = self.links.values().filter(|link| link.unicast_path.is_up());
         let reached = reached.map(|link| link.member.node);
         let voters = self.voters.as_ref();
         let votes = |node| voters.is_none_or(|voters| voters.contains(&node));
         if let Some(nodes) = self.chain.set_order(self.me.node, reached, votes, now) {
-            self.endpoint.lay_chain(nodes);
-            let nonce = (self.nonces)();
-            self.endpoint.probe_group(nonce, now);
+            self.endpoint.set_chain(nodes);
+            let nonce = (self.next_nonce)();
+            self.endpoint.send_group_probe(nonce, now);
         }
     }
 
@@ -587,8 +597,8 @@ impl Packets {
         // delivered.
         for group in spoke {
             // If this node does not listen to the group, messages need not wait.
-            let done_to = self.endpoint.done_to(group).unwrap_or(u64::MAX);
-            for frame in self.order.release(group.owner, done_to) {
+            let done_to = self.endpoint.finished_to(group).unwrap_or(u64::MAX);
+            for frame in self.waiting_unicast.release_due(group.owner, done_to) {
                 self.deliver_frame(group.owner, frame);
             }
         }
@@ -598,7 +608,7 @@ impl Packets {
     /// may have become due.
     fn on_event(&mut self, event: endpoint::Event, spoke: &mut BTreeSet<ChannelName>, now: Time) {
         match event {
-            endpoint::Event::Message { of, bytes, .. } => {
+            endpoint::Event::Message { channel: of, bytes, .. } => {
                 let group = ChannelName { channel: GROUP_CHANNEL, ..of };
                 spoke.insert(group);
                 if of == group {
@@ -607,16 +617,16 @@ impl Packets {
                     self.on_message(group, &bytes, now);
                 }
             }
-            endpoint::Event::GivenUp { of, numbers } => {
-                self.counters.given_up += numbers.end - numbers.start;
+            endpoint::Event::GivenUp { channel: of, numbers } => {
+                self.counters.datagrams_given_up += numbers.end - numbers.start;
                 spoke.insert(ChannelName { channel: GROUP_CHANNEL, ..of });
             }
-            endpoint::Event::Answered { node, rtt_us, by_group } => {
+            endpoint::Event::Answered { node, rtt_us, is_group_probe: by_group } => {
                 self.on_answer(node, rtt_us, by_group, now);
             }
             // [rate-3] Unsent datagrams are dropped. The replica receives the ballot over another
             // path, and the endpoint has already handled tails and reports.
-            endpoint::Event::Stopped(_)
+            endpoint::Event::MulticastStopped(_)
             | endpoint::Event::TailReceived { .. }
             | endpoint::Event::Introduced(_)
             | endpoint::Event::Reported { .. } => {}
@@ -625,13 +635,13 @@ impl Packets {
 
     /// Handles a message to this node alone. `group` is the sender's multicast channel.
     fn on_message(&mut self, group: ChannelName, message: &[u8], now: Time) {
-        let Some((behind, frame)) = split(message) else {
+        let Some((behind, frame)) = split_predecessors(message) else {
             return;
         };
         if behind.next > 0 {
-            self.endpoint.handle_next_number(group, behind.sent_to, now);
+            self.endpoint.on_next_number(group, behind.group_sent_to, now);
         }
-        self.order.add(group.owner, behind.next, frame.to_vec());
+        self.waiting_unicast.add(group.owner, behind.next, frame.to_vec());
     }
 
     fn deliver_frame(&mut self, from: NodeId, bytes: Vec<u8>) {
@@ -646,16 +656,17 @@ impl Packets {
         let Some(link) = self.links.get_mut(&node) else {
             return;
         };
-        let way: &mut PathState = if by_group { &mut link.group } else { &mut link.unicast };
+        let way: &mut PathState =
+            if by_group { &mut link.group_path } else { &mut link.unicast_path };
         if way.record_answer(now, rtt_us) {
-            self.events.push_back(Event::Up { node, by_group, rtt_us });
+            self.events.push_back(Event::Up { node, is_by_group: by_group, rtt_us });
             if by_group {
-                self.listen_to_receivers();
+                self.update_loss_receivers();
             } else {
                 self.chain_changed = true;
             }
         }
-        let rtts = self.links.values().filter_map(|link| link.unicast.rtt_us());
+        let rtts = self.links.values().filter_map(|link| link.unicast_path.rtt_us());
         if let Some(longest) = rtts.max() {
             self.endpoint.set_rtt(longest);
         }
@@ -663,11 +674,11 @@ impl Packets {
 
     /// [rate-2] Sets the receivers whose losses count for the multicast rate, and the acceptors
     /// that retain datagrams ([pkt-7]).
-    fn listen_to_receivers(&mut self) {
-        let receivers = self.links.values().filter(|link| link.group.is_up());
+    fn update_loss_receivers(&mut self) {
+        let receivers = self.links.values().filter(|link| link.group_path.is_up());
         let receivers: Vec<NodeId> = receivers.map(|link| link.member.node).collect();
-        if self.reach != GroupPath::Each {
-            self.endpoint.set_receivers(GROUP_CHANNEL, &receivers);
+        if self.group_path != GroupPath::Unicast {
+            self.endpoint.set_loss_receivers(GROUP_CHANNEL, &receivers);
         }
         let votes = |node: &NodeId| {
             let voters = self.voters.as_ref();
@@ -679,7 +690,7 @@ impl Packets {
 }
 
 /// Replaces the group with the destination of frames for all nodes.
-fn resolve(to: Destination, all: Option<Destination>) -> Option<Destination> {
+fn resolve_destination(to: Destination, all: Option<Destination>) -> Option<Destination> {
     match to {
         Destination::Group => all,
         Destination::Node(_) => Some(to),
@@ -688,4 +699,4 @@ fn resolve(to: Destination, all: Option<Destination>) -> Option<Destination> {
 
 /// Maximum size of a frame sent by packets, in bytes. Less than that of a message, because the
 /// plane adds a prefix.
-pub const FRAME_BYTES_MAX: usize = crate::limits::MESSAGE_BYTES_MAX - BEHIND_BYTES;
+pub const FRAME_BYTES_MAX: usize = crate::limits::MESSAGE_BYTES_MAX - PREDECESSORS_BYTES;

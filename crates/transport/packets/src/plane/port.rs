@@ -12,9 +12,9 @@ pub(crate) const GROUP_CHANNEL: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupPath {
     /// Frames are sent to each node separately.
-    Each,
+    Unicast,
     /// Frames are sent to a multicast address.
-    Group,
+    Multicast,
     /// Frames are forwarded from node to node along a chain ([chain-1]).
     Chain,
 }
@@ -22,12 +22,12 @@ pub enum GroupPath {
 pub struct Settings {
     pub endpoint: endpoint::Settings,
     /// Initial path of frames for all nodes.
-    pub reach: GroupPath,
+    pub initial_group_path: GroupPath,
     /// Set if the path may change with the traffic. Frames are then sent over connections unless
     /// another path is cheaper ([plane-3]).
-    pub chooses: bool,
+    pub is_adaptive: bool,
     /// Source of nonces for probes, which other parties must not be able to guess ([pkt-2]).
-    pub nonces: Box<dyn FnMut() -> u64 + Send>,
+    pub next_nonce: Box<dyn FnMut() -> u64 + Send>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub enum Event {
     Up {
         node: NodeId,
         /// Set if the path by multicast is up, not only that to the node's own address.
-        by_group: bool,
+        is_by_group: bool,
         /// Round trip of a probe, in microseconds.
         rtt_us: u64,
     },
@@ -50,14 +50,14 @@ pub enum Event {
     Down {
         node: NodeId,
         /// Set if only the path by multicast is down. The path to the node's own address may be up.
-        by_group: bool,
+        is_by_group: bool,
     },
 }
 
 /// Datagrams to send in one system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outgoing<'a> {
-    pub to: Destination,
+pub struct OutgoingRun<'a> {
+    pub destination: Destination,
     /// The datagrams, back to back. All have the same length except the last, which may be shorter.
     pub bytes: &'a [u8],
     /// Length of each datagram except the last.
@@ -82,13 +82,13 @@ pub struct Counters {
     /// Number of frames sent to one node.
     pub frames_to_one: u64,
     /// Number of frames refused because a channel had no space.
-    pub frames_refused: u64,
+    pub frames_without_space: u64,
     /// Number of frames received completely.
     pub frames_received: u64,
     /// Number of datagrams that were given up.
-    pub given_up: u64,
+    pub datagrams_given_up: u64,
     /// Number of datagrams forwarded along the chains of other nodes.
-    pub relayed: u64,
+    pub datagrams_forwarded: u64,
     /// Number of changes to the path of frames for several nodes ([plane-3]).
-    pub changes: u64,
+    pub path_changes: u64,
 }

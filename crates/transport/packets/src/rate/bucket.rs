@@ -3,20 +3,25 @@
 use quorate_core::time::Time;
 
 #[derive(Clone, Debug)]
-pub struct Bucket {
+pub struct TokenBucket {
     rate_bytes_s: u64,
     burst_bytes: u64,
     /// Available bytes, in millionths of a byte, to avoid rounding errors.
-    level: u64,
-    at: Time,
+    level_millionths: u64,
+    refilled_at: Time,
 }
 
 const MILLION: u64 = 1_000_000;
 
-impl Bucket {
+impl TokenBucket {
     /// Creates a bucket that is full at `now`.
     pub const fn new(rate_bytes_s: u64, burst_bytes: u64, now: Time) -> Self {
-        Self { rate_bytes_s, burst_bytes, level: burst_bytes.saturating_mul(MILLION), at: now }
+        Self {
+            rate_bytes_s,
+            burst_bytes,
+            level_millionths: burst_bytes.saturating_mul(MILLION),
+            refilled_at: now,
+        }
     }
 
     pub fn set_rate(&mut self, rate_bytes_s: u64, now: Time) {
@@ -25,23 +30,23 @@ impl Bucket {
     }
 
     fn refill(&mut self, now: Time) {
-        let gained = now.since_us(self.at).saturating_mul(self.rate_bytes_s);
+        let gained = now.since_us(self.refilled_at).saturating_mul(self.rate_bytes_s);
         let full = self.burst_bytes.saturating_mul(MILLION);
-        self.level = self.level.saturating_add(gained).min(full);
-        self.at = self.at.max(now);
+        self.level_millionths = self.level_millionths.saturating_add(gained).min(full);
+        self.refilled_at = self.refilled_at.max(now);
     }
 
     /// Returns the number of bytes that may be sent now.
-    pub fn level(&mut self, now: Time) -> usize {
+    pub fn available_bytes(&mut self, now: Time) -> usize {
         self.refill(now);
-        usize::try_from(self.level / MILLION).unwrap_or(usize::MAX)
+        usize::try_from(self.level_millionths / MILLION).unwrap_or(usize::MAX)
     }
 
     /// Removes `bytes` bytes. If there are fewer, removes nothing and returns false.
     pub fn take_bytes(&mut self, bytes: usize, now: Time) -> bool {
-        let enough = self.level(now) >= bytes;
+        let enough = self.available_bytes(now) >= bytes;
         if enough {
-            self.level -= (bytes as u64).saturating_mul(MILLION);
+            self.level_millionths -= (bytes as u64).saturating_mul(MILLION);
         }
         enough
     }
@@ -50,14 +55,14 @@ impl Bucket {
     pub fn return_bytes(&mut self, bytes: usize) {
         let full = self.burst_bytes.saturating_mul(MILLION);
         let back = (bytes as u64).saturating_mul(MILLION);
-        self.level = self.level.saturating_add(back).min(full);
+        self.level_millionths = self.level_millionths.saturating_add(back).min(full);
     }
 
     /// Returns when `bytes` bytes will be available or the bucket will be full.
     pub fn available_at(&self, bytes: usize) -> Time {
         let wanted = (bytes as u64).min(self.burst_bytes).saturating_mul(MILLION);
-        let missing = wanted.saturating_sub(self.level);
-        self.at.plus_us(missing.div_ceil(self.rate_bytes_s.max(1)))
+        let missing = wanted.saturating_sub(self.level_millionths);
+        self.refilled_at.plus_us(missing.div_ceil(self.rate_bytes_s.max(1)))
     }
 }
 
@@ -67,7 +72,7 @@ mod tests {
 
     #[test]
     fn bucket_allows_its_rate_and_one_burst() {
-        let mut bucket = Bucket::new(1_000_000, 100, Time(0));
+        let mut bucket = TokenBucket::new(1_000_000, 100, Time(0));
         let mut taken = 0;
         let mut now = Time(0);
         while now < Time(10_000) {
@@ -85,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_slow_rate_loses_no_fraction() {
-        let mut bucket = Bucket::new(3, 1, Time(0));
+        let mut bucket = TokenBucket::new(3, 1, Time(0));
         assert!(bucket.take_bytes(1, Time(0)));
         for now in 0..333_333 {
             assert!(!bucket.take_bytes(1, Time(now)));

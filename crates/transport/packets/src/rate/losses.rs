@@ -10,26 +10,26 @@ use quorate_core::{node_id::NodeId, time::Time};
 /// Maximum number of receivers whose losses are distinguished.
 const RECEIVERS_MAX: u32 = u128::BITS;
 /// Maximum number of lost packets to remember.
-const LOST_MAX: usize = 8192;
-/// Maximum number of entries in `moments`.
-const MOMENTS_MAX: usize = 1024;
+const LOST_PACKETS_MAX: usize = 8192;
+/// Maximum number of entries in `send_times`.
+const SEND_TIMES_MAX: usize = 1024;
 /// Denominator of loss rates, which are in parts per million.
 pub(crate) const MILLION: u64 = 1_000_000;
 
 /// Losses on one channel, as reported by its receivers.
 #[derive(Clone, Debug, Default)]
-pub struct Losses {
+pub struct LossTracker {
     receivers: BTreeMap<NodeId, Receiver>,
     /// For each lost packet, the set of receivers that lost it, one bit each.
     lost_packets: BTreeMap<u64, u128>,
     /// Times, each with the channel's next number at that time. Lower numbers had been sent before.
-    moments: VecDeque<(Time, u64)>,
+    send_times: VecDeque<(Time, u64)>,
     /// Number of recently sent packets lost by enough receivers in this period to indicate
     /// overload.
-    common: u64,
-    /// Current next number. `period_from` is the next number at the start of the period.
+    common_losses: u64,
+    /// Current next number. `period_start_number` is the next number at the start of the period.
     next: u64,
-    period_from: u64,
+    period_start_number: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -37,24 +37,24 @@ struct Receiver {
     bit: u32,
     /// Loss count in the receiver's last report.
     last_loss_count: Option<u64>,
-    lost_now: u64,
+    lost_in_period: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Period {
+pub struct PeriodLosses {
     /// Number of packets whose loss was common to enough receivers.
-    pub common: u64,
+    pub common_losses: u64,
     /// Number of packets sent, counted once for each receiver.
-    pub judged: u64,
+    pub expected_receptions: u64,
     /// Number of packets reported as lost in the first transmission. A receiver without a report
     /// counts as having no losses.
-    pub lost: u64,
+    pub reported_lost: u64,
 }
 
-impl Losses {
+impl LossTracker {
     /// Sets the receivers whose losses count. Receivers that are already in the set keep their
     /// counts.
-    pub fn listen_to(&mut self, receivers: &[NodeId]) {
+    pub fn set_receivers(&mut self, receivers: &[NodeId]) {
         self.receivers.retain(|node, _| receivers.contains(node));
         for &node in receivers.iter().take(RECEIVERS_MAX as usize) {
             if self.receivers.contains_key(&node) {
@@ -66,60 +66,63 @@ impl Losses {
             };
             let lost_by_another = !(1u128 << bit);
             self.lost_packets.values_mut().for_each(|who| *who &= lost_by_another);
-            let fresh = Receiver { bit, last_loss_count: None, lost_now: 0 };
+            let fresh = Receiver { bit, last_loss_count: None, lost_in_period: 0 };
             self.receivers.insert(node, fresh);
         }
     }
 
     /// Records the channel's next number at time `now`.
-    pub fn sent(&mut self, next: u64, now: Time) {
+    pub fn record_sent(&mut self, next: u64, now: Time) {
         self.next = next;
-        if self.moments.back().is_some_and(|(_, last)| *last == next) {
+        if self.send_times.back().is_some_and(|(_, last)| *last == next) {
             return;
         }
-        if self.moments.len() == MOMENTS_MAX {
-            self.moments.pop_front();
+        if self.send_times.len() == SEND_TIMES_MAX {
+            self.send_times.pop_front();
         }
-        self.moments.push_back((now, next));
+        self.send_times.push_back((now, next));
     }
 
     /// Forgets that the numbers from `next` on were sent, because the socket returned them.
-    pub fn take_back(&mut self, next: u64) {
-        self.next = next.max(self.period_from).min(self.next);
-        self.moments.retain(|(_, noted)| *noted <= next);
+    pub fn forget_sent_from(&mut self, next: u64) {
+        self.next = next.max(self.period_start_number).min(self.next);
+        self.send_times.retain(|(_, noted)| *noted <= next);
     }
 
     /// Returns the first number that was sent within the last `young_us` microseconds.
-    fn young_from(&self, now: Time, young_us: u64) -> u64 {
+    fn first_sent_within(&self, now: Time, young_us: u64) -> u64 {
         let old = |(at, _): &&(Time, u64)| now.since_us(*at) > young_us;
-        self.moments.iter().take_while(old).last().map_or(0, |(_, next)| *next)
+        self.send_times.iter().take_while(old).last().map_or(0, |(_, next)| *next)
     }
 
     /// Returns how many receivers must lose a packet for the loss to be common: max(2, n/4, 3·n·p̂
     /// + 1), or 1 if there is one receiver.
-    fn threshold(&self) -> u64 {
+    fn common_loss_threshold(&self) -> u64 {
         let n = self.receivers.len() as u64;
         if n <= 1 {
             return 1;
         }
-        let so_far = self.sums();
-        let expected = 3 * n * so_far.lost.min(so_far.judged) / so_far.judged.max(1) + 1;
+        let so_far = self.period_totals();
+        let expected = 3 * n * so_far.reported_lost.min(so_far.expected_receptions)
+            / so_far.expected_receptions.max(1)
+            + 1;
         // A loss at all receivers is always common. If the link drops a third, 3·n·p̂ equals n.
         2.max(n.div_ceil(4)).max(expected).min(n)
     }
 
-    fn sums(&self) -> Period {
-        Period {
-            common: self.common,
-            judged: (self.next - self.period_from).saturating_mul(self.receivers.len() as u64),
-            lost: self.receivers.values().map(|one| one.lost_now).sum(),
+    fn period_totals(&self) -> PeriodLosses {
+        PeriodLosses {
+            common_losses: self.common_losses,
+            expected_receptions: (self.next - self.period_start_number)
+                .saturating_mul(self.receivers.len() as u64),
+            reported_lost: self.receivers.values().map(|one| one.lost_in_period).sum(),
         }
     }
 
     /// Handles a receiver's report. Ignores packets sent more than `young_us` ago, because they do
     /// not reflect the current state of the link. If the loss count decreases, as it does after a
     /// restart, counting starts over.
-    pub fn report(
+    pub fn record_report(
         &mut self,
         from: NodeId,
         missed: &[Range<u64>],
@@ -127,16 +130,16 @@ impl Losses {
         now: Time,
         young_us: u64,
     ) {
-        let young = self.young_from(now, young_us);
+        let young = self.first_sent_within(now, young_us);
         let Some(one) = self.receivers.get_mut(&from) else {
             return;
         };
         let before = one.last_loss_count.replace(lost).unwrap_or(0);
         let more = lost.checked_sub(before).unwrap_or(lost);
-        one.lost_now = one.lost_now.saturating_add(more);
+        one.lost_in_period = one.lost_in_period.saturating_add(more);
         let bit = 1u128 << one.bit;
-        let threshold = self.threshold();
-        let mut room = LOST_MAX;
+        let threshold = self.common_loss_threshold();
+        let mut room = LOST_PACKETS_MAX;
         for range in missed {
             for number in range.start.max(young)..range.end {
                 if room == 0 {
@@ -154,19 +157,19 @@ impl Losses {
         *who |= bit;
         let after = u64::from(who.count_ones());
         if before < threshold && after >= threshold {
-            self.common += 1;
+            self.common_losses += 1;
         }
-        if self.lost_packets.len() > LOST_MAX {
+        if self.lost_packets.len() > LOST_PACKETS_MAX {
             self.lost_packets.pop_first();
         }
     }
 
     /// Ends a period and returns the losses observed in it.
-    pub fn end_period(&mut self) -> Period {
-        let period = self.sums();
-        self.common = 0;
-        self.period_from = self.next;
-        self.receivers.values_mut().for_each(|one| one.lost_now = 0);
+    pub fn end_period(&mut self) -> PeriodLosses {
+        let period = self.period_totals();
+        self.common_losses = 0;
+        self.period_start_number = self.next;
+        self.receivers.values_mut().for_each(|one| one.lost_in_period = 0);
         period
     }
 }
@@ -178,13 +181,13 @@ mod tests {
 
     const YOUNG: u64 = 400;
 
-    fn with_receivers(receivers: u32) -> Losses {
-        let mut losses = Losses::default();
+    fn with_receivers(receivers: u32) -> LossTracker {
+        let mut losses = LossTracker::default();
         let nodes: Vec<NodeId> = (1..=receivers).map(NodeId).collect();
-        losses.listen_to(&nodes);
-        losses.sent(1, Time(0));
+        losses.set_receivers(&nodes);
+        losses.record_sent(1, Time(0));
         losses.end_period();
-        losses.sent(1001, Time(0));
+        losses.record_sent(1001, Time(0));
         losses
     }
 
@@ -196,10 +199,10 @@ mod tests {
             for losing in 1..=receivers.min(10) {
                 let mut losses = with_receivers(receivers);
                 for node in 1..=losing {
-                    losses.report(NodeId(node), &[5..6], 1, Time(50), YOUNG);
+                    losses.record_report(NodeId(node), &[5..6], 1, Time(50), YOUNG);
                 }
                 let expected = u64::from(losing >= needed);
-                assert_eq!(losses.end_period().common, expected, "{losing} of {receivers}");
+                assert_eq!(losses.end_period().common_losses, expected, "{losing} of {receivers}");
             }
         }
     }
@@ -209,16 +212,16 @@ mod tests {
     fn random_loss_raises_the_threshold() {
         let mut losses = with_receivers(25);
         for node in 1..=25 {
-            losses.report(NodeId(node), &[], 100, Time(50), YOUNG);
+            losses.record_report(NodeId(node), &[], 100, Time(50), YOUNG);
         }
         // Ten in a hundred give 3 · 25 · 0.1 + 1.
-        assert_eq!(losses.threshold(), 8);
+        assert_eq!(losses.common_loss_threshold(), 8);
         for node in 1..=25 {
-            losses.report(NodeId(node), &[], 1000, Time(50), YOUNG);
+            losses.record_report(NodeId(node), &[], 1000, Time(50), YOUNG);
         }
-        assert_eq!(losses.threshold(), 25);
+        assert_eq!(losses.common_loss_threshold(), 25);
         let period = losses.end_period();
-        assert_eq!((period.lost, period.judged), (25_000, 25_000));
+        assert_eq!((period.reported_lost, period.expected_receptions), (25_000, 25_000));
     }
 
     /// Datagrams returned by a full socket are not counted until they are sent again.
@@ -226,41 +229,41 @@ mod tests {
     fn withdrawn_datagrams_do_not_count_as_sent() {
         let mut losses = with_receivers(2);
         losses.end_period();
-        losses.sent(1101, Time(10));
-        losses.take_back(1051);
-        assert_eq!(losses.end_period().judged, 100);
-        losses.sent(1201, Time(2000));
+        losses.record_sent(1101, Time(10));
+        losses.forget_sent_from(1051);
+        assert_eq!(losses.end_period().expected_receptions, 100);
+        losses.record_sent(1201, Time(2000));
         for node in 1..=2 {
-            losses.report(NodeId(node), &[1060..1061], 1, Time(2100), YOUNG);
+            losses.record_report(NodeId(node), &[1060..1061], 1, Time(2100), YOUNG);
         }
-        assert_eq!(losses.end_period().common, 1, "it is young");
+        assert_eq!(losses.end_period().common_losses, 1, "it is young");
     }
 
     /// [rate-2] Packets sent four round trips ago do not reflect the current link.
     #[test]
     fn old_packets_do_not_count() {
-        let mut losses = Losses::default();
-        losses.listen_to(&[NodeId(1), NodeId(2)]);
-        losses.sent(10, Time(100));
-        losses.sent(20, Time(500));
+        let mut losses = LossTracker::default();
+        losses.set_receivers(&[NodeId(1), NodeId(2)]);
+        losses.record_sent(10, Time(100));
+        losses.record_sent(20, Time(500));
         for node in 1..=2 {
-            losses.report(NodeId(node), &[8..12], 4, Time(501), YOUNG);
+            losses.record_report(NodeId(node), &[8..12], 4, Time(501), YOUNG);
         }
-        assert_eq!(losses.end_period().common, 2);
+        assert_eq!(losses.end_period().common_losses, 2);
     }
 
     #[test]
     fn unknown_receivers_do_not_count_and_memory_is_bounded() {
         let mut losses = with_receivers(2);
-        losses.report(NodeId(9), &[1..2], 1, Time(1), YOUNG);
-        losses.report(NodeId(1), &[1..u64::MAX], 1, Time(1), YOUNG);
-        assert!(losses.lost_packets.len() <= LOST_MAX);
+        losses.record_report(NodeId(9), &[1..2], 1, Time(1), YOUNG);
+        losses.record_report(NodeId(1), &[1..u64::MAX], 1, Time(1), YOUNG);
+        assert!(losses.lost_packets.len() <= LOST_PACKETS_MAX);
         for number in 2_000..5_000 {
-            losses.sent(number, Time(number));
+            losses.record_sent(number, Time(number));
         }
-        assert_eq!(losses.moments.len(), MOMENTS_MAX);
+        assert_eq!(losses.send_times.len(), SEND_TIMES_MAX);
         // A new receiver does not inherit its predecessor's losses.
-        losses.listen_to(&[NodeId(2), NodeId(3)]);
+        losses.set_receivers(&[NodeId(2), NodeId(3)]);
         assert!(losses.lost_packets.values().all(|who| *who == 0));
     }
 }

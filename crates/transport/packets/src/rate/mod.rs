@@ -8,6 +8,6 @@ pub mod losses;
 pub mod pacer;
 mod trial;
 
-pub use bucket::Bucket;
-pub use losses::{Losses, Period};
+pub use bucket::TokenBucket;
+pub use losses::{LossTracker, PeriodLosses};
 pub use pacer::Pacer;

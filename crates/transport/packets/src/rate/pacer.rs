@@ -4,20 +4,20 @@
 use quorate_core::time::Time;
 
 use crate::rate::{
-    Bucket, Period,
-    trial::{Recent, Trial, TrialStep},
+    PeriodLosses, TokenBucket,
+    trial::{RateTrial, RecentLosses, TrialStep},
 };
 
 /// Interval between adjustments of the rate, in microseconds.
-const PERIOD_US: u64 = 10_000;
+const ADJUST_INTERVAL_US: u64 = 10_000;
 /// Factor for the rate after a period without common loss, in percent.
-const UP_PERCENT: u64 = 102;
+const INCREASE_PERCENT: u64 = 102;
 /// Factor for the rate after common loss, in percent.
-const DOWN_PERCENT: u64 = 85;
+const DECREASE_PERCENT: u64 = 85;
 /// Divisor of the link's speed that gives the minimum rate.
-const FLOOR_DIVISOR: u64 = 100;
+const RATE_MIN_DIVISOR: u64 = 100;
 /// Maximum rate, in percent of the link's speed.
-const CAP_PERCENT: u64 = 97;
+const RATE_MAX_PERCENT: u64 = 97;
 /// Burst size, expressed as microseconds of sending at the current rate.
 const BURST_US: u64 = 500;
 /// Minimum size of a burst in bytes, so that a system call sends more than one datagram.
@@ -27,22 +27,22 @@ const BURST_BYTES_MIN: u64 = 64 << 10;
 const BASELINE_PPM_MAX: u64 = 400_000;
 /// Divisor for the decay of the baseline: in each period, a baseline above the current loss falls
 /// by the difference divided by this.
-const BASELINE_FADE: u64 = 64;
+const BASELINE_DECAY_DIVISOR: u64 = 64;
 
 /// Rate control for a channel.
 #[derive(Clone, Debug)]
 pub struct Pacer {
     link_bytes_s: u64,
     rate_bytes_s: u64,
-    bucket: Bucket,
+    bucket: TokenBucket,
     period_end: Time,
     /// Set if this node's own queue dropped datagrams in this period.
-    dropped: bool,
+    has_local_drop: bool,
     /// Loss per receiver that persists at a lower rate and so does not indicate an overloaded link,
     /// in millionths.
-    baseline_ppm: u64,
-    recent: Recent,
-    trial: Option<Trial>,
+    baseline_loss_ppm: u64,
+    recent_losses: RecentLosses,
+    rate_trial: Option<RateTrial>,
 }
 
 impl Pacer {
@@ -52,23 +52,23 @@ impl Pacer {
         Self {
             link_bytes_s,
             rate_bytes_s: rate,
-            bucket: Bucket::new(rate, burst(rate), now),
-            period_end: now.plus_us(PERIOD_US),
-            dropped: false,
-            baseline_ppm: 0,
-            recent: Recent::default(),
-            trial: None,
+            bucket: TokenBucket::new(rate, burst_bytes(rate), now),
+            period_end: now.plus_us(ADJUST_INTERVAL_US),
+            has_local_drop: false,
+            baseline_loss_ppm: 0,
+            recent_losses: RecentLosses::default(),
+            rate_trial: None,
         }
     }
 
     /// Sets the link's speed, for instance because the link is shared.
-    pub const fn set_link(&mut self, bytes_s: u64) {
+    pub const fn set_link_speed(&mut self, bytes_s: u64) {
         self.link_bytes_s = bytes_s;
     }
 
     /// Returns the mean recent loss of a receiver, in millionths.
     pub fn loss_ppm(&self) -> u64 {
-        self.recent.ppm()
+        self.recent_losses.mean_loss_ppm()
     }
 
     pub const fn rate_bytes_s(&self) -> u64 {
@@ -76,96 +76,99 @@ impl Pacer {
     }
 
     /// Returns the number of bytes that may be sent within `us` microseconds, at most a burst.
-    pub fn bytes_in(&self, us: u64) -> usize {
+    pub fn bytes_allowed_in(&self, us: u64) -> usize {
         let bytes = self.rate_bytes_s.saturating_mul(us) / 1_000_000;
-        let at_once = burst(self.rate_bytes_s);
+        let at_once = burst_bytes(self.rate_bytes_s);
         usize::try_from(bytes.min(at_once)).unwrap_or(usize::MAX)
     }
 
     /// Returns the number of bytes that may be sent now.
-    pub fn level(&mut self, now: Time) -> usize {
-        self.bucket.level(now)
+    pub fn available_bytes(&mut self, now: Time) -> usize {
+        self.bucket.available_bytes(now)
     }
 
     /// Records that bytes were sent.
-    pub fn sent(&mut self, bytes: usize, now: Time) {
+    pub fn record_sent(&mut self, bytes: usize, now: Time) {
         // A single datagram may be longer than the remaining budget.
-        let left = self.bucket.level(now);
+        let left = self.bucket.available_bytes(now);
         self.bucket.take_bytes(bytes.min(left), now);
     }
 
     /// Credits bytes that were recorded as sent but were not.
-    pub fn take_back(&mut self, bytes: usize) {
+    pub fn credit_unsent(&mut self, bytes: usize) {
         self.bucket.return_bytes(bytes);
     }
 
     /// Returns when `bytes` bytes may be sent.
-    pub fn send_at(&self, bytes: usize) -> Time {
+    pub fn sendable_at(&self, bytes: usize) -> Time {
         self.bucket.available_at(bytes)
     }
 
     /// Records that the kernel or the device dropped a datagram for lack of space.
-    pub const fn own_drop(&mut self) {
-        self.dropped = true;
+    pub const fn record_local_drop(&mut self) {
+        self.has_local_drop = true;
     }
 
     /// Returns when the rate is next adjusted.
-    pub const fn period_end(&self) -> Time {
+    pub const fn end_period(&self) -> Time {
         self.period_end
     }
 
     /// Adjusts the rate if a period is over. `observed` returns the losses in the period.
-    pub fn poll(&mut self, now: Time, observed: impl FnOnce() -> Period) {
+    pub fn poll(&mut self, now: Time, observed: impl FnOnce() -> PeriodLosses) {
         if now < self.period_end {
             return;
         }
-        self.period_end = now.plus_us(PERIOD_US);
+        self.period_end = now.plus_us(ADJUST_INTERVAL_US);
         let period = observed();
         let rate = self.next_rate(period);
-        let floor = self.link_bytes_s / FLOOR_DIVISOR;
-        let cap = self.link_bytes_s.saturating_mul(CAP_PERCENT) / 100;
+        let floor = self.link_bytes_s / RATE_MIN_DIVISOR;
+        let cap = self.link_bytes_s.saturating_mul(RATE_MAX_PERCENT) / 100;
         self.rate_bytes_s = rate.clamp(floor.max(1), cap.max(1));
         self.bucket.set_rate(self.rate_bytes_s, now);
-        self.dropped = false;
+        self.has_local_drop = false;
     }
 
-    fn next_rate(&mut self, period: Period) -> u64 {
-        let lower = self.rate_bytes_s.saturating_mul(DOWN_PERCENT) / 100;
-        self.recent.add(period);
-        if self.dropped {
-            self.trial = None;
+    fn next_rate(&mut self, period: PeriodLosses) -> u64 {
+        let lower = self.rate_bytes_s.saturating_mul(DECREASE_PERCENT) / 100;
+        self.recent_losses.add(period);
+        if self.has_local_drop {
+            self.rate_trial = None;
             return lower;
         }
         // Loss that does not depend on the rate decreases when its cause disappears.
-        let loss = self.recent.ppm();
-        let below = self.baseline_ppm.saturating_sub(loss);
-        self.baseline_ppm -= below.div_ceil(BASELINE_FADE);
-        if self.trial.is_none() && period.common > 0 && self.recent.is_above(self.baseline_ppm) {
-            self.trial = Some(Trial::new(self.rate_bytes_s, loss, DOWN_PERCENT));
+        let loss = self.recent_losses.mean_loss_ppm();
+        let below = self.baseline_loss_ppm.saturating_sub(loss);
+        self.baseline_loss_ppm -= below.div_ceil(BASELINE_DECAY_DIVISOR);
+        if self.rate_trial.is_none()
+            && period.common_losses > 0
+            && self.recent_losses.is_above_baseline(self.baseline_loss_ppm)
+        {
+            self.rate_trial = Some(RateTrial::new(self.rate_bytes_s, loss, DECREASE_PERCENT));
         }
-        let Some(trial) = &mut self.trial else {
-            return self.rate_bytes_s.saturating_mul(UP_PERCENT) / 100 + 1;
+        let Some(trial) = &mut self.rate_trial else {
+            return self.rate_bytes_s.saturating_mul(INCREASE_PERCENT) / 100 + 1;
         };
         let restore = trial.restore_bytes_s;
         match trial.end_period(period) {
-            TrialStep::Lower => lower,
+            TrialStep::LowerFurther => lower,
             TrialStep::Wait => self.rate_bytes_s,
-            TrialStep::Helped => {
-                self.trial = None;
-                self.recent = Recent::default();
+            TrialStep::LossReduced => {
+                self.rate_trial = None;
+                self.recent_losses = RecentLosses::default();
                 self.rate_bytes_s
             }
             // [rate-2] The loss did not fall by a third, so the rate is not its cause.
-            TrialStep::InVain(after) => {
-                self.trial = None;
-                self.baseline_ppm = self.baseline_ppm.max(after).min(BASELINE_PPM_MAX);
+            TrialStep::NoEffect(after) => {
+                self.rate_trial = None;
+                self.baseline_loss_ppm = self.baseline_loss_ppm.max(after).min(BASELINE_PPM_MAX);
                 restore
             }
         }
     }
 }
 
-fn burst(rate_bytes_s: u64) -> u64 {
+fn burst_bytes(rate_bytes_s: u64) -> u64 {
     (rate_bytes_s.saturating_mul(BURST_US) / 1_000_000).max(BURST_BYTES_MIN)
 }
 
@@ -175,7 +178,7 @@ mod tests {
     use quorate_core::node_id::NodeId;
 
     use super::*;
-    use crate::rate::{Losses, losses::MILLION};
+    use crate::rate::{LossTracker, losses::MILLION};
 
     const LINK: u64 = 12_500_000;
     const PACKET: u64 = 1_500;
@@ -192,15 +195,15 @@ mod tests {
     fn mean_rate(world: &World, seed: u64, seconds: u64) -> u64 {
         let mut dice = Dice::new(seed);
         let nodes: Vec<NodeId> = (1..).take(world.chance_ppm.len()).map(NodeId).collect();
-        let mut losses = Losses::default();
-        losses.listen_to(&nodes);
+        let mut losses = LossTracker::default();
+        losses.set_receivers(&nodes);
         let mut lost = vec![0; nodes.len()];
         let mut pacer = Pacer::new(LINK, Time(0));
         let (mut next, mut sum, mut periods) = (1, 0, 0);
         for period in 0..seconds * 100 {
-            let now = Time((period + 1) * PERIOD_US);
+            let now = Time((period + 1) * ADJUST_INTERVAL_US);
             let rate = pacer.rate_bytes_s();
-            let packets = rate * PERIOD_US / MILLION / PACKET;
+            let packets = rate * ADJUST_INTERVAL_US / MILLION / PACKET;
             let passed_ppm = (world.bottleneck_bytes_s * MILLION / rate).min(MILLION);
             let mut missed = vec![Vec::new(); nodes.len()];
             for number in next..next + packets {
@@ -213,9 +216,9 @@ mod tests {
                 }
             }
             next += packets;
-            losses.sent(next, now);
+            losses.record_sent(next, now);
             for (at, node) in nodes.iter().enumerate() {
-                losses.report(*node, &missed[at], lost[at], now, YOUNG);
+                losses.record_report(*node, &missed[at], lost[at], now, YOUNG);
             }
             pacer.poll(now, || losses.end_period());
             if period > seconds * 50 {
@@ -273,7 +276,11 @@ mod tests {
     fn lowering_without_effect_is_undone() {
         for (lost_below, restored) in [(50, true), (0, false)] {
             let mut pacer = Pacer::new(1_000_000, Time(0));
-            let period = |lost| Period { common: lost, judged: 1_000, lost };
+            let period = |lost| PeriodLosses {
+                common_losses: lost,
+                expected_receptions: 1_000,
+                reported_lost: lost,
+            };
             pacer.poll(Time(10_000), || period(50));
             assert_eq!(pacer.rate_bytes_s(), 500_000 * 85 / 100);
             for turn in 2..=4 {
@@ -290,13 +297,13 @@ mod tests {
     fn the_rate_moves_by_its_steps() {
         let mut pacer = Pacer::new(1_000_000, Time(0));
         pacer.poll(Time(9_999), || unreachable!("the period is not over"));
-        pacer.poll(Time(10_000), Period::default);
+        pacer.poll(Time(10_000), PeriodLosses::default);
         assert_eq!(pacer.rate_bytes_s(), 510_001);
-        pacer.own_drop();
-        pacer.poll(Time(20_000), Period::default);
+        pacer.record_local_drop();
+        pacer.poll(Time(20_000), PeriodLosses::default);
         assert_eq!(pacer.rate_bytes_s(), 510_001 * 85 / 100);
         for period in 3..100 {
-            pacer.poll(Time(period * 10_000), Period::default);
+            pacer.poll(Time(period * 10_000), PeriodLosses::default);
         }
         assert_eq!(pacer.rate_bytes_s(), 970_000);
     }

@@ -2,17 +2,19 @@
 
 use std::ops::Range;
 
-use crate::receive::{ChannelEvent, Delivery, Inbound, Quota, waiting::WaitingMessages};
+use crate::receive::{
+    ChannelEvent, Delivery, InboundChannel, MemoryQuota, waiting::WaitingMessages,
+};
 
-impl Inbound {
+impl InboundChannel {
     /// [pkt-4] Charges the quota for a message that begins at `first`. If necessary, gives up
     /// messages of the same sender, newest first. Returns false if that does not suffice.
-    pub(super) fn make_room(
+    pub(super) fn charge_quota(
         &mut self,
         first: u64,
         partials: usize,
         bytes: usize,
-        quota: &mut Quota,
+        quota: &mut MemoryQuota,
         happened: &mut Vec<ChannelEvent>,
     ) -> bool {
         loop {
@@ -29,18 +31,23 @@ impl Inbound {
     }
 
     /// Delivers a complete message, or keeps it until earlier ones are finished.
-    pub(super) fn finish_message(
+    pub(super) fn complete_message(
         &mut self,
         message: Range<u64>,
         bytes: Vec<u8>,
-        quota: &mut Quota,
+        quota: &mut MemoryQuota,
         happened: &mut Vec<ChannelEvent>,
     ) {
         if self.delivery == Delivery::AsCompleted || message.start == self.floor {
-            self.finished.add(message.clone());
+            self.finished_above_floor.add(message.clone());
             happened.push(ChannelEvent::Message { numbers: message, bytes });
-        } else if self.make_room(message.start, 0, WaitingMessages::price(&bytes), quota, happened)
-        {
+        } else if self.charge_quota(
+            message.start,
+            0,
+            WaitingMessages::charged_bytes(&bytes),
+            quota,
+            happened,
+        ) {
             self.waiting_messages.add(&message, bytes);
         } else {
             self.give_up(message, quota, happened);
@@ -50,9 +57,9 @@ impl Inbound {
     }
 
     /// Advances the floor, and delivers the messages that it reaches.
-    fn advance_floor(&mut self, quota: &mut Quota, happened: &mut Vec<ChannelEvent>) {
+    fn advance_floor(&mut self, quota: &mut MemoryQuota, happened: &mut Vec<ChannelEvent>) {
         loop {
-            if let Some(end) = self.finished.take_first(self.floor) {
+            if let Some(end) = self.finished_above_floor.take_first(self.floor) {
                 self.floor = self.floor.max(end);
             } else if let Some((numbers, bytes)) =
                 self.waiting_messages.remove_at(self.floor, quota)
@@ -69,11 +76,12 @@ impl Inbound {
     pub(super) fn give_up_all(
         &mut self,
         ranges: Vec<Range<u64>>,
-        quota: &mut Quota,
+        quota: &mut MemoryQuota,
         happened: &mut Vec<ChannelEvent>,
     ) {
         for range in ranges {
-            for part in self.finished.lacks(range.start.max(self.floor)..range.end) {
+            for part in self.finished_above_floor.missing_in(range.start.max(self.floor)..range.end)
+            {
                 self.give_up(part, quota, happened);
             }
         }
@@ -83,7 +91,7 @@ impl Inbound {
     pub(super) fn give_up(
         &mut self,
         range: Range<u64>,
-        quota: &mut Quota,
+        quota: &mut MemoryQuota,
         happened: &mut Vec<ChannelEvent>,
     ) {
         let mut all = range;
@@ -91,16 +99,16 @@ impl Inbound {
             && partial.numbers(first).end > all.start
         {
             let numbers = partial.numbers(first);
-            quota.credit(1, partial.held_bytes());
+            quota.release(1, partial.held_bytes());
             self.partials.remove(&first);
-            all = all.start.min(first)..all.end.max(numbers.end.min(self.top));
+            all = all.start.min(first)..all.end.max(numbers.end.min(self.known_end));
         }
-        while let Some(numbers) = self.waiting_messages.last_overlap(&all) {
+        while let Some(numbers) = self.waiting_messages.last_overlapping(&all) {
             self.waiting_messages.remove_at(numbers.start, quota);
             all = all.start.min(numbers.start)..all.end.max(numbers.end);
         }
         self.gaps.remove_found(all.clone());
-        self.finished.add(all.clone());
+        self.finished_above_floor.add(all.clone());
         happened.push(ChannelEvent::GivenUp(all));
         self.advance_floor(quota, happened);
     }

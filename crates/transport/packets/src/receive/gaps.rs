@@ -7,11 +7,11 @@ use quorate_core::time::Time;
 
 /// Timing of requests for missing numbers.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct RequestTiming {
     /// Wait before the first request, in microseconds.
     pub grace_us: u64,
     /// Wait after the first request, in microseconds. Doubles after each further request.
-    pub first_us: u64,
+    pub retry_us: u64,
     /// Number of requests before a range is given up.
     pub tries_max: u32,
 }
@@ -25,23 +25,24 @@ struct Gap {
     end: u64,
     due_at: Time,
     /// Number of requests made.
-    tries: u32,
+    requests_made: u32,
 }
 
 /// Action for a range that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DueAction {
     /// Request the range. Contains the number of earlier requests.
-    Ask(Range<u64>, u32),
+    Request(Range<u64>, u32),
     /// Give the range up, because all requests have failed.
     GiveUp(Range<u64>),
 }
 
 impl Gaps {
     /// Adds missing numbers, none of which may be in the set already.
-    pub fn add_missing(&mut self, range: Range<u64>, now: Time, patience: &Patience) {
+    pub fn add_missing(&mut self, range: Range<u64>, now: Time, patience: &RequestTiming) {
         if !range.is_empty() {
-            let gap = Gap { end: range.end, due_at: now.plus_us(patience.grace_us), tries: 0 };
+            let gap =
+                Gap { end: range.end, due_at: now.plus_us(patience.grace_us), requests_made: 0 };
             self.0.insert(range.start, gap);
         }
     }
@@ -84,36 +85,39 @@ impl Gaps {
     /// Makes ranges due at once if `too_few` returns true for the number of requests made. Used
     /// when a node has replied that it lacks the datagrams, or when another node needs them, too.
     /// At least one request counts as made.
-    pub fn make_due(&mut self, range: &Range<u64>, too_few: impl Fn(u32) -> bool, now: Time) {
+    pub fn make_due_if(&mut self, range: &Range<u64>, too_few: impl Fn(u32) -> bool, now: Time) {
         for part in self.ranges_within(range) {
             let gap = self.0.range(..=part.start).next_back();
             let (_, &gap) = gap.expect("it is missing");
-            if !too_few(gap.tries) {
+            if !too_few(gap.requests_made) {
                 continue;
             }
             self.remove_found(part.clone());
-            let hurried =
-                Gap { end: part.end, due_at: gap.due_at.min(now), tries: gap.tries.max(1) };
+            let hurried = Gap {
+                end: part.end,
+                due_at: gap.due_at.min(now),
+                requests_made: gap.requests_made.max(1),
+            };
             self.0.insert(part.start, hurried);
         }
     }
 
     /// Returns the ranges that are due, and schedules their next requests. Ranges that are given up
     /// are removed.
-    pub fn take_due(&mut self, now: Time, patience: &Patience) -> Vec<DueAction> {
+    pub fn take_due_actions(&mut self, now: Time, patience: &RequestTiming) -> Vec<DueAction> {
         let mut due = Vec::new();
         for (&start, gap) in &mut self.0 {
             if gap.due_at > now {
                 continue;
             }
-            if gap.tries >= patience.tries_max {
+            if gap.requests_made >= patience.tries_max {
                 due.push(DueAction::GiveUp(start..gap.end));
                 continue;
             }
-            due.push(DueAction::Ask(start..gap.end, gap.tries));
-            let wait = patience.first_us.saturating_mul(1 << gap.tries.min(20));
+            due.push(DueAction::Request(start..gap.end, gap.requests_made));
+            let wait = patience.retry_us.saturating_mul(1 << gap.requests_made.min(20));
             gap.due_at = now.plus_us(wait.max(1));
-            gap.tries += 1;
+            gap.requests_made += 1;
         }
         for one in &due {
             if let DueAction::GiveUp(range) = one {
@@ -153,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Patience = Patience { grace_us: 200, first_us: 100, tries_max: 5 };
+    const PATIENCE: RequestTiming = RequestTiming { grace_us: 200, retry_us: 100, tries_max: 5 };
 
     /// [pkt-7] A missing range is requested five times, each time after twice the previous delay.
     #[test]
@@ -162,11 +166,11 @@ mod tests {
         gaps.add_missing(3..5, Time(0), &PATIENCE);
         let mut seen = Vec::new();
         while let Some(due) = gaps.next_due() {
-            assert!(gaps.take_due(Time(due.0 - 1), &PATIENCE).is_empty());
-            let what = gaps.take_due(due, &PATIENCE);
+            assert!(gaps.take_due_actions(Time(due.0 - 1), &PATIENCE).is_empty());
+            let what = gaps.take_due_actions(due, &PATIENCE);
             seen.extend(what.into_iter().map(|what| (due.0, what)));
         }
-        let ask = |tries| DueAction::Ask(3..5, tries);
+        let ask = |tries| DueAction::Request(3..5, tries);
         assert_eq!(
             seen,
             [
@@ -188,8 +192,8 @@ mod tests {
         gaps.add_missing(3..9, Time(0), &PATIENCE);
         gaps.remove_found(5..6);
         assert_eq!(
-            gaps.take_due(Time(200), &PATIENCE),
-            [DueAction::Ask(3..5, 0), DueAction::Ask(6..9, 0)]
+            gaps.take_due_actions(Time(200), &PATIENCE),
+            [DueAction::Request(3..5, 0), DueAction::Request(6..9, 0)]
         );
         gaps.remove_found(1..20);
         assert!(gaps.is_empty() && gaps.next_due().is_none());
@@ -199,12 +203,12 @@ mod tests {
     fn make_due_requests_at_once() {
         let mut gaps = Gaps::default();
         gaps.add_missing(3..9, Time(0), &PATIENCE);
-        gaps.make_due(&(4..6), |_| false, Time(5));
+        gaps.make_due_if(&(4..6), |_| false, Time(5));
         assert_eq!(gaps.next_due(), Some(Time(200)));
-        gaps.make_due(&(4..6), |tries| tries < 2, Time(10));
-        assert_eq!(gaps.take_due(Time(10), &PATIENCE), [DueAction::Ask(4..6, 1)]);
-        let due = gaps.take_due(Time(200), &PATIENCE);
-        assert_eq!(due, [DueAction::Ask(3..4, 0), DueAction::Ask(6..9, 0)]);
+        gaps.make_due_if(&(4..6), |tries| tries < 2, Time(10));
+        assert_eq!(gaps.take_due_actions(Time(10), &PATIENCE), [DueAction::Request(4..6, 1)]);
+        let due = gaps.take_due_actions(Time(200), &PATIENCE);
+        assert_eq!(due, [DueAction::Request(3..4, 0), DueAction::Request(6..9, 0)]);
     }
 
     #[test]
@@ -227,7 +231,7 @@ mod tests {
                     }
                     _ => {
                         let start = dice.below(top + 1);
-                        gaps.make_due(&(start..start + length), |_| true, Time(0));
+                        gaps.make_due_if(&(start..start + length), |_| true, Time(0));
                     }
                 }
                 let flat: Vec<u64> = gaps.iter().flatten().collect();

@@ -10,13 +10,13 @@ use crate::{
     body::RANGES_MAX,
     limits::Limits,
     receive::{
-        gaps::{DueAction, Gaps, Patience},
-        partial::Partial,
-        quota::Quota,
+        gaps::{DueAction, Gaps, RequestTiming},
+        partial::PartialMessage,
+        quota::MemoryQuota,
         waiting::WaitingMessages,
     },
-    spans::Spans,
-    trust::gate::WINDOW_NUMBERS,
+    spans::NumberSet,
+    trust::gate::DATA_WINDOW_NUMBERS,
 };
 
 /// Order in which messages are delivered to the caller.
@@ -41,53 +41,53 @@ pub enum ChannelEvent {
 ///
 /// Invariant: each number from `floor` to `top` is finished, missing, in a complete message that
 /// waits for its turn, or part of an incomplete message.
-pub struct Inbound {
+pub struct InboundChannel {
     pub(super) delivery: Delivery,
     /// Number below which all messages are delivered or given up.
     pub(super) floor: u64,
     /// One past the highest number known to be sent.
-    pub(super) top: u64,
+    pub(super) known_end: u64,
     /// Numbers at or above `floor` that are delivered or given up.
-    pub(super) finished: Spans,
+    pub(super) finished_above_floor: NumberSet,
     pub(super) gaps: Gaps,
-    pub(super) partials: BTreeMap<u64, Partial>,
+    pub(super) partials: BTreeMap<u64, PartialMessage>,
     pub(super) waiting_messages: WaitingMessages,
-    patience: Patience,
+    patience: RequestTiming,
     jitter_us: u64,
     dice: Dice,
     gaps_max: usize,
-    /// Number of sequence numbers ever requested. `unreported` contains those that have not been
+    /// Number of sequence numbers ever requested. `unreported_losses` contains those that have not been
     /// reported yet.
     requested_total: u64,
-    unreported: Vec<Range<u64>>,
+    unreported_losses: Vec<Range<u64>>,
     /// Number of parts that contradicted others. It is zero unless the sender is faulty or, on a
     /// segment without keys, forged datagrams arrive.
-    misfits: u64,
+    contradicting_parts: u64,
 }
 
-impl Inbound {
+impl InboundChannel {
     /// Creates a channel that begins at `from`, the number in the handshake. `dice` spreads
     /// requests over time.
     pub fn new(from: u64, delivery: Delivery, limits: &Limits, dice: Dice) -> Self {
         let mut inbound = Self {
             delivery,
             floor: from,
-            top: from,
-            finished: Spans::default(),
+            known_end: from,
+            finished_above_floor: NumberSet::default(),
             gaps: Gaps::default(),
             partials: BTreeMap::new(),
             waiting_messages: WaitingMessages::default(),
-            patience: Patience {
+            patience: RequestTiming {
                 grace_us: limits.reorder_grace_us,
-                first_us: 1,
-                tries_max: limits.tries_max,
+                retry_us: 1,
+                tries_max: limits.requests_max,
             },
             jitter_us: limits.jitter_us,
             dice,
             gaps_max: limits.gaps_max,
             requested_total: 0,
-            unreported: Vec::new(),
-            misfits: 0,
+            unreported_losses: Vec::new(),
+            contradicting_parts: 0,
         };
         inbound.set_rtt(0, limits);
         inbound
@@ -96,28 +96,28 @@ impl Inbound {
     /// [pkt-7] Sets the round-trip time. The first request waits a round trip and a quarter. All
     /// requests together wait at least T_giveup: with 5 tries, 31 times the first wait.
     pub fn set_rtt(&mut self, rtt_us: u64, limits: &Limits) {
-        let waits = (1 << limits.tries_max.min(20)) - 1;
-        let share = limits.giveup_us.div_ceil(waits);
-        self.patience.first_us = share.max(rtt_us.saturating_mul(5) / 4).max(1);
+        let waits = (1 << limits.requests_max.min(20)) - 1;
+        let share = limits.give_up_us_min.div_ceil(waits);
+        self.patience.retry_us = share.max(rtt_us.saturating_mul(5) / 4).max(1);
     }
 
     /// Sets the grace period before a missing packet is requested, in case it was only reordered.
-    pub const fn set_grace(&mut self, grace_us: u64) {
+    pub const fn set_grace_us(&mut self, grace_us: u64) {
         self.patience.grace_us = grace_us;
     }
 
     /// [gap-2] Returns the number below which all messages are delivered or given up.
-    pub const fn done_to(&self) -> u64 {
+    pub const fn finished_to(&self) -> u64 {
         self.floor
     }
 
-    pub const fn top(&self) -> u64 {
-        self.top
+    pub const fn known_end(&self) -> u64 {
+        self.known_end
     }
 
     /// Returns whether the datagram with this number has not been received yet.
     pub fn is_missing(&self, number: u64) -> bool {
-        number >= self.top || self.gaps.has(number)
+        number >= self.known_end || self.gaps.has(number)
     }
 
     pub fn missing(&self, range: &Range<u64>) -> Vec<Range<u64>> {
@@ -130,18 +130,18 @@ impl Inbound {
     }
 
     /// Returns how many parts have contradicted others.
-    pub const fn misfits(&self) -> u64 {
-        self.misfits
+    pub const fn contradicting_parts(&self) -> u64 {
+        self.contradicting_parts
     }
 
     /// Returns whether there are losses that have not been reported.
-    pub const fn has_missed(&self) -> bool {
-        !self.unreported.is_empty()
+    pub const fn has_unreported_losses(&self) -> bool {
+        !self.unreported_losses.is_empty()
     }
 
     /// Removes and returns unreported losses, at most [`RANGES_MAX`] ranges.
-    pub fn take_missed(&mut self) -> Vec<Range<u64>> {
-        mem::take(&mut self.unreported)
+    pub fn take_unreported_losses(&mut self) -> Vec<Range<u64>> {
+        mem::take(&mut self.unreported_losses)
     }
 
     /// Handles a tail: the sender announces that it has sent everything below `next` ([told-2]).
@@ -149,12 +149,12 @@ impl Inbound {
         &mut self,
         next: u64,
         now: Time,
-        quota: &mut Quota,
+        quota: &mut MemoryQuota,
         happened: &mut Vec<ChannelEvent>,
     ) {
-        if next > self.top {
+        if next > self.known_end {
             self.advance_sent_to(next, now, quota, happened);
-            self.bound_gaps(quota, happened);
+            self.limit_gaps(quota, happened);
         }
     }
 
@@ -164,31 +164,31 @@ impl Inbound {
         (number, index, count): (u64, u16, u16),
         part: &[u8],
         now: Time,
-        quota: &mut Quota,
+        quota: &mut MemoryQuota,
         happened: &mut Vec<ChannelEvent>,
     ) {
         if !self.is_missing(number) {
             return;
         }
-        if number >= self.top {
+        if number >= self.known_end {
             self.advance_sent_to(number, now, quota, happened);
-            self.top = number + 1;
+            self.known_end = number + 1;
         } else {
             self.gaps.remove_found(number..number + 1);
         }
         let first = number.saturating_sub(index.into());
         let message = first..first + u64::from(count);
-        if self.is_lost(&message) {
+        if self.was_given_up(&message) {
             self.give_up(number..number + 1, quota, happened);
-        } else if self.collides(&message, count) {
-            self.misfits += 1;
-            self.give_up(message.start..self.top.min(message.end), quota, happened);
+        } else if self.overlaps_other_split(&message, count) {
+            self.contradicting_parts += 1;
+            self.give_up(message.start..self.known_end.min(message.end), quota, happened);
         } else if count == 1 {
-            self.finish_message(message, part.to_vec(), quota, happened);
+            self.complete_message(message, part.to_vec(), quota, happened);
         } else {
             self.add_part(message, (index, count), part, quota, happened);
         }
-        self.bound_gaps(quota, happened);
+        self.limit_gaps(quota, happened);
     }
 
     /// Handles a reply that a node no longer has packets with the given numbers. If the node is the
@@ -198,7 +198,7 @@ impl Inbound {
         range: &Range<u64>,
         by_owner: bool,
         now: Time,
-        quota: &mut Quota,
+        quota: &mut MemoryQuota,
         happened: &mut Vec<ChannelEvent>,
     ) {
         if by_owner {
@@ -207,22 +207,22 @@ impl Inbound {
         } else {
             // Requests alternate between acceptors and the owner, beginning with an acceptor. An
             // odd count means that the last request went to an acceptor, whose reply this is.
-            self.gaps.make_due(range, |tries| tries % 2 == 1, now);
-            self.bound_gaps(quota, happened);
+            self.gaps.make_due_if(range, |tries| tries % 2 == 1, now);
+            self.limit_gaps(quota, happened);
         }
     }
 
     /// Requests numbers from the owner at once, because another node requests them from this one.
     /// Skips numbers already requested from the owner.
-    pub fn request_at_once(
+    pub fn request_from_owner(
         &mut self,
         range: &Range<u64>,
         now: Time,
-        quota: &mut Quota,
+        quota: &mut MemoryQuota,
         happened: &mut Vec<ChannelEvent>,
     ) {
-        self.gaps.make_due(range, |tries| tries < 2, now);
-        self.bound_gaps(quota, happened);
+        self.gaps.make_due_if(range, |tries| tries < 2, now);
+        self.limit_gaps(quota, happened);
     }
 
     pub fn next_due(&self) -> Option<Time> {
@@ -233,13 +233,13 @@ impl Inbound {
     pub fn poll(
         &mut self,
         now: Time,
-        quota: &mut Quota,
+        quota: &mut MemoryQuota,
         happened: &mut Vec<ChannelEvent>,
     ) -> Vec<(Range<u64>, u32)> {
         let (mut asks, mut over) = (Vec::new(), Vec::new());
-        for due in self.gaps.take_due(now, &self.patience) {
+        for due in self.gaps.take_due_actions(now, &self.patience) {
             match due {
-                DueAction::Ask(range, tries) => asks.push((range, tries)),
+                DueAction::Request(range, tries) => asks.push((range, tries)),
                 DueAction::GiveUp(range) => over.push(range),
             }
         }
@@ -247,19 +247,19 @@ impl Inbound {
         asks.retain(|(range, _)| self.gaps.has(range.start));
         for (range, _) in asks.iter().filter(|(_, tries)| *tries == 0) {
             self.requested_total += range.end - range.start;
-            if self.unreported.len() < RANGES_MAX {
-                self.unreported.push(range.clone());
+            if self.unreported_losses.len() < RANGES_MAX {
+                self.unreported_losses.push(range.clone());
             }
         }
         asks
     }
 
     /// Closes the channel and credits the quota that it uses.
-    pub fn close(self, quota: &mut Quota) {
+    pub fn close(self, quota: &mut MemoryQuota) {
         for partial in self.partials.values() {
-            quota.credit(1, partial.held_bytes());
+            quota.release(1, partial.held_bytes());
         }
-        quota.credit(0, self.waiting_messages.cost());
+        quota.release(0, self.waiting_messages.total_charged_bytes());
     }
 
     /// Records that everything below `number` has been sent. Numbers that fall out of the window
@@ -268,16 +268,16 @@ impl Inbound {
         &mut self,
         number: u64,
         now: Time,
-        quota: &mut Quota,
+        quota: &mut MemoryQuota,
         happened: &mut Vec<ChannelEvent>,
     ) {
-        let from = mem::replace(&mut self.top, number);
-        let patience = Patience {
+        let from = mem::replace(&mut self.known_end, number);
+        let patience = RequestTiming {
             grace_us: self.patience.grace_us + self.dice.below(self.jitter_us + 1),
             ..self.patience
         };
         self.gaps.add_missing(from..number, now, &patience);
-        let oldest = number.saturating_add(1).saturating_sub(WINDOW_NUMBERS);
+        let oldest = number.saturating_add(1).saturating_sub(DATA_WINDOW_NUMBERS);
         while self.floor < oldest {
             // The number at the floor is missing or part of an incomplete message; otherwise the
             // floor would be higher.
@@ -285,10 +285,10 @@ impl Inbound {
             let missing = missing.into_iter().next().filter(|gap| gap.start == self.floor);
             self.give_up(missing.unwrap_or(self.floor..self.floor + 1), quota, happened);
         }
-        self.bound_gaps(quota, happened);
+        self.limit_gaps(quota, happened);
     }
 
-    fn bound_gaps(&mut self, quota: &mut Quota, happened: &mut Vec<ChannelEvent>) {
+    fn limit_gaps(&mut self, quota: &mut MemoryQuota, happened: &mut Vec<ChannelEvent>) {
         while self.gaps.len() > self.gaps_max {
             let first = self.gaps.first_range().expect("there are more than the bound");
             self.give_up(first, quota, happened);
@@ -296,18 +296,18 @@ impl Inbound {
     }
 
     /// Returns whether any part of the message was given up or preceded the handshake.
-    fn is_lost(&self, message: &Range<u64>) -> bool {
-        message.start < self.floor || self.finished.meets(message.clone())
+    fn was_given_up(&self, message: &Range<u64>) -> bool {
+        message.start < self.floor || self.finished_above_floor.intersects(message.clone())
     }
 
     /// Returns whether the message overlaps one that was split differently.
-    fn collides(&self, message: &Range<u64>, count: u16) -> bool {
+    fn overlaps_other_split(&self, message: &Range<u64>, count: u16) -> bool {
         let partial = self.partials.range(..message.end).next_back();
         let partial = partial.is_some_and(|(&first, partial)| {
             let same = first == message.start && partial.part_count() == count;
             !same && partial.numbers(first).end > message.start
         });
-        partial || self.waiting_messages.last_overlap(message).is_some()
+        partial || self.waiting_messages.last_overlapping(message).is_some()
     }
 
     fn add_part(
@@ -315,23 +315,23 @@ impl Inbound {
         message: Range<u64>,
         (index, count): (u16, u16),
         part: &[u8],
-        quota: &mut Quota,
+        quota: &mut MemoryQuota,
         happened: &mut Vec<ChannelEvent>,
     ) {
         let first = message.start;
         let known = self.partials.remove(&first);
         let is_new = known.is_none();
-        let mut partial = known.unwrap_or_else(|| Partial::new(count));
+        let mut partial = known.unwrap_or_else(|| PartialMessage::new(count));
         let needs = partial.bytes_to_add(index, part);
         let agreed = needs
             .ok()
-            .filter(|bytes| self.make_room(first, usize::from(is_new), *bytes, quota, happened));
+            .filter(|bytes| self.charge_quota(first, usize::from(is_new), *bytes, quota, happened));
         if agreed.is_none() {
-            self.misfits += u64::from(needs.is_err());
+            self.contradicting_parts += u64::from(needs.is_err());
             if !is_new {
-                quota.credit(1, partial.held_bytes());
+                quota.release(1, partial.held_bytes());
             }
-            let known = first..self.top.min(message.end);
+            let known = first..self.known_end.min(message.end);
             self.give_up(known, quota, happened);
             return;
         }
@@ -340,16 +340,16 @@ impl Inbound {
             self.partials.insert(first, partial);
             return;
         }
-        quota.credit(1, partial.held_bytes());
-        self.finish_message(message, partial.into_message(), quota, happened);
+        quota.release(1, partial.held_bytes());
+        self.complete_message(message, partial.into_message(), quota, happened);
     }
 
     /// Asserts the invariants that hold between any two calls.
     #[cfg(test)]
-    pub(crate) fn check(&self, quota: &Quota) {
-        let mut all = self.finished.clone();
+    pub(crate) fn check(&self, quota: &MemoryQuota) {
+        let mut all = self.finished_above_floor.clone();
         let mut disjoint = |range: Range<u64>| {
-            assert!(!all.meets(range.clone()), "{range:?} is in two states");
+            assert!(!all.intersects(range.clone()), "{range:?} is in two states");
             all.add(range);
         };
         self.gaps.iter().for_each(&mut disjoint);
@@ -360,14 +360,16 @@ impl Inbound {
                 disjoint(number..number + 1);
             }
         }
-        let expected: Vec<_> = Some(self.floor..self.top).into_iter().collect();
-        let expected = if self.floor == self.top { Vec::new() } else { expected };
+        let expected: Vec<_> = Some(self.floor..self.known_end).into_iter().collect();
+        let expected = if self.floor == self.known_end { Vec::new() } else { expected };
         assert_eq!(all.iter().collect::<Vec<_>>(), expected);
-        assert!(self.gaps.len() <= self.gaps_max && self.top - self.floor <= WINDOW_NUMBERS);
-        let held: usize = self.partials.values().map(Partial::held_bytes).sum();
+        assert!(
+            self.gaps.len() <= self.gaps_max && self.known_end - self.floor <= DATA_WINDOW_NUMBERS
+        );
+        let held: usize = self.partials.values().map(PartialMessage::held_bytes).sum();
         assert_eq!(
             (quota.partials(), quota.bytes()),
-            (self.partials.len(), held + self.waiting_messages.cost())
+            (self.partials.len(), held + self.waiting_messages.total_charged_bytes())
         );
     }
 }

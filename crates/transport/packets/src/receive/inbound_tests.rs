@@ -6,13 +6,13 @@ use std::ops::Range;
 use quorate_core::dice::Dice;
 use quorate_core::time::Time;
 
-use super::{ChannelEvent, Delivery, Inbound};
-use crate::{limits::Limits, receive::Quota, spans::Spans};
+use super::{ChannelEvent, Delivery, InboundChannel};
+use crate::{limits::Limits, receive::MemoryQuota, spans::NumberSet};
 
 /// A channel with its quota, and the events that it produced.
 struct Channel {
-    inbound: Inbound,
-    quota: Quota,
+    inbound: InboundChannel,
+    quota: MemoryQuota,
     happened: Vec<ChannelEvent>,
     now: Time,
 }
@@ -20,8 +20,8 @@ struct Channel {
 impl Channel {
     fn new(delivery: Delivery, limits: &Limits) -> Self {
         Self {
-            inbound: Inbound::new(1, delivery, limits, Dice::new(1)),
-            quota: Quota::new(limits),
+            inbound: InboundChannel::new(1, delivery, limits, Dice::new(1)),
+            quota: MemoryQuota::new(limits),
             happened: Vec::new(),
             now: Time(0),
         }
@@ -78,7 +78,7 @@ fn in_order_delivery_waits_and_as_completed_does_not() {
             }
             Delivery::AsCompleted => assert_eq!((at_once, rest), (late, first)),
         }
-        assert_eq!((channel.inbound.done_to(), channel.quota.bytes()), (5, 0));
+        assert_eq!((channel.inbound.finished_to(), channel.quota.bytes()), (5, 0));
         // Any repetition is too late.
         channel.receive(3, 0, 2, b"c");
         assert!(channel.take_events().is_empty());
@@ -146,7 +146,7 @@ fn requests_of_other_nodes_cause_one_early_request() {
     channel.receive(2, 0, 1, b"b");
     let mut asked_by_others = |now| {
         let Channel { inbound, quota, happened, .. } = &mut channel;
-        inbound.request_at_once(&(1..2), Time(now), quota, happened);
+        inbound.request_from_owner(&(1..2), Time(now), quota, happened);
         inbound.poll(Time(now), quota, happened)
     };
     assert_eq!(asked_by_others(10), [(1..2, 1)]);
@@ -211,9 +211,9 @@ fn jump_in_numbers_costs_bounded_work() {
     channel.receive(3, 0, 1, b"c");
     let far = u64::MAX - 1;
     channel.receive(far, 0, 1, b"z");
-    let window = far + 1 - channel.inbound.done_to();
+    let window = far + 1 - channel.inbound.finished_to();
     assert_eq!(window, 1 << 16);
-    let floor = channel.inbound.done_to();
+    let floor = channel.inbound.finished_to();
     let given_up =
         [ChannelEvent::GivenUp(1..3), message(3..4, b"c"), ChannelEvent::GivenUp(4..floor)];
     assert_eq!(channel.take_events(), given_up);
@@ -241,7 +241,7 @@ fn contradictory_parts_are_given_up() {
     channel.receive(5, 1, 3, b"aaa");
     channel.receive(7, 0, 1, b"q");
     assert_eq!(channel.take_events(), [ChannelEvent::GivenUp(4..6), message(7..8, b"q")]);
-    assert_eq!(channel.inbound.misfits(), 2);
+    assert_eq!(channel.inbound.contradicting_parts(), 2);
 }
 
 /// Random messages arrive in random order, some parts never. Lost messages are reported by their
@@ -282,7 +282,7 @@ fn every_message_is_delivered_once_or_given_up() {
         let Channel { inbound, quota, happened, now } = &mut channel;
         inbound.on_tail(next, *now, quota, happened);
         channel.wait_for_all();
-        let (mut done, mut last) = (Spans::default(), 0);
+        let (mut done, mut last) = (NumberSet::default(), 0);
         for one in channel.take_events() {
             let numbers = match one {
                 ChannelEvent::GivenUp(numbers) => numbers,
@@ -296,7 +296,7 @@ fn every_message_is_delivered_once_or_given_up() {
                     numbers
                 }
             };
-            assert!(!done.meets(numbers.clone()), "seed {seed}: {numbers:?} twice");
+            assert!(!done.intersects(numbers.clone()), "seed {seed}: {numbers:?} twice");
             done.add(numbers);
         }
         assert_eq!(done.iter().collect::<Vec<_>>(), vec![1..next; 1], "seed {seed}");

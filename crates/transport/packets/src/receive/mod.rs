@@ -11,6 +11,6 @@ pub(crate) mod partial;
 pub mod quota;
 mod waiting;
 
-pub use gaps::{Gaps, Patience};
-pub use inbound::{ChannelEvent, Delivery, Inbound};
-pub use quota::Quota;
+pub use gaps::{Gaps, RequestTiming};
+pub use inbound::{ChannelEvent, Delivery, InboundChannel};
+pub use quota::MemoryQuota;

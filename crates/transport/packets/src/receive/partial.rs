@@ -5,11 +5,11 @@ use std::ops::Range;
 use crate::limits::MESSAGE_BYTES_MAX;
 
 /// The parts of a message that have been received, in any order.
-pub(crate) struct Partial {
+pub(crate) struct PartialMessage {
     count: u16,
     /// Set of received parts, one bit per part.
-    have: Vec<u64>,
-    missing: u16,
+    received_bits: Vec<u64>,
+    missing_count: u16,
     /// Length of all parts except the last. 0 until one of them has been received.
     part_bytes: usize,
     /// Contents, with each part at its final offset. Allocated once `part_bytes` is known.
@@ -21,15 +21,15 @@ pub(crate) struct Partial {
 
 /// Error for a part that contradicts earlier parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Misfit;
+pub(crate) struct ContradictingPart;
 
-impl Partial {
+impl PartialMessage {
     /// Creates a message of `count` parts, which must be at least 2.
     pub(crate) fn new(count: u16) -> Self {
         Self {
             count,
-            have: vec![0; usize::from(count).div_ceil(64)],
-            missing: count,
+            received_bits: vec![0; usize::from(count).div_ceil(64)],
+            missing_count: count,
             part_bytes: 0,
             bytes: Vec::new(),
             last_part: None,
@@ -42,24 +42,24 @@ impl Partial {
     }
 
     /// Returns how many bytes adding a part would allocate, so that the quota can be charged first.
-    pub(crate) fn bytes_to_add(&self, index: u16, part: &[u8]) -> Result<usize, Misfit> {
+    pub(crate) fn bytes_to_add(&self, index: u16, part: &[u8]) -> Result<usize, ContradictingPart> {
         let is_last = index + 1 == self.count;
         if part.is_empty() || index >= self.count || self.has(index) {
-            return Err(Misfit);
+            return Err(ContradictingPart);
         }
         if is_last {
             let fits = self.part_bytes == 0 || part.len() <= self.part_bytes;
             let aside = if self.part_bytes == 0 { part.len() } else { 0 };
-            return fits.then_some(aside).ok_or(Misfit);
+            return fits.then_some(aside).ok_or(ContradictingPart);
         }
         if self.part_bytes > 0 {
-            return (part.len() == self.part_bytes).then_some(0).ok_or(Misfit);
+            return (part.len() == self.part_bytes).then_some(0).ok_or(ContradictingPart);
         }
         let all = part.len() * usize::from(self.count);
         let whole_before_last = part.len() * (usize::from(self.count) - 1);
         let last_fits = self.last_bytes <= part.len();
         if !last_fits || whole_before_last + self.last_bytes.max(1) > MESSAGE_BYTES_MAX {
-            return Err(Misfit);
+            return Err(ContradictingPart);
         }
         Ok(all - self.last_part.as_ref().map_or(0, Vec::len))
     }
@@ -81,8 +81,8 @@ impl Partial {
         } else {
             self.store_part(index, part);
         }
-        self.have[usize::from(index / 64)] |= 1 << (index % 64);
-        self.missing -= 1;
+        self.received_bits[usize::from(index / 64)] |= 1 << (index % 64);
+        self.missing_count -= 1;
     }
 
     fn store_part(&mut self, index: u16, part: &[u8]) {
@@ -91,7 +91,7 @@ impl Partial {
     }
 
     pub(crate) fn has(&self, index: u16) -> bool {
-        self.have[usize::from(index / 64)] & 1 << (index % 64) != 0
+        self.received_bits[usize::from(index / 64)] & 1 << (index % 64) != 0
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
@@ -99,12 +99,12 @@ impl Partial {
     }
 
     pub(crate) const fn is_whole(&self) -> bool {
-        self.missing == 0
+        self.missing_count == 0
     }
 
     /// Returns the contents of the message, which must be complete.
     pub(crate) fn into_message(mut self) -> Vec<u8> {
-        assert!(self.is_whole(), "{} parts are missing", self.missing);
+        assert!(self.is_whole(), "{} parts are missing", self.missing_count);
         let before_last = self.part_bytes * (usize::from(self.count) - 1);
         self.bytes.truncate(before_last + self.last_bytes);
         self.bytes
@@ -140,7 +140,7 @@ mod tests {
             let count = u16::try_from(parts.len()).unwrap();
             let mut order: Vec<u16> = (0..count).collect();
             dice.shuffle(&mut order);
-            let mut partial = Partial::new(count);
+            let mut partial = PartialMessage::new(count);
             let mut agreed = 0;
             for index in order {
                 assert!(!partial.is_whole());
@@ -148,7 +148,7 @@ mod tests {
                 agreed += partial.bytes_to_add(index, part).unwrap();
                 partial.add(index, part);
                 assert_eq!(partial.held_bytes(), agreed);
-                assert_eq!(partial.bytes_to_add(index, part), Err(Misfit), "twice");
+                assert_eq!(partial.bytes_to_add(index, part), Err(ContradictingPart), "twice");
             }
             assert!(partial.into_message() == message, "seed {seed}");
         }
@@ -156,22 +156,22 @@ mod tests {
 
     #[test]
     fn parts_that_do_not_fit_are_refused() {
-        let mut partial = Partial::new(3);
-        assert_eq!(partial.bytes_to_add(0, &[]), Err(Misfit));
-        assert_eq!(partial.bytes_to_add(3, &[1]), Err(Misfit));
+        let mut partial = PartialMessage::new(3);
+        assert_eq!(partial.bytes_to_add(0, &[]), Err(ContradictingPart));
+        assert_eq!(partial.bytes_to_add(3, &[1]), Err(ContradictingPart));
         partial.add(2, &[1; 5]);
         // The last part is never longer than the others.
-        assert_eq!(partial.bytes_to_add(0, &[1; 4]), Err(Misfit));
+        assert_eq!(partial.bytes_to_add(0, &[1; 4]), Err(ContradictingPart));
         assert_eq!(partial.bytes_to_add(0, &[1; 5]), Ok(10));
         partial.add(0, &[1; 5]);
-        assert_eq!(partial.bytes_to_add(1, &[1; 6]), Err(Misfit));
+        assert_eq!(partial.bytes_to_add(1, &[1; 6]), Err(ContradictingPart));
         assert_eq!(partial.bytes_to_add(1, &[1; 5]), Ok(0));
-        let mut partial = Partial::new(3);
+        let mut partial = PartialMessage::new(3);
         partial.add(0, &[1; 5]);
-        assert_eq!(partial.bytes_to_add(2, &[1; 6]), Err(Misfit));
+        assert_eq!(partial.bytes_to_add(2, &[1; 6]), Err(ContradictingPart));
         assert_eq!(partial.bytes_to_add(2, &[1; 5]), Ok(0));
-        let partial = Partial::new(u16::MAX);
+        let partial = PartialMessage::new(u16::MAX);
         assert!(partial.bytes_to_add(0, &[0; 256]).is_ok());
-        assert_eq!(partial.bytes_to_add(0, &[0; 257]), Err(Misfit));
+        assert_eq!(partial.bytes_to_add(0, &[0; 257]), Err(ContradictingPart));
     }
 }

@@ -4,17 +4,17 @@ use crate::limits::Limits;
 
 /// Memory used by one sender's incomplete or waiting messages, over all of its channels.
 #[derive(Clone, Debug)]
-pub struct Quota {
-    partials: usize,
+pub struct MemoryQuota {
+    partial_count: usize,
     bytes: usize,
     partials_max: usize,
     bytes_max: usize,
 }
 
-impl Quota {
+impl MemoryQuota {
     pub const fn new(limits: &Limits) -> Self {
         Self {
-            partials: 0,
+            partial_count: 0,
             bytes: 0,
             partials_max: limits.partials_max,
             bytes_max: limits.partial_bytes_max,
@@ -24,24 +24,24 @@ impl Quota {
     /// Charges incomplete messages and bytes to the quota. If they exceed it, charges nothing and
     /// returns false.
     pub(crate) const fn charge(&mut self, partials: usize, bytes: usize) -> bool {
-        let fits =
-            self.partials + partials <= self.partials_max && bytes <= self.bytes_max - self.bytes;
+        let fits = self.partial_count + partials <= self.partials_max
+            && bytes <= self.bytes_max - self.bytes;
         if fits {
-            self.partials += partials;
+            self.partial_count += partials;
             self.bytes += bytes;
         }
         fits
     }
 
-    pub(crate) fn credit(&mut self, partials: usize, bytes: usize) {
-        let all = self.partials >= partials && self.bytes >= bytes;
+    pub(crate) fn release(&mut self, partials: usize, bytes: usize) {
+        let all = self.partial_count >= partials && self.bytes >= bytes;
         assert!(all, "what is given back was taken");
-        self.partials -= partials;
+        self.partial_count -= partials;
         self.bytes -= bytes;
     }
 
     pub const fn partials(&self) -> usize {
-        self.partials
+        self.partial_count
     }
 
     pub const fn bytes(&self) -> usize {

@@ -2,18 +2,18 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use crate::receive::quota::Quota;
+use crate::receive::quota::MemoryQuota;
 
 /// Overhead charged for each waiting message, in bytes.
-const PRICE_BYTES: usize = 128;
+const MESSAGE_OVERHEAD_BYTES: usize = 128;
 
 /// Waiting messages by their first number, each with its end and its bytes.
 #[derive(Default)]
 pub(crate) struct WaitingMessages(BTreeMap<u64, (u64, Vec<u8>)>);
 
 impl WaitingMessages {
-    pub(crate) const fn price(bytes: &[u8]) -> usize {
-        bytes.len() + PRICE_BYTES
+    pub(crate) const fn charged_bytes(bytes: &[u8]) -> usize {
+        bytes.len() + MESSAGE_OVERHEAD_BYTES
     }
 
     /// Adds a message. Its cost must already have been charged to the quota.
@@ -25,15 +25,15 @@ impl WaitingMessages {
     pub(crate) fn remove_at(
         &mut self,
         first: u64,
-        quota: &mut Quota,
+        quota: &mut MemoryQuota,
     ) -> Option<(Range<u64>, Vec<u8>)> {
         let (end, bytes) = self.0.remove(&first)?;
-        quota.credit(0, Self::price(&bytes));
+        quota.release(0, Self::charged_bytes(&bytes));
         Some((first..end, bytes))
     }
 
     /// Returns the numbers of the last message that overlaps this range.
-    pub(crate) fn last_overlap(&self, range: &Range<u64>) -> Option<Range<u64>> {
+    pub(crate) fn last_overlapping(&self, range: &Range<u64>) -> Option<Range<u64>> {
         let (&first, &(end, _)) = self.0.range(..range.end).next_back()?;
         (end > range.start).then_some(first..end)
     }
@@ -43,8 +43,8 @@ impl WaitingMessages {
         self.0.last_key_value().map(|(first, _)| *first)
     }
 
-    pub(crate) fn cost(&self) -> usize {
-        self.0.values().map(|(_, bytes)| Self::price(bytes)).sum()
+    pub(crate) fn total_charged_bytes(&self) -> usize {
+        self.0.values().map(|(_, bytes)| Self::charged_bytes(bytes)).sum()
     }
 
     #[cfg(test)]

@@ -7,6 +7,6 @@ pub mod asked;
 pub mod outbound;
 pub mod tail;
 
-pub use asked::{RepairRequests, Verdict};
-pub use outbound::{Outbound, PushError, Sent};
+pub use asked::{RepairRequests, RepairResponse};
+pub use outbound::{OutboundChannel, PushError, PushedNumbers};
 pub use tail::TailTimer;

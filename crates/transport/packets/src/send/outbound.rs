@@ -4,31 +4,31 @@
 use quorate_core::node_id::Member;
 
 use crate::{
-    buffer::{Buffer, Run},
+    buffer::{DatagramBuffer, DatagramRun},
     header::{HEADER_BYTES, Header, Kind},
     limits::{Limits, MESSAGE_BYTES_MAX},
-    trust::{Seal, keys::KeyId},
+    trust::{TagKey, keys::KeyId},
 };
 
 /// An outgoing channel, to the multicast group or to one node.
-pub struct Outbound {
-    template: Header,
+pub struct OutboundChannel {
+    header_template: Header,
     receiver: Option<Member>,
     payload_bytes: usize,
-    buffer: Buffer,
+    buffer: DatagramBuffer,
     next_number: u64,
     /// Number below which all datagrams have been passed to the caller.
     sent_to: u64,
     /// Number below which datagrams may be freed.
     released_to: u64,
     /// Total size of the datagrams that may not be freed, in bytes.
-    held_bytes: usize,
+    unreleased_bytes: usize,
     held_bytes_max: usize,
     datagram_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub struct PushedNumbers {
     /// Number of the message's first datagram, which names the message.
     pub first: u64,
     /// One past the number of its last datagram.
@@ -46,24 +46,24 @@ pub enum PushError {
     Stopped,
 }
 
-impl Outbound {
+impl OutboundChannel {
     /// Creates a channel. `template` contains the sender, boot, group, channel and audience of its
     /// datagrams, the first of which gets the number `next`.
     pub(crate) fn new(template: Header, to: Option<Member>, next: u64, limits: &Limits) -> Self {
         let buffer_bytes = match to {
-            Some(_) => limits.one_buffer_bytes,
+            Some(_) => limits.unicast_buffer_bytes,
             None => limits.buffer_bytes,
         };
         let numbers = buffer_bytes / limits.datagram_bytes;
         Self {
-            template,
+            header_template: template,
             receiver: to,
             payload_bytes: limits.datagram_bytes - HEADER_BYTES,
-            buffer: Buffer::new(buffer_bytes, numbers.clamp(1 << 10, 1 << 16)),
+            buffer: DatagramBuffer::new(buffer_bytes, numbers.clamp(1 << 10, 1 << 16)),
             next_number: next,
             sent_to: next,
             released_to: next,
-            held_bytes: 0,
+            unreleased_bytes: 0,
             held_bytes_max: limits.window_bytes.min(buffer_bytes / 2),
             datagram_bytes: limits.datagram_bytes,
         }
@@ -71,8 +71,8 @@ impl Outbound {
 
     /// Returns the number of bytes that can be queued before undecided messages fill the window
     /// ([rate-1]).
-    pub const fn room(&self) -> usize {
-        self.held_bytes_max.saturating_sub(self.held_bytes)
+    pub const fn window_bytes_left(&self) -> usize {
+        self.held_bytes_max.saturating_sub(self.unreleased_bytes)
     }
 
     pub const fn next_number(&self) -> u64 {
@@ -107,7 +107,12 @@ impl Outbound {
     /// Splits a message into datagrams, numbers them and seals them ([pkt-1], [pkt-4]). The message
     /// is accepted entirely or not at all. An empty window accepts a message of any length.
     /// `message` consists of slices to concatenate.
-    pub fn push(&mut self, message: &[&[u8]], key: KeyId, seal: &Seal) -> Result<Sent, PushError> {
+    pub fn push(
+        &mut self,
+        message: &[&[u8]],
+        key: KeyId,
+        seal: &TagKey,
+    ) -> Result<PushedNumbers, PushError> {
         let length: usize = message.iter().map(|piece| piece.len()).sum();
         let parts = length.div_ceil(self.payload_bytes).max(1);
         let count = u16::try_from(parts).map_err(|_| PushError::TooLong)?;
@@ -115,12 +120,12 @@ impl Outbound {
         if length > MESSAGE_BYTES_MAX || !self.buffer.could_hold(bytes, parts) {
             return Err(PushError::TooLong);
         }
-        if self.held_bytes > 0 && bytes > self.room() {
+        if self.unreleased_bytes > 0 && bytes > self.window_bytes_left() {
             return Err(PushError::Full);
         }
         let first = self.next_number;
         let end = first.checked_add(count.into()).ok_or(PushError::TooLong)?;
-        let mut pieces = Pieces::new(message);
+        let mut pieces = UnreadSlices::new(message);
         for index in 0..count {
             let at = usize::from(index) * self.payload_bytes;
             let part_bytes = (length - at).min(self.payload_bytes);
@@ -129,8 +134,8 @@ impl Outbound {
                 key,
                 number: first + u64::from(index),
                 index,
-                count,
-                ..self.template
+                part_count: count,
+                ..self.header_template
             };
             let released = self.released_to;
             let datagram_bytes = HEADER_BYTES + part_bytes;
@@ -138,35 +143,35 @@ impl Outbound {
                 self.buffer.insert(header.number, datagram_bytes, |number| number < released);
             let Some(room) = room else {
                 for number in (first..header.number).rev() {
-                    self.buffer.take_back(number);
+                    self.buffer.remove_newest(number);
                 }
                 return Err(PushError::Full);
             };
             room[..HEADER_BYTES].copy_from_slice(&header.bytes());
             pieces.fill(&mut room[HEADER_BYTES..]);
-            seal.seal(room, self.receiver);
+            seal.write_tag(room, self.receiver);
         }
         self.next_number = end;
-        self.held_bytes += bytes;
-        Ok(Sent { first, end })
+        self.unreleased_bytes += bytes;
+        Ok(PushedNumbers { first, end })
     }
 
     /// Returns the next datagrams that one system call can send: at most `bytes_max` bytes, or a
     /// single datagram. They count as sent.
-    pub fn take_run(&mut self, bytes_max: usize) -> Option<Run<'_>> {
+    pub fn next_run(&mut self, bytes_max: usize) -> Option<DatagramRun<'_>> {
         if !self.has_unsent() {
             return None;
         }
         let count = (self.next_number - self.sent_to).min(SEGMENTS_MAX);
-        let run = self.buffer.run(self.sent_to, count, bytes_max.min(CALL_BYTES_MAX));
+        let run = self.buffer.run(self.sent_to, count, bytes_max.min(BYTES_PER_CALL_MAX));
         let run = run.expect("what is not sent is not released, and so not freed");
         self.sent_to = run.numbers.end;
         Some(run)
     }
 
-    /// Takes back the last datagrams of a [`Self::take_run`], starting at `number`, because they
-    /// were not sent. The next [`Self::take_run`] returns them again.
-    pub fn take_back(&mut self, number: u64) {
+    /// Takes back the last datagrams of a [`Self::next_run`], starting at `number`, because they
+    /// were not sent. The next [`Self::next_run`] returns them again.
+    pub fn unsend_from(&mut self, number: u64) {
         let sent = self.released_to..=self.sent_to;
         assert!(sent.contains(&number), "taken, and not decided");
         self.sent_to = number;
@@ -178,7 +183,7 @@ impl Outbound {
         let to = number.min(self.sent_to);
         while self.released_to < to {
             let datagram = self.buffer.datagram(self.released_to);
-            self.held_bytes -= datagram.map_or(0, <[u8]>::len).min(self.held_bytes);
+            self.unreleased_bytes -= datagram.map_or(0, <[u8]>::len).min(self.unreleased_bytes);
             self.released_to += 1;
         }
     }
@@ -192,23 +197,23 @@ impl Outbound {
     /// [rate-3] Withdraws unsent messages, whose numbers no node has seen. If only part of a
     /// message was sent, the rest counts as sent and is available for repairs, because a node with
     /// a part waits for the whole message and for everything after it.
-    pub fn take_back_unsent(&mut self) {
-        self.sent_to = self.end_of_begun();
+    pub fn withdraw_unsent(&mut self) {
+        self.sent_to = self.end_of_partly_sent();
         for number in (self.sent_to..self.next_number).rev() {
             let length = self.buffer.datagram(number).map_or(0, <[u8]>::len);
-            self.held_bytes -= length.min(self.held_bytes);
-            assert!(self.buffer.take_back(number), "the newest datagram");
+            self.unreleased_bytes -= length.min(self.unreleased_bytes);
+            assert!(self.buffer.remove_newest(number), "the newest datagram");
         }
         self.next_number = self.sent_to;
     }
 
     /// Returns the end of the message of which only part has been sent, or the end of the sent
     /// datagrams if there is no such message.
-    fn end_of_begun(&self) -> u64 {
+    fn end_of_partly_sent(&self) -> u64 {
         let next = self.buffer.datagram(self.sent_to).map(Header::read);
         match next {
             Some(Ok((header, ..))) if header.index > 0 => {
-                let rest = header.count.saturating_sub(header.index);
+                let rest = header.part_count.saturating_sub(header.index);
                 self.next_number.min(self.sent_to + u64::from(rest))
             }
             _ => self.sent_to,
@@ -221,14 +226,14 @@ impl Outbound {
 }
 
 /// Unread rest of a message that was passed in several slices.
-struct Pieces<'a> {
+struct UnreadSlices<'a> {
     rest: &'a [u8],
-    later: std::slice::Iter<'a, &'a [u8]>,
+    following_slices: std::slice::Iter<'a, &'a [u8]>,
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> UnreadSlices<'a> {
     fn new(message: &'a [&'a [u8]]) -> Self {
-        Self { rest: &[], later: message.iter() }
+        Self { rest: &[], following_slices: message.iter() }
     }
 
     /// Fills the buffer with the next bytes of the message, which must have enough.
@@ -240,7 +245,7 @@ impl<'a> Pieces<'a> {
             filled.copy_from_slice(now);
             (self.rest, into) = (later, empty);
             if !into.is_empty() {
-                self.rest = self.later.next().expect("no more than the message has");
+                self.rest = self.following_slices.next().expect("no more than the message has");
             }
         }
     }
@@ -249,20 +254,20 @@ impl<'a> Pieces<'a> {
 /// Maximum number of datagrams that the kernel splits out of one buffer.
 const SEGMENTS_MAX: u64 = 64;
 /// Maximum number of bytes in one call: the most that UDP carries before it is split.
-const CALL_BYTES_MAX: usize = 65_000;
+const BYTES_PER_CALL_MAX: usize = 65_000;
 
 #[cfg(test)]
 mod tests {
     use quorate_core::node_id::NodeId;
 
     use super::*;
-    use crate::trust::{Group, TagContext};
+    use crate::trust::{GroupIdentity, TagContext};
 
-    const GROUP: Group = Group { cluster: 1, group: 1, generation: 0 };
+    const GROUP: GroupIdentity = GroupIdentity { cluster: 1, group: 1, generation: 0 };
 
     struct Sender {
-        outbound: Outbound,
-        seal: Seal,
+        outbound: OutboundChannel,
+        seal: TagKey,
     }
 
     impl Sender {
@@ -272,22 +277,22 @@ mod tests {
                 kind: Kind::Fragment,
                 key: 0,
                 channel: 1,
-                to_one: false,
+                is_unicast: false,
                 sender: NodeId(1),
                 boot: 1,
                 group: 0,
                 number: 1,
                 index: 0,
-                count: 1,
+                part_count: 1,
             };
             let place = TagContext { group: GROUP, sender: Member::first(1), boot: 1, channel: 1 };
             Self {
-                outbound: Outbound::new(template, None, 1, &limits),
-                seal: Seal::new(None, &place),
+                outbound: OutboundChannel::new(template, None, 1, &limits),
+                seal: TagKey::new(None, &place),
             }
         }
 
-        fn push(&mut self, length: usize) -> Result<Sent, PushError> {
+        fn push(&mut self, length: usize) -> Result<PushedNumbers, PushError> {
             let message = vec![7; length];
             let (head, tail) = message.split_at(length / 3);
             self.outbound.push(&[head, &[], tail], 0, &self.seal)
@@ -299,13 +304,13 @@ mod tests {
     #[test]
     fn undecided_messages_fill_the_window() {
         let mut sender = Sender::new(100_000);
-        assert_eq!(sender.outbound.room(), 50_000);
+        assert_eq!(sender.outbound.window_bytes_left(), 50_000);
         let mut pushed = 0;
         while sender.push(1000).is_ok() {
             pushed += 1;
         }
         assert_eq!((pushed, sender.push(1000)), (50_000 / 1044, Err(PushError::Full)));
-        while sender.outbound.take_run(usize::MAX).is_some() {}
+        while sender.outbound.next_run(usize::MAX).is_some() {}
         assert_eq!(sender.push(1000), Err(PushError::Full));
         sender.outbound.release_to(11);
         for _ in 0..10 {
@@ -315,9 +320,9 @@ mod tests {
         assert!(sender.outbound.datagram(1).is_some());
         // Unsent messages are not released.
         sender.outbound.release_to(u64::MAX);
-        assert_eq!(sender.outbound.room(), 50_000 - 10 * 1044);
+        assert_eq!(sender.outbound.window_bytes_left(), 50_000 - 10 * 1044);
         for _ in 0..5 {
-            while sender.outbound.take_run(usize::MAX).is_some() {}
+            while sender.outbound.next_run(usize::MAX).is_some() {}
             sender.outbound.release_to(u64::MAX);
             for _ in 0..40 {
                 sender.push(1000).unwrap();
@@ -336,7 +341,7 @@ mod tests {
             pushed += 1;
         }
         assert_eq!((pushed, sender.push(1)), (1024, Err(PushError::Full)));
-        while sender.outbound.take_run(usize::MAX).is_some() {}
+        while sender.outbound.next_run(usize::MAX).is_some() {}
         assert!((1..=1024).all(|number| sender.outbound.datagram(number).is_some()));
         sender.outbound.release_to(2);
         assert!(sender.push(1).is_ok() && sender.push(1) == Err(PushError::Full));
@@ -346,14 +351,14 @@ mod tests {
     fn unsent_datagrams_are_returned_again() {
         let mut sender = Sender::new(100_000);
         sender.push(10_000).unwrap();
-        let whole = sender.outbound.take_run(usize::MAX).unwrap().bytes.to_vec();
-        sender.outbound.take_back(4);
+        let whole = sender.outbound.next_run(usize::MAX).unwrap().bytes.to_vec();
+        sender.outbound.unsend_from(4);
         assert!(sender.outbound.datagram(3).is_some() && sender.outbound.datagram(4).is_none());
-        let again = sender.outbound.take_run(usize::MAX).unwrap();
+        let again = sender.outbound.next_run(usize::MAX).unwrap();
         assert_eq!(again.numbers, 4..9);
         assert_eq!(again.bytes, &whole[3 * 1472..]);
         // None were released in between.
-        sender.outbound.take_back(4);
+        sender.outbound.unsend_from(4);
         sender.outbound.release_to(u64::MAX);
         assert!(sender.outbound.has_unsent());
     }
@@ -363,21 +368,21 @@ mod tests {
     #[test]
     fn only_whole_unsent_messages_are_withdrawn() {
         let mut sender = Sender::new(100_000);
-        let parts = |sent: Sent| sent.end - sent.first;
+        let parts = |sent: PushedNumbers| sent.end - sent.first;
         assert_eq!(parts(sender.push(4000).unwrap()), 3);
         assert_eq!(parts(sender.push(4000).unwrap()), 3);
-        assert_eq!(sender.outbound.take_run(1).unwrap().numbers, 1..2);
-        sender.outbound.take_back_unsent();
+        assert_eq!(sender.outbound.next_run(1).unwrap().numbers, 1..2);
+        sender.outbound.withdraw_unsent();
         assert_eq!((sender.outbound.sent_to(), sender.outbound.next_number()), (4, 4));
         assert!((1..4).all(|number| sender.outbound.datagram(number).is_some()));
         assert!(!sender.outbound.has_unsent() && sender.outbound.datagram(4).is_none());
         // Between two messages, and when nothing is left, everything is withdrawn.
-        assert_eq!(sender.push(10).unwrap(), Sent { first: 4, end: 5 });
-        sender.outbound.take_back_unsent();
-        sender.outbound.take_back_unsent();
+        assert_eq!(sender.push(10).unwrap(), PushedNumbers { first: 4, end: 5 });
+        sender.outbound.withdraw_unsent();
+        sender.outbound.withdraw_unsent();
         assert_eq!((sender.outbound.sent_to(), sender.outbound.next_number()), (4, 4));
         sender.outbound.release_to(4);
-        assert_eq!(sender.outbound.room(), 50_000);
+        assert_eq!(sender.outbound.window_bytes_left(), 50_000);
     }
 
     /// [pkt-4] A message that can never fit is too long, which differs from a full window.
@@ -386,7 +391,7 @@ mod tests {
         let mut sender = Sender::new(100_000);
         assert_eq!(sender.push(100_000), Err(PushError::TooLong));
         let all = sender.push(90_000).unwrap();
-        assert_eq!(all, Sent { first: 1, end: 65 });
+        assert_eq!(all, PushedNumbers { first: 1, end: 65 });
         let mut sender = Sender::new(64 << 20);
         assert_eq!(sender.push(MESSAGE_BYTES_MAX + 1), Err(PushError::TooLong));
         assert!(sender.push(MESSAGE_BYTES_MAX).is_ok());

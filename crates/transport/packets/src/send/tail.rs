@@ -10,41 +10,41 @@ pub struct TailTimer {
     last_us: u64,
     /// Current wait for a tail in microseconds, and the time when it ends. `None` once heartbeats
     /// take over.
-    wait: Option<(u64, Time)>,
+    current_wait: Option<(u64, Time)>,
 }
 
 impl TailTimer {
     /// Creates a timer that waits `first_us` at first, and always less than `heartbeat_us`.
     pub const fn new(first_us: u64, heartbeat_us: u64) -> Self {
-        Self { first_us, last_us: heartbeat_us, wait: None }
+        Self { first_us, last_us: heartbeat_us, current_wait: None }
     }
 
     /// Restarts the timer after something was sent or more slots were decided, which a lost
     /// datagram could hide.
     pub const fn restart(&mut self, now: Time) {
-        self.wait = Some((self.first_us, now.plus_us(self.first_us)));
+        self.current_wait = Some((self.first_us, now.plus_us(self.first_us)));
     }
 
     /// Returns when the next tail is due, or `None` if heartbeats have taken over.
     pub fn next_tail_at(&self) -> Option<Time> {
-        self.wait.map(|(_, due)| due)
+        self.current_wait.map(|(_, due)| due)
     }
 
     /// Returns whether a tail is due. If so, the wait for the next one doubles.
     pub fn poll(&mut self, now: Time) -> bool {
-        let Some((wait, due)) = self.wait else {
+        let Some((wait, due)) = self.current_wait else {
             return false;
         };
         if now < due {
             return false;
         }
         let doubled = wait.saturating_mul(2);
-        self.wait = (doubled < self.last_us).then(|| (doubled, now.plus_us(doubled)));
+        self.current_wait = (doubled < self.last_us).then(|| (doubled, now.plus_us(doubled)));
         true
     }
 
     pub const fn stop(&mut self) {
-        self.wait = None;
+        self.current_wait = None;
     }
 }
 

@@ -6,17 +6,17 @@ use rustix::{fd::AsFd, net::sockopt};
 
 /// Maximum time for which a receiver on a busy machine is assumed not to read its socket, in
 /// microseconds.
-const AWAY_US: u64 = 2_000;
+const RECEIVER_PAUSE_US_MAX: u64 = 2_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buffered {
+pub struct ReceiveBufferSize {
     /// Actual size, in bytes.
     pub bytes: usize,
     /// Requested size, in bytes.
-    pub requested: usize,
+    pub requested_bytes: usize,
 }
 
-impl Buffered {
+impl ReceiveBufferSize {
     /// Requests a receive buffer of `wanted` bytes. The size may exceed net.core.rmem_max only if
     /// the process has the required capability.
     pub fn receive(socket: impl AsFd, wanted: usize) -> io::Result<Self> {
@@ -26,13 +26,13 @@ impl Buffered {
         }
         // The kernel reports twice the size, to include its own overhead.
         let bytes = sockopt::socket_recv_buffer_size(socket)? / 2;
-        Ok(Self { bytes, requested: wanted })
+        Ok(Self { bytes, requested_bytes: wanted })
     }
 
     /// Returns the rate at which the buffer fills up while the receiver does not read, in bytes per
     /// second ([rate-1]).
-    pub const fn fills_bytes_s(self) -> u64 {
-        (self.bytes as u64).saturating_mul(1_000_000 / AWAY_US)
+    pub const fn fill_rate_bytes_s(self) -> u64 {
+        (self.bytes as u64).saturating_mul(1_000_000 / RECEIVER_PAUSE_US_MAX)
     }
 }
 
@@ -42,7 +42,10 @@ mod tests {
 
     #[test]
     fn default_kernel_buffer_supports_851_megabits() {
-        let rate = |bytes| Buffered { bytes, requested: 16 << 20 }.fills_bytes_s() * 8 / 1_000_000;
+        let rate = |bytes| {
+            ReceiveBufferSize { bytes, requested_bytes: 16 << 20 }.fill_rate_bytes_s() * 8
+                / 1_000_000
+        };
         assert_eq!((rate(212_992), rate(16 << 20)), (851, 67_108));
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use rustix::{fd::AsFd, net::netdevice::name_to_index};
 
-use crate::socket::Failed;
+use crate::socket::SocketError;
 
 /// Maximum length of an interface name in bytes: IFNAMSIZ without the terminating zero.
 const NAME_BYTES_MAX: usize = 15;
@@ -22,13 +22,13 @@ pub struct Interface {
     pub mtu: Option<usize>,
     /// Speed in megabits per second, or `None` if the system does not report one, as for virtual
     /// interfaces.
-    pub megabits: Option<u64>,
+    pub speed_mbit_s: Option<u64>,
 }
 
 impl Interface {
     /// Looks up an interface by name. `socket` is only used for the ioctl.
-    pub fn look_up(name: &str, socket: impl AsFd) -> Result<Self, Failed> {
-        let failed = |source| Failed::Interface { name: name.to_owned(), source };
+    pub fn look_up(name: &str, socket: impl AsFd) -> Result<Self, SocketError> {
+        let failed = |source| SocketError::Interface { name: name.to_owned(), source };
         let plain = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains('/');
         if !plain || name.starts_with('.') {
             return Err(failed(io::ErrorKind::InvalidInput.into()));
@@ -38,12 +38,12 @@ impl Interface {
             name: name.to_owned(),
             index,
             mtu: read_property(name, "mtu"),
-            megabits: read_property(name, "speed").filter(|megabits| *megabits > 0),
+            speed_mbit_s: read_property(name, "speed").filter(|megabits| *megabits > 0),
         })
     }
 
     /// Adds the interface's scope id to a multicast address. Link-local IPv6 groups require it.
-    pub fn scoped(&self, group: SocketAddr) -> SocketAddr {
+    pub fn with_scope_id(&self, group: SocketAddr) -> SocketAddr {
         match group {
             SocketAddr::V4(_) => group,
             SocketAddr::V6(mut group) => {
@@ -56,7 +56,7 @@ impl Interface {
 
 /// Returns the name of the interface that has this address. `addresses` is the contents of
 /// `/proc/net/if_inet6`.
-pub fn having(address: Ipv6Addr, addresses: &str) -> Option<&str> {
+pub fn interface_having(address: Ipv6Addr, addresses: &str) -> Option<&str> {
     let has = |line: &&str| {
         let digits = line.split_ascii_whitespace().next().unwrap_or_default();
         u128::from_str_radix(digits, 16) == Ok(address.to_bits())
@@ -68,7 +68,7 @@ pub fn having(address: Ipv6Addr, addresses: &str) -> Option<&str> {
 /// Returns the name of the interface that packets to `address` leave through, or arrive at if it is
 /// an address of this machine. `routes` is the contents of `/proc/net/route`; the most specific
 /// route applies.
-pub fn towards(address: Ipv4Addr, routes: &str) -> Option<&str> {
+pub fn interface_towards(address: Ipv4Addr, routes: &str) -> Option<&str> {
     if address.is_loopback() {
         return Some("lo");
     }
@@ -101,9 +101,9 @@ mod tests {
         let addresses = "00000000000000000000000000000001 01 80 10 80       lo\n\
                          fd000000000000000000000000000002 02 40 00 80     eth0\n\
                          garbage\n";
-        let at = |text: &str| having(text.parse().unwrap(), addresses);
+        let at = |text: &str| interface_having(text.parse().unwrap(), addresses);
         assert_eq!((at("::1"), at("fd00::2")), (Some("lo"), Some("eth0")));
-        assert_eq!((at("fd00::3"), having(Ipv6Addr::LOCALHOST, "1")), (None, None));
+        assert_eq!((at("fd00::3"), interface_having(Ipv6Addr::LOCALHOST, "1")), (None, None));
     }
 
     #[test]
@@ -117,7 +117,8 @@ mod tests {
         let near = line("eth1", [10, 0, 0, 0], [255, 255, 255, 0]);
         let all = line("eth0", [0, 0, 0, 0], [0, 0, 0, 0]);
         let routes = format!("{head}{all}{near}\ngarbage\neth2\tzz\n");
-        let towards = |address: [u8; 4], routes| towards(address.into(), routes).map(str::to_owned);
+        let towards =
+            |address: [u8; 4], routes| interface_towards(address.into(), routes).map(str::to_owned);
         assert_eq!(towards([10, 0, 0, 7], &routes).as_deref(), Some("eth1"));
         assert_eq!(towards([8, 8, 8, 8], &routes).as_deref(), Some("eth0"));
         assert_eq!(towards([127, 0, 0, 1], "").as_deref(), Some("lo"));

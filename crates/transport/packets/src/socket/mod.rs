@@ -16,12 +16,12 @@ pub mod udp;
 
 use std::{io, net::SocketAddr};
 
-pub use buffer::Buffered;
+pub use buffer::ReceiveBufferSize;
 pub use interface::Interface;
-pub use udp::{BATCH, Sent, Udp};
+pub use udp::{RECEIVE_BUFFERS, SendResult, Udp};
 
 #[derive(Debug, thiserror::Error)]
-pub enum Failed {
+pub enum SocketError {
     #[error("there is no interface {name}: {source}")]
     Interface { name: String, source: io::Error },
     /// The address is in use, or is not an address of this machine.
@@ -31,7 +31,7 @@ pub enum Failed {
     #[error(
         "{0} is no multicast group: they are 224.0.0.0 to 239.255.255.255, and those of ff00::/8"
     )]
-    NoGroup(SocketAddr),
+    NotMulticast(SocketAddr),
     /// The multicast group cannot be joined.
     #[error(
         "cannot join {group} on {interface}: {source}; net.ipv4.igmp_max_memberships bounds the groups"

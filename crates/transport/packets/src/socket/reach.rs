@@ -20,10 +20,10 @@ use rustix::{
     net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt},
 };
 
-use crate::socket::{Failed, Interface};
+use crate::socket::{Interface, SocketError};
 
 /// Maximum number of datagrams of one sender.
-pub const COUNT_MAX: u32 = 1000;
+pub const DATAGRAMS_MAX: u32 = 1000;
 /// Maximum number of senders that a listener distinguishes.
 pub const SENDERS_MAX: usize = 64;
 /// Interval between datagrams, long enough that no buffer fills up.
@@ -36,24 +36,24 @@ const MAGIC: &[u8; 8] = b"quorate?";
 pub const BYTES: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadGroup {
+pub enum InvalidGroup {
     /// The text is not an IPv4 multicast group with a port.
     #[error("it is no multicast group of IPv4: they are 224.0.1.0 to 239.255.255.255, with a port")]
     NoGroup,
     /// The address is in the range reserved for routing protocols.
     #[error("224.0.0.0 to 224.0.0.255 belong to routing protocols")]
-    Reserved,
+    ReservedRange,
     #[error("port 0 is no port")]
     NoPort,
 }
 
 /// Parses `ADDRESS:PORT` of a multicast group, and checks that it may be tested.
-pub fn group(text: &str) -> Result<SocketAddrV4, BadGroup> {
-    let group: SocketAddrV4 = text.trim().parse().map_err(|_| BadGroup::NoGroup)?;
+pub fn parse_group(text: &str) -> Result<SocketAddrV4, InvalidGroup> {
+    let group: SocketAddrV4 = text.trim().parse().map_err(|_| InvalidGroup::NoGroup)?;
     match group.ip().octets() {
-        [224, 0, 0, _] => Err(BadGroup::Reserved),
-        _ if !group.ip().is_multicast() => Err(BadGroup::NoGroup),
-        _ if group.port() == 0 => Err(BadGroup::NoPort),
+        [224, 0, 0, _] => Err(InvalidGroup::ReservedRange),
+        _ if !group.ip().is_multicast() => Err(InvalidGroup::NoGroup),
+        _ if group.port() == 0 => Err(InvalidGroup::NoPort),
         _ => Ok(group),
     }
 }
@@ -63,35 +63,35 @@ pub struct SenderCounts {
     /// Number by which the sender identifies itself in its datagrams.
     pub sender: u32,
     pub count: u32,
-    pub repeated: u32,
+    pub repeated_count: u32,
 }
 
 /// A socket that counts the datagrams with its token.
 #[derive(Debug)]
-pub struct Listener {
+pub struct ReachListener {
     socket: OwnedFd,
     interface: String,
-    counts: Counts,
+    counts: ReceivedCounts,
 }
 
-impl Listener {
+impl ReachListener {
     /// Joins the multicast group on an interface. The kernel buffers datagrams from now on.
-    pub fn join(group: SocketAddrV4, interface: &str, token: u64) -> Result<Self, Failed> {
+    pub fn join(group: SocketAddrV4, interface: &str, token: u64) -> Result<Self, SocketError> {
         let socket = open(group.into())?;
         let interface = Interface::look_up(interface, &socket)?;
-        sockopt::set_socket_reuseaddr(&socket, true).map_err(option("SO_REUSEADDR"))?;
+        sockopt::set_socket_reuseaddr(&socket, true).map_err(option_error("SO_REUSEADDR"))?;
         // A socket that is bound to the group does not receive datagrams for other addresses with
         // the same port.
         net::bind(&socket, &group)
-            .map_err(|error| Failed::Bind { address: group.into(), source: error.into() })?;
+            .map_err(|error| SocketError::Bind { address: group.into(), source: error.into() })?;
         let any = Ipv4Addr::UNSPECIFIED;
         sockopt::set_ip_add_membership_with_ifindex(&socket, group.ip(), &any, interface.index)
-            .map_err(|error| Failed::Join {
+            .map_err(|error| SocketError::Join {
                 group: group.into(),
                 interface: interface.name.clone(),
                 source: error.into(),
             })?;
-        Ok(Self { socket, interface: interface.name, counts: Counts::new(token) })
+        Ok(Self { socket, interface: interface.name, counts: ReceivedCounts::new(token) })
     }
 
     pub fn interface(&self) -> &str {
@@ -100,7 +100,7 @@ impl Listener {
 
     /// Counts datagrams as long as `left` returns a remaining time, or until `end` is set and no
     /// more datagrams arrive.
-    pub fn listen(
+    pub fn count_until(
         &mut self,
         mut left: impl FnMut() -> Duration,
         end: &AtomicBool,
@@ -127,7 +127,7 @@ impl Listener {
     }
 
     /// Returns the number of datagrams that are not part of the test.
-    pub fn foreign(&self) -> u64 {
+    pub fn foreign_count(&self) -> u64 {
         self.counts.foreign()
     }
 
@@ -163,30 +163,30 @@ impl Listener {
 /// Sends datagrams 0 to `count` − 1 to the multicast group, from an interface and only to its
 /// network segment. This machine receives them, too. `pause` waits after each datagram, so that no
 /// buffer fills. Returns how many the kernel accepted.
-pub fn send(
+pub fn send_test_datagrams(
     group: SocketAddrV4,
     interface: &str,
     (token, sender): (u64, u32),
     count: u32,
     mut pause: impl FnMut(Duration),
-) -> Result<u32, Failed> {
+) -> Result<u32, SocketError> {
     let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
     let socket = open(any.into())?;
     let interface = Interface::look_up(interface, &socket)?;
     let from = Ipv4Addr::UNSPECIFIED;
     sockopt::set_ip_multicast_if_with_ifindex(&socket, &from, &from, interface.index)
-        .map_err(option("IP_MULTICAST_IF"))?;
-    sockopt::set_ip_multicast_ttl(&socket, 1).map_err(option("IP_MULTICAST_TTL"))?;
-    sockopt::set_ip_multicast_loop(&socket, true).map_err(option("IP_MULTICAST_LOOP"))?;
+        .map_err(option_error("IP_MULTICAST_IF"))?;
+    sockopt::set_ip_multicast_ttl(&socket, 1).map_err(option_error("IP_MULTICAST_TTL"))?;
+    sockopt::set_ip_multicast_loop(&socket, true).map_err(option_error("IP_MULTICAST_LOOP"))?;
     let mut sent = 0;
-    for number in 0..count.min(COUNT_MAX) {
+    for number in 0..count.min(DATAGRAMS_MAX) {
         let datagram = datagram(token, sender, number);
         match net::sendto(&socket, &datagram, SendFlags::empty(), &group) {
             Ok(_) => sent += 1,
             // The device has no space. Treat the datagram as lost.
             Err(Errno::AGAIN | Errno::NOBUFS) => {}
             Err(error) => {
-                return Err(Failed::Send {
+                return Err(SocketError::Send {
                     group: group.into(),
                     interface: interface.name,
                     source: error.into(),
@@ -198,17 +198,17 @@ pub fn send(
     Ok(sent)
 }
 
-fn open(address: SocketAddr) -> Result<OwnedFd, Failed> {
+fn open(address: SocketAddr) -> Result<OwnedFd, SocketError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let opened = net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None);
-    opened.map_err(|error| Failed::Bind { address, source: error.into() })
+    opened.map_err(|error| SocketError::Bind { address, source: error.into() })
 }
 
-fn option(option: &'static str) -> impl FnOnce(Errno) -> Failed {
-    move |error| Failed::Option { option, source: error.into() }
+fn option_error(option: &'static str) -> impl FnOnce(Errno) -> SocketError {
+    move |error| SocketError::Option { option, source: error.into() }
 }
 
-impl AsFd for Listener {
+impl AsFd for ReachListener {
     fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -224,19 +224,19 @@ pub fn datagram(token: u64, sender: u32, number: u32) -> [u8; BYTES] {
 }
 
 #[derive(Debug)]
-pub struct Counts {
+pub struct ReceivedCounts {
     token: u64,
-    senders: BTreeMap<u32, OfSender>,
+    senders: BTreeMap<u32, SenderRecord>,
     foreign: u64,
 }
 
 #[derive(Debug)]
-struct OfSender {
-    seen_numbers: [u64; (COUNT_MAX as usize).div_ceil(64)],
+struct SenderRecord {
+    seen_numbers: [u64; (DATAGRAMS_MAX as usize).div_ceil(64)],
     repeated: u32,
 }
 
-impl Counts {
+impl ReceivedCounts {
     /// Creates counters for the datagrams with token `token`.
     pub const fn new(token: u64) -> Self {
         Self { token, senders: BTreeMap::new(), foreign: 0 }
@@ -244,12 +244,12 @@ impl Counts {
 
     /// Counts a datagram. One that is not part of the test only counts as foreign.
     pub fn count_datagram(&mut self, datagram: &[u8]) {
-        if self.note_own(datagram).is_none() {
+        if self.count_own(datagram).is_none() {
             self.foreign = self.foreign.saturating_add(1);
         }
     }
 
-    fn note_own(&mut self, datagram: &[u8]) -> Option<()> {
+    fn count_own(&mut self, datagram: &[u8]) -> Option<()> {
         let datagram: &[u8; BYTES] = datagram.try_into().ok()?;
         let (magic, rest) = datagram.split_first_chunk::<8>()?;
         let (token, rest) = rest.split_first_chunk::<8>()?;
@@ -258,11 +258,13 @@ impl Counts {
         let sender = u32::from_le_bytes(*sender);
         let ours = magic == MAGIC && u64::from_le_bytes(*token) == self.token;
         let known = self.senders.contains_key(&sender) || self.senders.len() < SENDERS_MAX;
-        if !ours || !known || number >= COUNT_MAX {
+        if !ours || !known || number >= DATAGRAMS_MAX {
             return None;
         }
-        let of =
-            self.senders.entry(sender).or_insert(OfSender { seen_numbers: [0; _], repeated: 0 });
+        let of = self
+            .senders
+            .entry(sender)
+            .or_insert(SenderRecord { seen_numbers: [0; _], repeated: 0 });
         let (word, bit) = (number as usize / 64, 1 << (number % 64));
         if of.seen_numbers[word] & bit == 0 {
             of.seen_numbers[word] |= bit;
@@ -273,10 +275,10 @@ impl Counts {
     }
 
     pub fn sender_counts(&self) -> Vec<SenderCounts> {
-        let of = |(sender, of): (&u32, &OfSender)| SenderCounts {
+        let of = |(sender, of): (&u32, &SenderRecord)| SenderCounts {
             sender: *sender,
             count: of.seen_numbers.iter().map(|word| word.count_ones()).sum(),
-            repeated: of.repeated,
+            repeated_count: of.repeated,
         };
         self.senders.iter().map(of).collect()
     }
@@ -294,34 +296,35 @@ mod tests {
     #[test]
     fn only_unreserved_multicast_groups_are_accepted() {
         assert_eq!(
-            group(" 239.81.84.69:7460 "),
+            parse_group(" 239.81.84.69:7460 "),
             Ok(SocketAddrV4::new(Ipv4Addr::new(239, 81, 84, 69), 7460))
         );
         for (text, why) in [
-            ("10.0.0.1:7460", BadGroup::NoGroup),
-            ("239.1.2.3", BadGroup::NoGroup),
-            ("[ff02::1]:7460", BadGroup::NoGroup),
-            ("255.255.255.255:7460", BadGroup::NoGroup),
-            ("", BadGroup::NoGroup),
-            ("224.0.0.18:7460", BadGroup::Reserved),
-            ("239.1.2.3:0", BadGroup::NoPort),
+            ("10.0.0.1:7460", InvalidGroup::NoGroup),
+            ("239.1.2.3", InvalidGroup::NoGroup),
+            ("[ff02::1]:7460", InvalidGroup::NoGroup),
+            ("255.255.255.255:7460", InvalidGroup::NoGroup),
+            ("", InvalidGroup::NoGroup),
+            ("224.0.0.18:7460", InvalidGroup::ReservedRange),
+            ("239.1.2.3:0", InvalidGroup::NoPort),
         ] {
-            assert_eq!(group(text), Err(why), "{text}");
+            assert_eq!(parse_group(text), Err(why), "{text}");
         }
     }
 
     #[test]
     fn datagrams_count_once_and_foreign_ones_separately() {
-        let mut counts = Counts::new(7);
-        for number in [0, 1, 63, 64, COUNT_MAX - 1, 1] {
+        let mut counts = ReceivedCounts::new(7);
+        for number in [0, 1, 63, 64, DATAGRAMS_MAX - 1, 1] {
             counts.count_datagram(&datagram(7, 2, number));
         }
         counts.count_datagram(&datagram(7, 1, 5));
-        let heard = |sender, count, repeated| SenderCounts { sender, count, repeated };
+        let heard =
+            |sender, count, repeated| SenderCounts { sender, count, repeated_count: repeated };
         assert_eq!(counts.sender_counts(), [heard(1, 1, 0), heard(2, 5, 1)]);
         let good = datagram(7, 2, 9);
         let long = [&good[..], &[0]].concat();
-        let others = [datagram(8, 2, 9), datagram(7, 2, COUNT_MAX)];
+        let others = [datagram(8, 2, 9), datagram(7, 2, DATAGRAMS_MAX)];
         for bad in [&[][..], &good[..23], &long, b"quorate?", &others[0], &others[1]] {
             counts.count_datagram(bad);
         }
@@ -332,12 +335,12 @@ mod tests {
     /// A sender that knows the token cannot make the counts grow beyond their bound.
     #[test]
     fn number_of_senders_is_bounded() {
-        let mut counts = Counts::new(7);
+        let mut counts = ReceivedCounts::new(7);
         (0..200).for_each(|sender| counts.count_datagram(&datagram(7, sender, 0)));
         assert_eq!(counts.sender_counts().len(), SENDERS_MAX);
         counts.count_datagram(&datagram(7, 0, 1));
         assert_eq!(counts.sender_counts()[0].count, 2, "who is known goes on");
-        let bytes = SENDERS_MAX * size_of::<OfSender>();
+        let bytes = SENDERS_MAX * size_of::<SenderRecord>();
         assert!(bytes < 32 << 10, "{bytes}");
     }
 }

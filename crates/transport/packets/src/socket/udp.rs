@@ -14,28 +14,28 @@ use rustix::{
 
 use crate::{
     limits::DATAGRAM_BYTES_MAX,
-    socket::{Buffered, Failed, Interface},
+    socket::{Interface, ReceiveBufferSize, SocketError},
 };
 
 /// Number of buffers per receive call. Each receives datagrams that the kernel coalesced from one
 /// sender. A call that fills fewer buffers has drained the socket.
-pub const BATCH: usize = 8;
+pub const RECEIVE_BUFFERS: usize = 8;
 const LOOPBACK: &str = "lo";
 /// Maximum total size of coalesced datagrams, in bytes.
-const JOINED_BYTES_MAX: usize = 65_536;
+const COALESCED_BYTES_MAX: usize = 65_536;
 
 /// A non-blocking UDP socket.
 pub struct Udp {
     socket: OwnedFd,
     state: UdpSocketState,
     local: SocketAddr,
-    buffered: Buffered,
-    arrivals: Vec<u8>,
+    buffered: ReceiveBufferSize,
+    receive_buffer: Vec<u8>,
 }
 
 /// Outcome of sending a run of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum SendResult {
     /// The kernel accepted all of them.
     All,
     /// The device dropped the given number of datagrams for lack of space. They count as lost, and
@@ -51,27 +51,31 @@ pub enum Sent {
 
 impl Udp {
     /// Opens a socket for unicast datagrams and for sending to groups.
-    pub fn bind(address: SocketAddr, receive_bytes: usize) -> Result<Self, Failed> {
+    pub fn bind(address: SocketAddr, receive_bytes: usize) -> Result<Self, SocketError> {
         let socket = open(address)?;
         net::bind(&socket, &address)
-            .map_err(|error| Failed::Bind { address, source: error.into() })?;
+            .map_err(|error| SocketError::Bind { address, source: error.into() })?;
         Self::from_socket(socket, receive_bytes)
     }
 
     /// Opens a socket that receives a multicast group on one interface. Several processes of a
     /// machine may join the same group.
-    pub fn join(group: SocketAddr, interface: &str, receive_bytes: usize) -> Result<Self, Failed> {
+    pub fn join(
+        group: SocketAddr,
+        interface: &str,
+        receive_bytes: usize,
+    ) -> Result<Self, SocketError> {
         if !group.ip().is_multicast() {
-            return Err(Failed::NoGroup(group));
+            return Err(SocketError::NotMulticast(group));
         }
         let socket = open(group)?;
         let interface = Interface::look_up(interface, &socket)?;
-        let option = |option| move |error: Errno| lacking(option, error);
+        let option = |option| move |error: Errno| option_error(option, error);
         sockopt::set_socket_reuseaddr(&socket, true).map_err(option("SO_REUSEADDR"))?;
         // A socket that is bound to the group does not receive datagrams for other addresses with
         // the same port.
-        net::bind(&socket, &interface.scoped(group))
-            .map_err(|error| Failed::Bind { address: group, source: error.into() })?;
+        net::bind(&socket, &interface.with_scope_id(group))
+            .map_err(|error| SocketError::Bind { address: group, source: error.into() })?;
         let (any, index) = (Ipv4Addr::UNSPECIFIED, interface.index);
         let joined = match group.ip() {
             IpAddr::V4(ip) => {
@@ -79,7 +83,7 @@ impl Udp {
             }
             IpAddr::V6(ip) => sockopt::set_ipv6_add_membership(&socket, &ip, index),
         };
-        joined.map_err(|error| Failed::Join {
+        joined.map_err(|error| SocketError::Join {
             group,
             interface: interface.name.clone(),
             source: error.into(),
@@ -89,7 +93,7 @@ impl Udp {
 
     /// Makes datagrams to groups leave through an interface, limited to its network segment. On the
     /// loopback interface, other sockets of this machine receive them, too.
-    pub fn send_groups_at(&self, interface: &str) -> Result<Interface, Failed> {
+    pub fn set_group_interface(&self, interface: &str) -> Result<Interface, SocketError> {
         let interface = Interface::look_up(interface, &self.socket)?;
         // Only on the loopback interface do other processes of this machine receive the datagrams.
         // Elsewhere a sender would receive everything that it sends.
@@ -97,26 +101,27 @@ impl Udp {
         let (socket, index) = (&self.socket, interface.index);
         if self.local.is_ipv6() {
             sockopt::set_ipv6_multicast_if(socket, index)
-                .map_err(|error| lacking("IPV6_MULTICAST_IF", error))?;
+                .map_err(|error| option_error("IPV6_MULTICAST_IF", error))?;
             sockopt::set_ipv6_multicast_hops(socket, 1)
-                .map_err(|error| lacking("IPV6_MULTICAST_HOPS", error))?;
+                .map_err(|error| option_error("IPV6_MULTICAST_HOPS", error))?;
             sockopt::set_ipv6_multicast_loop(socket, loops)
-                .map_err(|error| lacking("IPV6_MULTICAST_LOOP", error))?;
+                .map_err(|error| option_error("IPV6_MULTICAST_LOOP", error))?;
             return Ok(interface);
         }
         let any = Ipv4Addr::UNSPECIFIED;
         sockopt::set_ip_multicast_if_with_ifindex(socket, &any, &any, index)
-            .map_err(|error| lacking("IP_MULTICAST_IF", error))?;
+            .map_err(|error| option_error("IP_MULTICAST_IF", error))?;
         sockopt::set_ip_multicast_ttl(socket, 1)
-            .map_err(|error| lacking("IP_MULTICAST_TTL", error))?;
+            .map_err(|error| option_error("IP_MULTICAST_TTL", error))?;
         sockopt::set_ip_multicast_loop(socket, loops)
-            .map_err(|error| lacking("IP_MULTICAST_LOOP", error))?;
+            .map_err(|error| option_error("IP_MULTICAST_LOOP", error))?;
         Ok(interface)
     }
 
-    fn from_socket(socket: OwnedFd, receive_bytes: usize) -> Result<Self, Failed> {
-        let option = |option| move |source| Failed::Option { option, source };
-        let buffered = Buffered::receive(&socket, receive_bytes).map_err(option("SO_RCVBUF"))?;
+    fn from_socket(socket: OwnedFd, receive_bytes: usize) -> Result<Self, SocketError> {
+        let option = |option| move |source| SocketError::Option { option, source };
+        let buffered =
+            ReceiveBufferSize::receive(&socket, receive_bytes).map_err(option("SO_RCVBUF"))?;
         let state = UdpSocketState::new((&socket).into());
         let state = state.map_err(option("IP_MTU_DISCOVER or IP_PKTINFO"))?;
         if state.may_fragment() {
@@ -124,9 +129,17 @@ impl Udp {
             let source = io::ErrorKind::Unsupported.into();
             return Err(option("IP_MTU_DISCOVER")(source));
         }
-        let local = net::getsockname(&socket).map_err(|error| lacking("getsockname", error))?;
-        let local = SocketAddr::try_from(local).map_err(|error| lacking("getsockname", error))?;
-        Ok(Self { socket, state, local, buffered, arrivals: vec![0; BATCH * JOINED_BYTES_MAX] })
+        let local =
+            net::getsockname(&socket).map_err(|error| option_error("getsockname", error))?;
+        let local =
+            SocketAddr::try_from(local).map_err(|error| option_error("getsockname", error))?;
+        Ok(Self {
+            socket,
+            state,
+            local,
+            buffered,
+            receive_buffer: vec![0; RECEIVE_BUFFERS * COALESCED_BYTES_MAX],
+        })
     }
 
     pub const fn local(&self) -> SocketAddr {
@@ -134,7 +147,7 @@ impl Udp {
     }
 
     /// Returns the size of the kernel's receive buffer.
-    pub const fn buffered(&self) -> Buffered {
+    pub const fn buffered(&self) -> ReceiveBufferSize {
         self.buffered
     }
 
@@ -146,7 +159,12 @@ impl Udp {
 
     /// Sends datagrams that are stored back to back. All have the same length, except the last,
     /// which may be shorter. If the device cannot split them, they are sent one by one.
-    pub fn send(&self, to: SocketAddr, bytes: &[u8], segment_bytes: usize) -> io::Result<Sent> {
+    pub fn send(
+        &self,
+        to: SocketAddr,
+        bytes: &[u8],
+        segment_bytes: usize,
+    ) -> io::Result<SendResult> {
         let segment_bytes = segment_bytes.max(1);
         let mut rest = bytes;
         let (mut dropped, mut left) = (0, 0);
@@ -169,8 +187,8 @@ impl Udp {
                 // time.
                 Err(_) if segments > 1 && self.state.max_gso_segments() == 1 => continue,
                 Err(error) => match Errno::from_io_error(&error) {
-                    Some(Errno::MSGSIZE) => return Ok(Sent::TooLong),
-                    Some(Errno::AGAIN) => return Ok(Sent::Blocked(left)),
+                    Some(Errno::MSGSIZE) => return Ok(SendResult::TooLong),
+                    Some(Errno::AGAIN) => return Ok(SendResult::Blocked(left)),
                     Some(Errno::NOBUFS) => dropped += segments,
                     _ => return Err(error),
                 },
@@ -178,15 +196,15 @@ impl Udp {
             left += segments;
             rest = later;
         }
-        Ok(if dropped == 0 { Sent::All } else { Sent::Dropped(dropped) })
+        Ok(if dropped == 0 { SendResult::All } else { SendResult::Dropped(dropped) })
     }
 
     /// Receives a batch of datagrams in one call, and passes each with its source to `take`.
     /// Returns the number of datagrams, or 0 if none are waiting.
     pub fn receive(&mut self, mut take: impl FnMut(SocketAddr, &[u8])) -> io::Result<usize> {
-        let mut metas = [RecvMeta::default(); BATCH];
-        let mut chunks = self.arrivals.chunks_mut(JOINED_BYTES_MAX);
-        let mut buffers: [IoSliceMut<'_>; BATCH] =
+        let mut metas = [RecvMeta::default(); RECEIVE_BUFFERS];
+        let mut chunks = self.receive_buffer.chunks_mut(COALESCED_BYTES_MAX);
+        let mut buffers: [IoSliceMut<'_>; RECEIVE_BUFFERS] =
             std::array::from_fn(|_| IoSliceMut::new(chunks.next().expect("BATCH of them")));
         let received = self.state.recv((&self.socket).into(), &mut buffers, &mut metas);
         let messages = match received {
@@ -214,16 +232,16 @@ impl AsFd for Udp {
     }
 }
 
-fn open(address: SocketAddr) -> Result<OwnedFd, Failed> {
+fn open(address: SocketAddr) -> Result<OwnedFd, SocketError> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     net::socket_with(family, SocketType::DGRAM, flags, None)
-        .map_err(|error| Failed::Bind { address, source: error.into() })
+        .map_err(|error| SocketError::Bind { address, source: error.into() })
 }
 
-fn lacking(option: &'static str, error: Errno) -> Failed {
-    Failed::Option { option, source: error.into() }
+fn option_error(option: &'static str, error: Errno) -> SocketError {
+    SocketError::Option { option, source: error.into() }
 }

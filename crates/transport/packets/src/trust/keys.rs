@@ -37,54 +37,54 @@ pub type KeyId = u8;
 /// has received the announcement from every member, it sends with the new key. It accepts the older
 /// key until that is dropped.
 #[derive(Clone, Debug, Default)]
-pub struct Keys {
+pub struct KeyRing {
     /// The keys, at most two, in the order in which they were added. Without keys, datagrams carry
     /// only a checksum.
     keys: Vec<(KeyId, Key)>,
     /// Key used for sending.
-    current: KeyId,
+    sending_key: KeyId,
     /// Newest key that each node announced.
-    announced: BTreeMap<NodeId, KeyId>,
+    announced_keys: BTreeMap<NodeId, KeyId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadKey {
+pub enum InvalidKey {
     /// The number is 0, which means that there is no key.
     Zero,
-    Taken,
+    IdTaken,
     /// The node runs without keys. With a key, it would reject the datagrams of its peers.
-    Unkeyed,
+    NodeWithoutKeys,
     /// There are two keys, and the older one is still used for sending.
-    Busy,
+    SwitchPending,
 }
 
-impl Keys {
+impl KeyRing {
     pub fn none() -> Self {
         Self::default()
     }
 
     /// Creates a set with one key. Used at start.
-    pub fn one(id: KeyId, key: Key) -> Result<Self, BadKey> {
+    pub fn one(id: KeyId, key: Key) -> Result<Self, InvalidKey> {
         if id == 0 {
-            return Err(BadKey::Zero);
+            return Err(InvalidKey::Zero);
         }
-        Ok(Self { keys: vec![(id, key)], current: id, announced: BTreeMap::new() })
+        Ok(Self { keys: vec![(id, key)], sending_key: id, announced_keys: BTreeMap::new() })
     }
 
     /// Adds a key. If there are two already, replaces the older one, unless it is used for sending.
-    pub fn add(&mut self, id: KeyId, key: Key) -> Result<(), BadKey> {
+    pub fn add(&mut self, id: KeyId, key: Key) -> Result<(), InvalidKey> {
         if id == 0 {
-            return Err(BadKey::Zero);
+            return Err(InvalidKey::Zero);
         }
         if self.keys.is_empty() {
-            return Err(BadKey::Unkeyed);
+            return Err(InvalidKey::NodeWithoutKeys);
         }
         if self.keys.iter().any(|(held, _)| *held == id) {
-            return Err(BadKey::Taken);
+            return Err(InvalidKey::IdTaken);
         }
         if let [(older, _), _] = self.keys[..] {
-            if older == self.current {
-                return Err(BadKey::Busy);
+            if older == self.sending_key {
+                return Err(InvalidKey::SwitchPending);
             }
             self.keys.remove(0);
         }
@@ -94,43 +94,43 @@ impl Keys {
 
     /// Drops the keys for which `wanted` returns false, except the one used for sending.
     pub fn retain_keys(&mut self, wanted: impl Fn(KeyId) -> bool) {
-        let current = self.current;
+        let current = self.sending_key;
         self.keys.retain(|(id, _)| *id == current || wanted(*id));
     }
 
     /// Records the newest key that a node announced over TCP. Nodes beyond [`PEERS_MAX`] are
     /// ignored.
     pub fn record_announced(&mut self, node: NodeId, id: KeyId) {
-        if self.announced.len() < PEERS_MAX || self.announced.contains_key(&node) {
-            self.announced.insert(node, id);
+        if self.announced_keys.len() < PEERS_MAX || self.announced_keys.contains_key(&node) {
+            self.announced_keys.insert(node, id);
         }
     }
 
     /// Switches to sending with the newest key if all `members` have announced it. Returns whether
     /// the key changed.
-    pub fn switch(&mut self, members: &[NodeId]) -> bool {
-        let newest = self.newest();
-        let all = members.iter().all(|node| self.announced.get(node) == Some(&newest));
-        let changed = all && newest != self.current;
+    pub fn switch_to_newest(&mut self, members: &[NodeId]) -> bool {
+        let newest = self.newest_id();
+        let all = members.iter().all(|node| self.announced_keys.get(node) == Some(&newest));
+        let changed = all && newest != self.sending_key;
         if changed {
-            self.current = newest;
+            self.sending_key = newest;
         }
         changed
     }
 
     /// Returns the number of the newest key, which this node announces.
-    pub fn newest(&self) -> KeyId {
+    pub fn newest_id(&self) -> KeyId {
         self.keys.last().map_or(0, |(id, _)| *id)
     }
 
     /// Returns the key used for sending, with its number.
     pub fn current(&self) -> (KeyId, Option<&Key>) {
-        let held = self.keys.iter().find(|(id, _)| *id == self.current);
+        let held = self.keys.iter().find(|(id, _)| *id == self.sending_key);
         held.map_or((0, None), |(id, key)| (*id, Some(key)))
     }
 
     /// Returns all accepted keys, or number 0 without a key if there are none.
-    pub(crate) fn accepted(&self) -> impl Iterator<Item = (KeyId, Option<&Key>)> {
+    pub(crate) fn accepted_keys(&self) -> impl Iterator<Item = (KeyId, Option<&Key>)> {
         let none = self.keys.is_empty().then_some((0, None));
         let held = self.keys.iter().map(|(id, key)| (*id, Some(key)));
         none.into_iter().chain(held)
@@ -148,35 +148,35 @@ mod tests {
     /// [pkt-3] No node sends with a key that a member has not announced.
     #[test]
     fn new_key_is_used_once_all_members_announced_it() {
-        let mut keys = Keys::one(1, key(1)).unwrap();
+        let mut keys = KeyRing::one(1, key(1)).unwrap();
         let members = [NodeId(2), NodeId(3)];
         keys.add(2, key(2)).unwrap();
-        assert_eq!((keys.newest(), keys.current().0), (2, 1));
+        assert_eq!((keys.newest_id(), keys.current().0), (2, 1));
         keys.record_announced(NodeId(2), 2);
-        assert!(!keys.switch(&members));
-        assert_eq!(keys.add(3, key(3)), Err(BadKey::Busy));
+        assert!(!keys.switch_to_newest(&members));
+        assert_eq!(keys.add(3, key(3)), Err(InvalidKey::SwitchPending));
         keys.record_announced(NodeId(3), 2);
-        assert!(keys.switch(&members) && !keys.switch(&members));
+        assert!(keys.switch_to_newest(&members) && !keys.switch_to_newest(&members));
         assert_eq!(keys.current(), (2, Some(&key(2))));
-        assert_eq!(keys.accepted().count(), 2);
+        assert_eq!(keys.accepted_keys().count(), 2);
         keys.add(3, key(3)).unwrap();
-        let held = |keys: &Keys| keys.accepted().map(|(id, _)| id).collect::<Vec<KeyId>>();
+        let held = |keys: &KeyRing| keys.accepted_keys().map(|(id, _)| id).collect::<Vec<KeyId>>();
         assert_eq!(held(&keys), [2, 3]);
         keys.retain_keys(|id| id == 3);
         assert_eq!(held(&keys), [2, 3], "it is still sent with");
         members.iter().for_each(|node| keys.record_announced(*node, 3));
-        assert!(keys.switch(&members));
+        assert!(keys.switch_to_newest(&members));
         keys.retain_keys(|id| id == 3);
         assert_eq!(held(&keys), [3]);
     }
 
     #[test]
     fn invalid_keys_are_refused() {
-        assert_eq!(Keys::one(0, key(1)).unwrap_err(), BadKey::Zero);
-        assert_eq!(Keys::none().add(1, key(1)), Err(BadKey::Unkeyed));
-        let mut keys = Keys::one(1, key(1)).unwrap();
-        assert_eq!(keys.add(1, key(2)), Err(BadKey::Taken));
-        assert_eq!(keys.add(0, key(2)), Err(BadKey::Zero));
+        assert_eq!(KeyRing::one(0, key(1)).unwrap_err(), InvalidKey::Zero);
+        assert_eq!(KeyRing::none().add(1, key(1)), Err(InvalidKey::NodeWithoutKeys));
+        let mut keys = KeyRing::one(1, key(1)).unwrap();
+        assert_eq!(keys.add(1, key(2)), Err(InvalidKey::IdTaken));
+        assert_eq!(keys.add(0, key(2)), Err(InvalidKey::Zero));
         assert_eq!(format!("{:?}", key(7)), "Key");
     }
 }

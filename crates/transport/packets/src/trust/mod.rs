@@ -10,7 +10,7 @@ pub mod refusal;
 pub mod seal;
 pub mod window;
 
-pub use gate::{Admitted, Gate, Introduction};
-pub use keys::{Key, Keys};
+pub use gate::{AdmittedDatagram, DatagramGate, Introduction};
+pub use keys::{Key, KeyRing};
 pub use refusal::{Refusal, Refusals};
-pub use seal::{Group, Seal, TagContext};
+pub use seal::{GroupIdentity, TagContext, TagKey};

@@ -93,8 +93,8 @@ impl From<Malformed> for Refusal {
 impl From<NotNew> for Refusal {
     fn from(not_new: NotNew) -> Self {
         match not_new {
-            NotNew::Before => Self::Before,
-            NotNew::Old => Self::Old,
+            NotNew::BeforeHandshake => Self::Before,
+            NotNew::TooOld => Self::Old,
             NotNew::Seen => Self::Repeated,
         }
     }
@@ -117,10 +117,10 @@ pub type Refusals = ReasonCounts<Refusal>;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counted::has_own_places;
+    use crate::counted::has_unique_indexes;
 
     #[test]
     fn every_reason_has_its_own_index() {
-        assert!(has_own_places::<Refusal>());
+        assert!(has_unique_indexes::<Refusal>());
     }
 }

@@ -3,25 +3,25 @@
 use quorate_core::node_id::Member;
 
 use crate::{
-    header::{TAG_AT, TAG_BYTES},
+    header::{TAG_BYTES, TAG_OFFSET},
     trust::keys::Key,
 };
 
 /// Context of the key derivation. Other subkeys may later be derived from the same key.
-const SUBKEY: &[u8] = b"quorate datagram subkey 1";
+const SUBKEY_CONTEXT: &[u8] = b"quorate datagram subkey 1";
 
 /// Identity of a group in one of its generations. A group that was forced or restored is a
 /// different one ([pkt-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct GroupIdentity {
     pub cluster: u128,
     pub group: u64,
     pub generation: u32,
 }
 
-impl Group {
+impl GroupIdentity {
     /// Returns the part of the group's identity that headers contain.
-    pub fn hint(&self) -> u32 {
+    pub fn header_hint(&self) -> u32 {
         let digest = blake3::hash(&self.bytes());
         let [a, b, c, d, ..] = *digest.as_bytes();
         u32::from_le_bytes([a, b, c, d])
@@ -40,7 +40,7 @@ impl Group {
 /// of tags, even if numbers repeat after a disk was restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagContext {
-    pub group: Group,
+    pub group: GroupIdentity,
     pub sender: Member,
     pub boot: u32,
     pub channel: u8,
@@ -60,24 +60,24 @@ impl TagContext {
 
 /// Key for the tags of one channel.
 #[derive(Clone)]
-pub enum Seal {
+pub enum TagKey {
     /// Keyed BLAKE3 for tags of 128 bits. The subkey depends on the place.
     Keyed([u8; 32]),
     /// CRC-32C checksums, whose initial value depends on the place. They protect against
     /// corruption, not against attackers.
-    Sum(u32),
+    Checksum(u32),
 }
 
-impl Seal {
+impl TagKey {
     /// Creates a seal for the datagrams of a place. Without a key, tags are checksums.
     pub fn new(key: Option<&Key>, place: &TagContext) -> Self {
         match key {
             Some(key) => {
                 let mut hasher = blake3::Hasher::new_keyed(key.bytes());
-                hasher.update(SUBKEY).update(&place.bytes());
+                hasher.update(SUBKEY_CONTEXT).update(&place.bytes());
                 Self::Keyed(*hasher.finalize().as_bytes())
             }
-            None => Self::Sum(crc32c::crc32c(&place.bytes())),
+            None => Self::Checksum(crc32c::crc32c(&place.bytes())),
         }
     }
 
@@ -85,7 +85,7 @@ impl Seal {
     /// receiver of a datagram for one node; it is covered although no header field contains it
     /// ([pkt-2]).
     pub fn tag(&self, datagram: &[u8], to: Option<Member>) -> [u8; TAG_BYTES] {
-        let (head, payload) = (&datagram[..TAG_AT], &datagram[TAG_AT + TAG_BYTES..]);
+        let (head, payload) = (&datagram[..TAG_OFFSET], &datagram[TAG_OFFSET + TAG_BYTES..]);
         let mut to_bytes = [0; 8];
         if let Some(to) = to {
             to_bytes[..4].copy_from_slice(&to.node.0.to_le_bytes());
@@ -98,7 +98,7 @@ impl Seal {
                 hasher.update(head).update(&to_bytes).update(payload);
                 tag.copy_from_slice(&hasher.finalize().as_bytes()[..TAG_BYTES]);
             }
-            Self::Sum(seed) => {
+            Self::Checksum(seed) => {
                 let sum = crc32c::crc32c_append(*seed, head);
                 let sum = crc32c::crc32c_append(sum, &to_bytes);
                 let sum = crc32c::crc32c_append(sum, payload);
@@ -109,9 +109,9 @@ impl Seal {
     }
 
     /// Computes a datagram's tag and writes it into the datagram.
-    pub fn seal(&self, datagram: &mut [u8], to: Option<Member>) {
+    pub fn write_tag(&self, datagram: &mut [u8], to: Option<Member>) {
         let tag = self.tag(datagram, to);
-        datagram[TAG_AT..TAG_AT + TAG_BYTES].copy_from_slice(&tag);
+        datagram[TAG_OFFSET..TAG_OFFSET + TAG_BYTES].copy_from_slice(&tag);
     }
 
     /// Returns whether `tag` is the datagram's tag. Compares in constant time.
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     fn tag_context() -> TagContext {
-        let group = Group { cluster: 7, group: 1, generation: 0 };
+        let group = GroupIdentity { cluster: 7, group: 1, generation: 0 };
         TagContext { group, sender: Member::first(1), boot: 3, channel: 1 }
     }
 
@@ -145,28 +145,28 @@ mod tests {
         others[4].boot += 1;
         others[5].channel += 1;
         for key in [Some(&key), None] {
-            let seal = Seal::new(key, &tag_context());
+            let seal = TagKey::new(key, &tag_context());
             let tag = seal.tag(&datagram, None);
             assert!(seal.verifies(&datagram, tag, None));
             assert!(!seal.verifies(&datagram, tag, Some(Member::first(2))));
             let to_one = seal.tag(&datagram, Some(Member::first(2)));
             assert!(!seal.verifies(&datagram, to_one, Some(Member::first(3))));
             for other in others {
-                assert!(!Seal::new(key, &other).verifies(&datagram, tag, None), "{other:?}");
+                assert!(!TagKey::new(key, &other).verifies(&datagram, tag, None), "{other:?}");
             }
         }
         let other_key = Key::new([8; 32]);
-        let tag = Seal::new(Some(&key), &tag_context()).tag(&datagram, None);
-        assert!(!Seal::new(Some(&other_key), &tag_context()).verifies(&datagram, tag, None));
+        let tag = TagKey::new(Some(&key), &tag_context()).tag(&datagram, None);
+        assert!(!TagKey::new(Some(&other_key), &tag_context()).verifies(&datagram, tag, None));
     }
 
     #[test]
     fn no_byte_and_no_bit_can_be_changed() {
         for key in [Some(Key::new([9; 32])), None] {
-            let seal = Seal::new(key.as_ref(), &tag_context());
+            let seal = TagKey::new(key.as_ref(), &tag_context());
             let mut datagram: Vec<u8> = (0..=255).collect();
-            seal.seal(&mut datagram, None);
-            let tag = |bytes: &[u8]| *bytes[TAG_AT..].first_chunk::<TAG_BYTES>().unwrap();
+            seal.write_tag(&mut datagram, None);
+            let tag = |bytes: &[u8]| *bytes[TAG_OFFSET..].first_chunk::<TAG_BYTES>().unwrap();
             assert!(seal.verifies(&datagram, tag(&datagram), None));
             for bit in 0..datagram.len() * 8 {
                 let mut changed = datagram.clone();

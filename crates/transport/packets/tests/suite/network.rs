@@ -5,7 +5,7 @@
 use crate::world::{CHANNEL, Faults, World, name};
 use quorate_core::dice::Dice;
 use quorate_core::{node_id::NodeId, time::Time};
-use quorate_packets::{endpoint::Event, rate::Bucket, receive::Delivery};
+use quorate_packets::{endpoint::Event, rate::TokenBucket, receive::Delivery};
 
 /// Sends messages at random times, from one or two nodes at once, and waits until all is settled.
 fn traffic(world: &mut World, dice: &mut Dice, senders: &[u32], messages: u64) {
@@ -56,7 +56,7 @@ fn everything_arrives_once_or_is_given_up_by_name() {
                 let quota = world.nodes[&node].quota(NodeId(sender)).unwrap();
                 assert_eq!((quota.partials(), quota.bytes()), (0, 0), "seed {seed}");
                 let next = world.nodes[&sender].next_number(CHANNEL);
-                assert_eq!(world.nodes[&node].done_to(name(sender, 1)), next, "seed {seed}");
+                assert_eq!(world.nodes[&node].finished_to(name(sender, 1)), next, "seed {seed}");
             }
         }
     }
@@ -122,7 +122,7 @@ fn a_repairer_that_lacks_it_asks_itself() {
             // On its own it would request the datagram late.
             2 => settings.limits.reorder_grace_us = 1_000_000,
             // One request reaches node 2, which has nothing yet. The other is for the leader.
-            3 => settings.limits.tries_max = 2,
+            3 => settings.limits.requests_max = 2,
             _ => {}
         }
         settings
@@ -147,7 +147,7 @@ fn what_two_ask_for_is_multicast_again() {
         let mut settings = crate::world::settings(node, 1, Delivery::InOrder);
         // All ask the leader, at the same time.
         settings.limits.jitter_us = 0;
-        settings.keeps = false;
+        settings.retains_datagrams = false;
         settings
     });
     for node in world.nodes.values_mut() {
@@ -208,11 +208,11 @@ fn rate_percent(receivers: u32, arrange: impl Fn(&mut World)) -> u64 {
         settings
     });
     let ids: Vec<NodeId> = (2..=receivers + 1).map(NodeId).collect();
-    world.node(1).set_receivers(CHANNEL, &ids);
+    world.node(1).set_loss_receivers(CHANNEL, &ids);
     arrange(&mut world);
     for _ in 0..500 {
         // More than the link transfers in two milliseconds.
-        while world.nodes[&1].room(CHANNEL) > 2_000_000 {
+        while world.nodes[&1].window_bytes_left(CHANNEL) > 2_000_000 {
             world.send(1, 8192);
         }
         world.recorded.clear();
@@ -234,7 +234,7 @@ fn the_rate_follows_the_link_and_not_a_loser() {
     let loser = rate_percent(4, |world| world.loser = Some((3, 300)));
     assert_eq!(loser, 97);
     let full = rate_percent(4, |world| {
-        world.bottleneck = Some(Bucket::new(6_000_000, 30_000, Time(0)));
+        world.bottleneck = Some(TokenBucket::new(6_000_000, 30_000, Time(0)));
     });
     assert!((35..60).contains(&full), "{full} %");
 }

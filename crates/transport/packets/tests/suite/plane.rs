@@ -12,14 +12,16 @@ use quorate_core::{
     time::Time,
     value::Value,
 };
-use quorate_packets::plane::{Carrier, Event, GroupPath, Packets, Settings, port::SendOutcome};
+use quorate_packets::plane::{
+    Carrier, Event, GroupPath, PacketEngine, Settings, port::SendOutcome,
+};
 use quorate_packets::{
     endpoint::{self, Destination},
     limits::Limits,
     receive::Delivery,
-    trust::{Group, Key, Keys},
+    trust::{GroupIdentity, Key, KeyRing},
 };
-use quorate_wire::{Frame, encode, header::proposed_to};
+use quorate_wire::{Frame, encode, header::proposed_end};
 
 /// Network faults, per 1000 datagrams.
 #[derive(Clone, Copy, Default)]
@@ -32,7 +34,7 @@ struct NetworkFaults {
 /// Nodes 1 to n, and the datagrams in flight between them.
 struct World {
     now: u64,
-    planes: BTreeMap<u32, Packets>,
+    planes: BTreeMap<u32, PacketEngine>,
     flying: BTreeMap<(u64, u64), (u32, Vec<u8>)>,
     next: u64,
     dice: Dice,
@@ -47,14 +49,14 @@ struct World {
     blocked: VecDeque<SendOutcome>,
 }
 
-fn plane(node: u32, boot: u32, reach: GroupPath, now: Time) -> Packets {
+fn plane(node: u32, boot: u32, reach: GroupPath, now: Time) -> PacketEngine {
     plane_on(node, boot, (reach, false), Limits::for_mtu(1500), now)
 }
 
 /// Returns a plane that chooses its path, on a link of 100 Mbit/s.
-fn choosing_plane(node: u32, now: Time) -> Packets {
+fn choosing_plane(node: u32, now: Time) -> PacketEngine {
     let limits = Limits { link_bytes_s: 12_500_000, ..Limits::for_mtu(1500) };
-    plane_on(node, 1, (GroupPath::Group, true), limits, now)
+    plane_on(node, 1, (GroupPath::Multicast, true), limits, now)
 }
 
 fn plane_on(
@@ -63,23 +65,23 @@ fn plane_on(
     (reach, chooses): (GroupPath, bool),
     limits: Limits,
     now: Time,
-) -> Packets {
+) -> PacketEngine {
     let mut dice = Dice::new(u64::from(node) << 32 | u64::from(boot));
-    Packets::new(
+    PacketEngine::new(
         Settings {
             endpoint: endpoint::Settings {
-                me: Member::first(node),
+                own_member: Member::first(node),
                 boot,
-                group: Group { cluster: 9, group: 1, generation: 0 },
-                keys: Keys::one(1, Key::new([3; 32])).unwrap(),
+                group: GroupIdentity { cluster: 9, group: 1, generation: 0 },
+                keys: KeyRing::one(1, Key::new([3; 32])).unwrap(),
                 limits,
                 delivery: Delivery::InOrder,
-                keeps: true,
+                retains_datagrams: true,
                 seed: u64::from(node),
             },
-            reach,
-            chooses,
-            nonces: Box::new(move || dice.below(u64::MAX)),
+            initial_group_path: reach,
+            is_adaptive: chooses,
+            next_nonce: Box::new(move || dice.below(u64::MAX)),
         },
         now,
     )
@@ -97,7 +99,7 @@ impl World {
         Self::of(planes.collect(), weather, seed)
     }
 
-    fn of(planes: BTreeMap<u32, Packets>, weather: NetworkFaults, seed: u64) -> Self {
+    fn of(planes: BTreeMap<u32, PacketEngine>, weather: NetworkFaults, seed: u64) -> Self {
         let nodes = planes.len() as u32;
         let mut world = Self {
             now: 1,
@@ -121,7 +123,7 @@ impl World {
         world
     }
 
-    fn plane(&mut self, node: u32) -> &mut Packets {
+    fn plane(&mut self, node: u32) -> &mut PacketEngine {
         self.planes.get_mut(&node).unwrap()
     }
 
@@ -150,12 +152,12 @@ impl World {
         } = self;
         let nodes: Vec<u32> = planes.keys().copied().collect();
         for (&from, plane) in planes {
-            plane.take(Time(*now), |outgoing| {
+            plane.send_due(Time(*now), |outgoing| {
                 if let Some(left) = blocked.pop_front() {
                     return left;
                 }
                 for datagram in outgoing.bytes.chunks(outgoing.segment_bytes) {
-                    let to: Vec<u32> = match outgoing.to {
+                    let to: Vec<u32> = match outgoing.destination {
                         Destination::Node(node) => vec![node.0],
                         Destination::Group => {
                             *sent_to_group += 1;
@@ -188,10 +190,10 @@ impl World {
                     Event::Frame { from, bytes } => {
                         self.got.entry((from.node.0, node)).or_default().push(bytes);
                     }
-                    Event::Up { node: of, by_group, .. } => {
+                    Event::Up { node: of, is_by_group: by_group, .. } => {
                         self.ups.entry(node).or_default().push((of.0, by_group, true));
                     }
-                    Event::Down { node: of, by_group } => {
+                    Event::Down { node: of, is_by_group: by_group } => {
                         self.ups.entry(node).or_default().push((of.0, by_group, false));
                     }
                 }
@@ -204,7 +206,7 @@ impl World {
         self.flush();
         loop {
             let arrival = self.flying.first_key_value().map(|((at, _), _)| *at);
-            let dues = self.planes.values().filter_map(Packets::next_due);
+            let dues = self.planes.values().filter_map(PacketEngine::next_due);
             let due = dues.map(|due| due.0).min();
             let Some(at) = arrival.into_iter().chain(due).min().filter(|at| *at <= end) else {
                 self.now = end;
@@ -255,14 +257,14 @@ fn proposal(slot: u64, length: usize) -> Vec<u8> {
 }
 
 fn slot_of(frame: &[u8]) -> u64 {
-    proposed_to(frame).unwrap().0 - 1
+    proposed_end(frame).unwrap().0 - 1
 }
 
 /// [plane-1] Packets are sent only after probes in both directions, and no longer once these go
 /// unanswered.
 #[test]
 fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
-    let mut world = World::new(2, GroupPath::Each, NetworkFaults::default(), 1);
+    let mut world = World::new(2, GroupPath::Unicast, NetworkFaults::default(), 1);
     assert!(world.send(1, &[2], b"early").is_empty());
     world.run(1000);
     assert_eq!(world.ups[&1], [(2, false, true)]);
@@ -276,7 +278,7 @@ fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
     assert_eq!(world.ups[&2], [(1, false, true), (1, false, false)]);
     assert!(
         world.send(1, &[2], b"lost").is_empty()
-            && !world.plane(1).link(NodeId(2)).unwrap().unicast.is_up()
+            && !world.plane(1).link(NodeId(2)).unwrap().unicast_path.is_up()
     );
     world.cut.clear();
     world.run(200_000);
@@ -290,7 +292,7 @@ fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
 /// requests them, and the heartbeat is still delivered after them.
 #[test]
 fn what_waits_for_its_pace_is_not_missing() {
-    let mut world = World::new(3, GroupPath::Group, NetworkFaults::default(), 1);
+    let mut world = World::new(3, GroupPath::Multicast, NetworkFaults::default(), 1);
     world.run(1000);
     for slot in 1..=20 {
         assert_eq!(world.send(1, &[2, 3], &proposal(slot, 50_000)), [2, 3]);
@@ -304,7 +306,7 @@ fn what_waits_for_its_pace_is_not_missing() {
     assert_eq!(got.len(), 21);
     assert_eq!(got[20], b"heartbeat");
     for node in [2, 3] {
-        assert_eq!(world.plane(node).repairs().asked, 0);
+        assert_eq!(world.plane(node).repairs().ranges_requested, 0);
     }
 }
 
@@ -312,18 +314,18 @@ fn what_waits_for_its_pace_is_not_missing() {
 /// messages. Messages to one node that follow them wait only until the leader's next message.
 #[test]
 fn what_was_taken_back_holds_nothing_up() {
-    let mut world = World::new(3, GroupPath::Group, NetworkFaults::default(), 1);
+    let mut world = World::new(3, GroupPath::Multicast, NetworkFaults::default(), 1);
     world.run(1000);
     let ballot = |node| Ballot { node: NodeId(node), round: node, ..Ballot::ZERO };
     let now = Time(world.now);
-    world.plane(1).decided(ballot(1), Slot(1), now);
+    world.plane(1).record_decided(ballot(1), Slot(1), now);
     for slot in 1..=20 {
         assert_eq!(world.send(1, &[2, 3], &proposal(slot, 50_000)), [2, 3]);
     }
     assert_eq!(world.send(1, &[2], b"before"), [2]);
     world.run(1_000);
     let now = Time(world.now);
-    world.plane(2).decided(ballot(2), Slot(1), now);
+    world.plane(2).record_decided(ballot(2), Slot(1), now);
     world.run(20_000);
     // It is a follower now and sends nothing to the group.
     for _ in 0..3 {
@@ -336,7 +338,7 @@ fn what_was_taken_back_holds_nothing_up() {
     assert_eq!(alone, [b"before", b"behind", b"behind", b"behind"]);
     // Its numbers are reused, and the order is preserved.
     let now = Time(world.now);
-    world.plane(1).decided(ballot(3), Slot(1), now);
+    world.plane(1).record_decided(ballot(3), Slot(1), now);
     assert_eq!(world.send(1, &[2, 3], &proposal(30, 50_000)), [2, 3]);
     assert_eq!(world.send(1, &[2], b"behind"), [2]);
     world.run(100_000);
@@ -350,21 +352,21 @@ fn what_was_taken_back_holds_nothing_up() {
 #[test]
 fn learners_keep_nothing_for_others() {
     let rain = NetworkFaults { lost: 30, ..NetworkFaults::default() };
-    let mut world = World::new(4, GroupPath::Group, rain, 1);
+    let mut world = World::new(4, GroupPath::Multicast, rain, 1);
     world.run(500_000);
     let mut repaired_by_the_last = |voters: &[u32]| {
         for node in 1..=4 {
             let voters = voters.iter().map(|node| NodeId(*node)).collect();
-            world.plane(node).voters(voters);
+            world.plane(node).set_voters(voters);
         }
-        let before = [2, 3, 4].map(|node| world.plane(node).repairs().repaired);
+        let before = [2, 3, 4].map(|node| world.plane(node).repairs().repaired_to_one);
         for slot in 1..=300 {
             world.send(1, &[2, 3, 4], &proposal(slot, 5_000));
             world.run(2_000);
             let now = Time(world.now);
-            world.plane(1).decided(Ballot::ZERO, Slot(slot), now);
+            world.plane(1).record_decided(Ballot::ZERO, Slot(slot), now);
         }
-        let after = [2, 3, 4].map(|node| world.plane(node).repairs().repaired);
+        let after = [2, 3, 4].map(|node| world.plane(node).repairs().repaired_to_one);
         assert!(after[0] > before[0] && after[1] > before[1], "{after:?}");
         after[2] - before[2]
     };
@@ -379,7 +381,7 @@ fn learners_keep_nothing_for_others() {
 fn frames_arrive_in_order_and_once_whatever_the_network_does() {
     for (seed, lost, at_least) in [(1, 0, 400), (2, 10, 400), (3, 50, 395), (4, 150, 330)] {
         let weather = NetworkFaults { lost, repeated: 30, late: 20 };
-        let mut world = World::new(4, GroupPath::Group, weather, seed);
+        let mut world = World::new(4, GroupPath::Multicast, weather, seed);
         world.run(400_000);
         let mut sent: BTreeMap<u32, Vec<Vec<u8>>> = BTreeMap::new();
         for slot in 1..=400_u64 {
@@ -388,7 +390,7 @@ fn frames_arrive_in_order_and_once_whatever_the_network_does() {
             for node in world.send(1, to, &frame) {
                 sent.entry(node).or_default().push(frame.clone());
             }
-            world.plane(1).decided(Ballot::ZERO, Slot(slot), Time(slot));
+            world.plane(1).record_decided(Ballot::ZERO, Slot(slot), Time(slot));
             world.run(150);
         }
         world.run(100_000);
@@ -433,7 +435,7 @@ fn frames_arrive_in_order_and_once_whatever_the_network_does() {
 /// multicast group.
 #[test]
 fn what_was_given_up_of_one_channel_frees_nothing_of_another() {
-    let mut world = World::new(3, GroupPath::Group, NetworkFaults::default(), 1);
+    let mut world = World::new(3, GroupPath::Multicast, NetworkFaults::default(), 1);
     world.run(200_000);
     (0..10).for_each(|_| assert_eq!(world.send(1, &[2], b"before"), [2]));
     world.run(1000);
@@ -460,7 +462,7 @@ fn what_was_given_up_of_one_channel_frees_nothing_of_another() {
 /// A node that does not receive multicast is reached at its own address.
 #[test]
 fn the_group_is_used_for_those_who_hear_it() {
-    let mut world = World::new(4, GroupPath::Group, NetworkFaults::default(), 1);
+    let mut world = World::new(4, GroupPath::Multicast, NetworkFaults::default(), 1);
     world.deaf.insert(4);
     world.run(200_000);
     assert!(world.ups[&1].contains(&(3, true, true)) && !world.ups[&1].contains(&(4, true, true)));
@@ -508,7 +510,7 @@ fn along_a_chain_each_node_sends_what_is_for_all_once() {
         let ups = &world.ups[&node];
         assert_eq!(ups.iter().filter(|(_, by_group, _)| *by_group).count(), 4);
     }
-    let relayed = |world: &mut World, node| world.plane(node).repairs().relayed;
+    let relayed = |world: &mut World, node| world.plane(node).repairs().forwarded;
     let before: Vec<u64> = (1..=5).map(|node| relayed(&mut world, node)).collect();
     let others = [1, 2, 4, 5];
     for slot in 1..=50 {
@@ -519,7 +521,7 @@ fn along_a_chain_each_node_sends_what_is_for_all_once() {
     for node in others {
         let slots: Vec<u64> = world.got(3, node).iter().map(|frame| slot_of(frame)).collect();
         assert_eq!(slots, (1..=50).collect::<Vec<_>>());
-        assert_eq!(world.plane(node).repairs().asked, 0);
+        assert_eq!(world.plane(node).repairs().ranges_requested, 0);
     }
     let handed_on: Vec<u64> =
         (1..=5).map(|node| relayed(&mut world, node) - before[node as usize - 1]).collect();
@@ -537,7 +539,8 @@ fn along_a_chain_each_node_sends_what_is_for_all_once() {
 fn a_node_that_hands_nothing_on_becomes_the_last() {
     let mut world = World::new(4, GroupPath::Chain, NetworkFaults::default(), 1);
     world.run(200_000);
-    let hears = |world: &mut World, node| world.plane(1).link(NodeId(node)).unwrap().group.is_up();
+    let hears =
+        |world: &mut World, node| world.plane(1).link(NodeId(node)).unwrap().group_path.is_up();
     assert!((2..=4).all(|node| hears(&mut world, node)));
     // 2 still answers all nodes, but nothing from it reaches 3.
     world.cut.insert((2, 3));
@@ -578,7 +581,7 @@ fn a_node_that_goes_is_left_out_at_once() {
         if slot == 10 {
             world.planes.remove(&3);
             for node in [1, 2, 4] {
-                world.plane(node).part(NodeId(3));
+                world.plane(node).remove_peer(NodeId(3));
             }
         }
     }
@@ -592,7 +595,7 @@ fn a_node_that_goes_is_left_out_at_once() {
 /// only once.
 #[test]
 fn parts_of_one_send_are_one_message_to_the_group() {
-    let mut world = World::new(5, GroupPath::Group, NetworkFaults::default(), 1);
+    let mut world = World::new(5, GroupPath::Multicast, NetworkFaults::default(), 1);
     world.run(200_000);
     let frame = proposal(1, 100);
     let before = world.plane(1).counters().frames_to_group;
@@ -614,15 +617,15 @@ fn parts_of_one_send_are_one_message_to_the_group() {
 /// nothing that it sent earlier is accepted.
 #[test]
 fn who_starts_again_gets_nothing_of_before() {
-    let mut world = World::new(3, GroupPath::Group, NetworkFaults::default(), 1);
+    let mut world = World::new(3, GroupPath::Multicast, NetworkFaults::default(), 1);
     world.run(100_000);
     world.send(1, &[2, 3], &proposal(1, 50_000));
     world.send(1, &[2], &proposal(2, 50_000));
     let now = Time(world.now);
     for node in [1, 3] {
-        world.plane(node).part(NodeId(2));
+        world.plane(node).remove_peer(NodeId(2));
     }
-    world.planes.insert(2, plane(2, 2, GroupPath::Group, now));
+    world.planes.insert(2, plane(2, 2, GroupPath::Multicast, now));
     world.connect(1, 2);
     world.connect(2, 3);
     world.run(200_000);
@@ -638,7 +641,7 @@ fn who_starts_again_gets_nothing_of_before() {
 /// before are not mistaken for later ones.
 #[test]
 fn what_flies_from_before_a_connection_is_not_taken() {
-    let mut world = World::new(2, GroupPath::Group, NetworkFaults::default(), 1);
+    let mut world = World::new(2, GroupPath::Multicast, NetworkFaults::default(), 1);
     world.run(1000);
     assert_eq!(world.send(1, &[2], b"before"), [2]);
     world.flush();
@@ -646,7 +649,7 @@ fn what_flies_from_before_a_connection_is_not_taken() {
         world.flying.values().map(|(_, datagram)| datagram.clone()).collect();
     world.run(1000);
     for node in [1, 2] {
-        world.plane(node).part(NodeId(3 - node));
+        world.plane(node).remove_peer(NodeId(3 - node));
     }
     world.connect(1, 2);
     world.run(1000);
@@ -664,20 +667,20 @@ fn what_flies_from_before_a_connection_is_not_taken() {
 /// [rate-1] Undecided messages fill the window. Decided ones free space.
 #[test]
 fn a_full_window_takes_nothing_until_something_is_decided() {
-    let mut world = World::new(2, GroupPath::Each, NetworkFaults::default(), 1);
+    let mut world = World::new(2, GroupPath::Unicast, NetworkFaults::default(), 1);
     world.run(1000);
     let mut slot = 0;
     while world.send(1, &[2], &proposal(slot + 1, 1 << 20)) == [2] {
         slot += 1;
     }
     assert!((3..20).contains(&slot), "{slot}");
-    assert!(!world.plane(1).has_room(NodeId(2), 1 << 20));
+    assert!(!world.plane(1).can_send(NodeId(2), 1 << 20));
     world.run(1_000_000);
     assert_eq!(world.got(1, 2).len(), usize::try_from(slot).unwrap());
     assert!(world.send(1, &[2], &proposal(90, 1 << 20)).is_empty(), "sent is not decided");
     let now = Time(world.now);
-    world.plane(1).decided(Ballot::ZERO, Slot(3), now);
-    assert!(world.plane(1).has_room(NodeId(2), 1 << 20));
+    world.plane(1).record_decided(Ballot::ZERO, Slot(3), now);
+    assert!(world.plane(1).can_send(NodeId(2), 1 << 20));
     assert_eq!(world.send(1, &[2], &proposal(91, 1 << 20)), [2]);
 }
 
@@ -685,7 +688,7 @@ fn a_full_window_takes_nothing_until_something_is_decided() {
 /// of any packet plane.
 #[test]
 fn frames_of_every_length_are_taken_or_refused() {
-    let mut world = World::new(2, GroupPath::Each, NetworkFaults::default(), 1);
+    let mut world = World::new(2, GroupPath::Unicast, NetworkFaults::default(), 1);
     world.run(1000);
     assert_eq!(world.send(1, &[2], b""), [2]);
     assert_eq!(world.send(1, &[2], &[1]), [2]);
@@ -699,7 +702,7 @@ fn frames_of_every_length_are_taken_or_refused() {
 /// A full socket ends a turn. Datagrams that it did not accept are requested again.
 #[test]
 fn a_full_socket_loses_datagrams_and_nothing_else() {
-    let mut world = World::new(2, GroupPath::Each, NetworkFaults::default(), 1);
+    let mut world = World::new(2, GroupPath::Unicast, NetworkFaults::default(), 1);
     world.run(1000);
     for slot in 1..10 {
         world.send(1, &[2], &proposal(slot, 2000));
@@ -720,7 +723,7 @@ fn offer(world: &mut World, per_second: u64, seconds: u64) {
         let slot = world.plane(1).counters().frames_to_group + 1;
         world.send(1, &others, &proposal(slot, 8192));
         let now = Time(world.now);
-        world.plane(1).decided(Ballot::ZERO, Slot(slot), now);
+        world.plane(1).record_decided(Ballot::ZERO, Slot(slot), now);
         world.run(1_000_000 / per_second);
     }
 }
@@ -732,32 +735,37 @@ fn the_way_is_chosen_by_load_and_by_who_hears() {
     let mut world = World::choosing(5, NetworkFaults::default(), 1);
     world.run(5_000_000);
     assert_eq!(world.send(1, &[2, 3, 4, 5], &proposal(1, 100)), Vec::<u32>::new());
-    assert_eq!(world.plane(1).carrier(), Carrier::Connections);
+    assert_eq!(world.plane(1).carrier(), Carrier::TcpConnections);
     offer(&mut world, 350, 5);
-    assert_eq!(world.plane(1).carrier(), Carrier::Group);
-    assert_eq!(world.plane(1).counters().changes, 1);
-    let why = world.plane(1).why().unwrap();
+    assert_eq!(world.plane(1).carrier(), Carrier::MulticastDatagrams);
+    assert_eq!(world.plane(1).counters().path_changes, 1);
+    let why = world.plane(1).explain_carrier().unwrap();
     assert!(why.starts_with("auto: multicast for 3"), "{why}");
     // A switch resets which nodes receive the group.
     world.deaf = (1..=5).collect();
     offer(&mut world, 350, 6);
     assert_eq!(world.plane(1).carrier(), Carrier::Chain);
-    let changes = world.plane(1).counters().changes;
+    let changes = world.plane(1).counters().path_changes;
     assert!(changes <= 3, "by way of what works, to the chain: {changes}");
     // The chain works, so the group is not tried again needlessly.
     offer(&mut world, 350, 10);
     assert_eq!(world.plane(1).carrier(), Carrier::Chain);
-    assert_eq!(world.plane(1).counters().changes, changes);
+    assert_eq!(world.plane(1).counters().path_changes, changes);
     // A node that never chose a path for all still answers, and receives what others send.
-    assert_eq!(world.plane(3).carrier(), Carrier::Connections);
-    assert_eq!(world.plane(3).counters().changes, 0);
+    assert_eq!(world.plane(3).carrier(), Carrier::TcpConnections);
+    assert_eq!(world.plane(3).counters().path_changes, 0);
 }
 
 /// [plane-2] [plane-3] Whatever the path, and however often it changes, everything that a plane
 /// accepted arrives.
 #[test]
 fn changes_of_the_way_lose_nothing() {
-    const ALL: [Carrier; 4] = [Carrier::Connections, Carrier::Each, Carrier::Group, Carrier::Chain];
+    const ALL: [Carrier; 4] = [
+        Carrier::TcpConnections,
+        Carrier::UnicastDatagrams,
+        Carrier::MulticastDatagrams,
+        Carrier::Chain,
+    ];
     for seed in 0..40 {
         let weather = NetworkFaults { lost: 0, repeated: 20, late: 20 };
         let mut world = World::choosing(4, weather, seed);
@@ -767,7 +775,7 @@ fn changes_of_the_way_lose_nothing() {
         for slot in 1..=120 {
             if dice.chance(1, 6) {
                 let now = Time(world.now);
-                world.plane(1).force(dice.pick(&ALL), now);
+                world.plane(1).set_carrier(dice.pick(&ALL), now);
             }
             for node in world.send(1, &[2, 3, 4], &proposal(slot, 3000)) {
                 sent.entry(node).or_default().insert(slot);
@@ -775,7 +783,7 @@ fn changes_of_the_way_lose_nothing() {
             world.run(dice.below(40_000));
         }
         world.run(2_000_000);
-        assert!(world.plane(1).counters().changes >= 10);
+        assert!(world.plane(1).counters().path_changes >= 10);
         for (node, slots) in sent {
             let got = world.got(1, node).iter().map(|frame| slot_of(frame));
             let got: BTreeSet<u64> = got.collect();
@@ -791,17 +799,17 @@ fn changes_of_the_way_lose_nothing() {
 fn a_chain_that_ended_is_told_so() {
     let mut world = World::choosing(4, NetworkFaults::default(), 1);
     world.run(300_000);
-    world.plane(1).force(Carrier::Chain, Time(301_000));
+    world.plane(1).set_carrier(Carrier::Chain, Time(301_000));
     world.run(300_000);
     world.send(1, &[2, 3, 4], &proposal(1, 3000));
     world.run(10_000);
     let relayed = |world: &World| {
         let planes = world.planes.values();
-        planes.map(|plane| plane.repairs().relayed).sum::<u64>()
+        planes.map(|plane| plane.repairs().forwarded).sum::<u64>()
     };
     assert!(relayed(&world) >= 4, "two datagrams, by two nodes");
     let now = Time(world.now);
-    world.plane(1).force(Carrier::Group, now);
+    world.plane(1).set_carrier(Carrier::MulticastDatagrams, now);
     world.run(300_000);
     let before = relayed(&world);
     for slot in 2..20 {
@@ -815,7 +823,7 @@ fn a_chain_that_ended_is_told_so() {
 /// [rate-4] Frames for all fill a socket repeatedly. Heartbeats to single nodes are still sent.
 #[test]
 fn a_full_socket_takes_what_is_for_one_first() {
-    let mut world = World::new(3, GroupPath::Group, NetworkFaults::default(), 1);
+    let mut world = World::new(3, GroupPath::Multicast, NetworkFaults::default(), 1);
     world.run(300_000);
     for slot in 1..10 {
         assert_eq!(world.send(1, &[2, 3], &proposal(slot, 1000)), [2, 3]);
@@ -823,8 +831,8 @@ fn a_full_socket_takes_what_is_for_one_first() {
     assert_eq!(world.send(1, &[2], b"heartbeat"), [2]);
     let mut first = None;
     let now = Time(world.now);
-    world.plane(1).take(now, |outgoing| {
-        first = Some(outgoing.to);
+    world.plane(1).send_due(now, |outgoing| {
+        first = Some(outgoing.destination);
         SendOutcome::Blocked(0)
     });
     assert_eq!(first, Some(Destination::Node(NodeId(2))));

@@ -15,8 +15,8 @@ use quorate_packets::{
     endpoint::{Destination, Endpoint, Event, Settings},
     limits::Limits,
     receive::Delivery,
-    socket::{Failed, Sent, Udp},
-    trust::{Group, Key, Keys},
+    socket::{SendResult, SocketError, Udp},
+    trust::{GroupIdentity, Key, KeyRing},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -66,7 +66,7 @@ fn a_run_arrives_as_its_datagrams() {
     for (segments, last) in [(1, 1), (1, 1400), (6, 1400), (40, 77), (64, 1400), (100, 3)] {
         let length = (segments - 1) * 1400 + last;
         let bytes: Vec<u8> = (0..length).map(|at| (at / 7) as u8).collect();
-        assert_eq!(from.send(to.local(), &bytes, 1400).unwrap(), Sent::All);
+        assert_eq!(from.send(to.local(), &bytes, 1400).unwrap(), SendResult::All);
         let seen = receive_all(&mut to, segments);
         assert_eq!(seen.len(), segments);
         assert!(seen.concat() == bytes && seen[..segments - 1].iter().all(|one| one.len() == 1400));
@@ -81,7 +81,7 @@ fn nothing_is_cut_by_ip() {
     let ban = sockopt::ip_mtu_discover(&socket).unwrap();
     assert_eq!(ban, sockopt::Ipv4PathMtuDiscovery::PROBE);
     let sent = socket.send(socket.local(), &[0; 65_508], 65_508).unwrap();
-    assert_eq!(sent, Sent::TooLong);
+    assert_eq!(sent, SendResult::TooLong);
 }
 
 /// A receive buffer is larger than net.core.rmem_max where that is allowed, and otherwise as large.
@@ -108,7 +108,7 @@ fn what_cannot_be_is_said() {
     }
     let taken = Udp::bind(any_port(), RECEIVE_BYTES).unwrap();
     let failed = Udp::bind(taken.local(), RECEIVE_BYTES).err().unwrap();
-    assert!(matches!(failed, Failed::Bind { address, .. } if address == taken.local()));
+    assert!(matches!(failed, SocketError::Bind { address, .. } if address == taken.local()));
 }
 
 /// [pkt-4] Datagrams over IPv6 on loopback: to one node, and to a multicast group.
@@ -119,19 +119,19 @@ fn datagrams_cross_loopback_by_ipv6() {
         (Ok(a), Ok(b)) => (a, b),
         (Err(why), _) | (_, Err(why)) => return skip("datagrams of IPv6", &why.to_string()),
     };
-    assert_eq!(a.send(b.local(), &[7; 3000], 1000).unwrap(), Sent::All);
+    assert_eq!(a.send(b.local(), &[7; 3000], 1000).unwrap(), SendResult::All);
     assert_eq!(receive_all(&mut b, 3).len(), 3);
     let group = format!("[ff15::5152:1]:{}", b.local().port());
     let group: SocketAddr = group.parse().unwrap();
     let joined = b
-        .send_groups_at("lo")
+        .set_group_interface("lo")
         .and_then(|interface| Ok((Udp::join(group, "lo", RECEIVE_BYTES)?, interface)));
     let (mut heard, interface) = match joined {
         Ok(joined) => joined,
         Err(why) => return skip("multicast of IPv6 on loopback", &why.to_string()),
     };
-    match b.send(interface.scoped(group), &[8; 3000], 1000) {
-        Ok(sent) => assert_eq!(sent, Sent::All),
+    match b.send(interface.with_scope_id(group), &[8; 3000], 1000) {
+        Ok(sent) => assert_eq!(sent, SendResult::All),
         Err(why) => return skip("multicast of IPv6 on loopback", &why.to_string()),
     }
     if receive_all(&mut heard, 3).is_empty() {
@@ -150,17 +150,17 @@ struct Node {
 impl Node {
     fn new(id: u32, mtu: usize, now: Time) -> Self {
         let settings = Settings {
-            me: Member::first(id),
+            own_member: Member::first(id),
             boot: 1,
-            group: Group { cluster: 5, group: 1, generation: 0 },
-            keys: Keys::one(1, Key::new([3; 32])).unwrap(),
+            group: GroupIdentity { cluster: 5, group: 1, generation: 0 },
+            keys: KeyRing::one(1, Key::new([3; 32])).unwrap(),
             limits: Limits {
                 // The machine may be slow, so nothing is given up.
-                giveup_us: 2_000_000,
+                give_up_us_min: 2_000_000,
                 ..Limits::for_mtu(mtu)
             },
             delivery: Delivery::InOrder,
-            keeps: true,
+            retains_datagrams: true,
             seed: u64::from(id),
         };
         Self {
@@ -183,15 +183,15 @@ impl Node {
         }
         endpoint.poll(now);
         let mut drops = 0;
-        while let Some((to, run)) = endpoint.take_data(1, now) {
+        while let Some((to, run)) = endpoint.next_data_run(1, now) {
             let sent = socket.send(address(to), run.bytes, run.segment_bytes).unwrap();
-            drops += usize::from(sent != Sent::All);
+            drops += usize::from(sent != SendResult::All);
         }
         if drops > 0 {
-            endpoint.own_drop(1);
+            endpoint.record_local_drop(1);
         }
         for one in endpoint.take_control() {
-            socket.send(address(one.to), &one.bytes, one.bytes.len()).unwrap();
+            socket.send(address(one.destination), &one.bytes, one.bytes.len()).unwrap();
         }
         for event in endpoint.take_events() {
             match event {
@@ -207,7 +207,7 @@ fn introduce_all(nodes: &mut [Node]) {
     let ids: Vec<NodeId> = (1..).take(nodes.len()).map(NodeId).collect();
     for from in 0..nodes.len() {
         for to in 0..nodes.len() {
-            let introduction = nodes[from].endpoint.introduction(ids[to]);
+            let introduction = nodes[from].endpoint.introduction_for(ids[to]);
             if from != to {
                 nodes[to].endpoint.introduce(&introduction);
             }
@@ -275,8 +275,10 @@ fn messages_cross_loopback_by_multicast() {
     let port = nodes[0].socket.local().port();
     let group = SocketAddr::from(([239, 255, 77, 77], port));
     for node in &mut nodes {
-        let joined =
-            node.socket.send_groups_at("lo").and_then(|_| Udp::join(group, "lo", RECEIVE_BYTES));
+        let joined = node
+            .socket
+            .set_group_interface("lo")
+            .and_then(|_| Udp::join(group, "lo", RECEIVE_BYTES));
         match joined {
             Ok(socket) => node.group = Some(socket),
             Err(why) => return skip("multicast on loopback", &why.to_string()),
@@ -313,32 +315,37 @@ fn messages_cross_loopback_by_multicast() {
 fn what_is_sent_to_a_group_is_counted_by_each_listener() {
     use std::{sync::atomic::AtomicBool, time::Duration};
 
-    use quorate_packets::socket::reach::{Listener, SenderCounts, group, send};
+    use quorate_packets::socket::reach::{
+        ReachListener, SenderCounts, parse_group, send_test_datagrams,
+    };
 
     let free = Udp::bind(any_port(), 4096).unwrap().local().port();
-    let group = group(&format!("239.81.84.70:{free}")).unwrap();
-    let join = |token| Listener::join(group, "lo", token);
+    let group = parse_group(&format!("239.81.84.70:{free}")).unwrap();
+    let join = |token| ReachListener::join(group, "lo", token);
     let (mut one, mut other, mut deaf) = match (join(7), join(7), join(8)) {
         (Ok(one), Ok(other), Ok(deaf)) => (one, other, deaf),
         (Err(why), ..) => return skip("counting what a group hears", &why.to_string()),
         (_, other, deaf) => panic!("{other:?} {deaf:?}"),
     };
     for sender in [1, 2] {
-        let sent = send(group, "lo", (7, sender), 20, |_| {});
+        let sent = send_test_datagrams(group, "lo", (7, sender), 20, |_| {});
         if let Err(why) = &sent {
             return skip("counting what a group hears", &why.to_string());
         }
         assert_eq!(sent.unwrap(), 20);
     }
-    let heard = |sender| SenderCounts { sender, count: 20, repeated: 0 };
+    let heard = |sender| SenderCounts { sender, count: 20, repeated_count: 0 };
     // The end is already requested, but waiting datagrams are still counted.
     let (end, left) = (AtomicBool::new(true), || Duration::from_secs(60));
     for listener in [&mut one, &mut other] {
-        listener.listen(left, &end).unwrap();
+        listener.count_until(left, &end).unwrap();
         assert_eq!(listener.sender_counts(), [heard(1), heard(2)]);
-        assert_eq!(listener.foreign(), 0);
+        assert_eq!(listener.foreign_count(), 0);
     }
-    deaf.listen(left, &end).unwrap();
-    assert_eq!((deaf.sender_counts(), deaf.foreign()), (Vec::new(), 40));
-    assert!(matches!(Listener::join(group, "no-such-if", 7), Err(Failed::Interface { .. })));
+    deaf.count_until(left, &end).unwrap();
+    assert_eq!((deaf.sender_counts(), deaf.foreign_count()), (Vec::new(), 40));
+    assert!(matches!(
+        ReachListener::join(group, "no-such-if", 7),
+        Err(SocketError::Interface { .. })
+    ));
 }

@@ -9,12 +9,12 @@ use quorate_core::{
     time::Time,
 };
 use quorate_packets::{
-    body::{Body, Chain, Numbers},
+    body::{Body, Chain, ChannelNumbers},
     endpoint::{Destination, Endpoint, Event},
-    header::{CONTROL, Header, Kind},
+    header::{CONTROL_CHANNEL, Header, Kind},
     receive::Delivery,
     send::PushError,
-    trust::{Key, Keys, Refusal, Seal, TagContext},
+    trust::{Key, KeyRing, Refusal, TagContext, TagKey},
 };
 
 /// Returns a world with traffic of every kind: messages, tails, NAKs, repairs, reports, probes and
@@ -29,7 +29,7 @@ fn busy_world(seed: u64) -> World {
         world.run_to(until);
         world.now = until;
     }
-    world.node(2).probe(NodeId(3), 77, Time(10_000));
+    world.node(2).send_probe(NodeId(3), 77, Time(10_000));
     world.run_to(settled);
     world
 }
@@ -45,9 +45,9 @@ fn kinds(world: &World) -> Vec<Kind> {
 /// Returns the visible state of an endpoint.
 fn shown(node: &Endpoint) -> (Vec<Option<u64>>, Vec<Option<Time>>, Option<Time>) {
     let owners = 1..=4;
-    let done = owners.clone().map(|owner| node.done_to(name(owner, 1)));
+    let done = owners.clone().map(|owner| node.finished_to(name(owner, 1)));
     let alive = owners.map(|owner| node.last_original_at(NodeId(owner)));
-    (done.collect(), alive.collect(), node.next_due())
+    (done.collect(), alive.collect(), node.next_poll_at())
 }
 
 /// A flipped bit in any byte of any kind of datagram has no effect, and is counted.
@@ -112,7 +112,7 @@ fn a_datagram_for_another_node_is_refused() {
     let mut seen = Vec::new();
     for (to, bytes) in recorded {
         let (header, ..) = Header::read(&bytes).unwrap();
-        let others = (1..=4).filter(|node| header.to_one && *node != to);
+        let others = (1..=4).filter(|node| header.is_unicast && *node != to);
         for other in others {
             let refusal = world.node(other).handle(&bytes, Time(3_000_000)).unwrap_err();
             let own = NodeId(other) == header.sender;
@@ -138,7 +138,7 @@ fn older_boots_are_refused() {
     // Node 2 restarts: it has forgotten which numbers it saw, and accepts nothing from before its
     // handshake.
     let introductions: Vec<_> =
-        [1, 3].map(|from| world.nodes[&from].introduction(NodeId(2))).into();
+        [1, 3].map(|from| world.nodes[&from].introduction_for(NodeId(2))).into();
     *world.node(2) = Endpoint::new(settings(2, 2, Delivery::InOrder), world.now);
     for introduction in &introductions {
         world.node(2).introduce(introduction);
@@ -150,10 +150,10 @@ fn older_boots_are_refused() {
     // Node 1 restarts: a node that has seen its new boot accepts nothing of the old one.
     *world.node(1) = Endpoint::new(settings(1, 2, Delivery::InOrder), world.now);
     world.node(1).open(CHANNEL, None, Time(0)).unwrap();
-    let introduction = world.nodes[&1].introduction(NodeId(3));
+    let introduction = world.nodes[&1].introduction_for(NodeId(3));
     // Before that, its new boot is not trusted, either.
     world.node(1).send(CHANNEL, &[1; 10]).unwrap();
-    let bytes = world.node(1).take_data(CHANNEL, Time(200_000)).unwrap().1.bytes.to_vec();
+    let bytes = world.node(1).next_data_run(CHANNEL, Time(200_000)).unwrap().1.bytes.to_vec();
     assert_eq!(world.node(3).handle(&bytes, Time(200_000)), Err(Refusal::Boot));
     assert_eq!(world.node(3).last_original_at(NodeId(1)).map(|at| at < Time(200_000)), Some(true));
     world.node(3).introduce(&introduction);
@@ -163,10 +163,10 @@ fn older_boots_are_refused() {
     assert_eq!(world.node(3).handle(&bytes, Time(200_000)), Ok(()));
     assert!(matches!(&world.node(3).take_events()[..], [Event::Message { .. }]));
     // The old handshake cannot restore the old boot.
-    let older = world.nodes[&2].introduction(NodeId(3));
+    let older = world.nodes[&2].introduction_for(NodeId(3));
     let older = quorate_packets::trust::Introduction { member: Member::first(1), boot: 1, ..older };
     world.node(3).introduce(&older);
-    assert_eq!(world.nodes[&3].done_to(name(1, 2)), Some(2));
+    assert_eq!(world.nodes[&3].finished_to(name(1, 2)), Some(2));
 }
 
 /// [pkt-2] Datagrams of other groups, generations and incarnations, and of strangers, are refused.
@@ -179,16 +179,16 @@ fn foreign_datagrams_are_refused_by_reason() {
         let mut foreign = Endpoint::new(settings, Time(0));
         foreign.open(CHANNEL, None, Time(0)).unwrap();
         foreign.send(CHANNEL, b"x").unwrap();
-        let bytes = foreign.take_data(CHANNEL, Time(0)).unwrap().1.bytes.to_vec();
+        let bytes = foreign.next_data_run(CHANNEL, Time(0)).unwrap().1.bytes.to_vec();
         world.node(2).handle(&bytes, Time(1))
     };
     assert_eq!(datagram_of(&|own| own.group.generation = 1), Err(Refusal::Group));
-    assert_eq!(datagram_of(&|own| own.me = Member::first(9)), Err(Refusal::Stranger));
-    assert_eq!(datagram_of(&|own| own.me.incarnation = Incarnation(1)), Err(Refusal::Tag));
-    let other = |id| Keys::one(id, Key::new([8; 32])).unwrap();
+    assert_eq!(datagram_of(&|own| own.own_member = Member::first(9)), Err(Refusal::Stranger));
+    assert_eq!(datagram_of(&|own| own.own_member.incarnation = Incarnation(1)), Err(Refusal::Tag));
+    let other = |id| KeyRing::one(id, Key::new([8; 32])).unwrap();
     assert_eq!(datagram_of(&|own| own.keys = other(1)), Err(Refusal::Tag));
     assert_eq!(datagram_of(&|own| own.keys = other(2)), Err(Refusal::Key));
-    assert_eq!(datagram_of(&|own| own.keys = Keys::none()), Err(Refusal::Key));
+    assert_eq!(datagram_of(&|own| own.keys = KeyRing::none()), Err(Refusal::Key));
     assert_eq!(datagram_of(&|_| ()), Ok(()));
 }
 
@@ -197,14 +197,14 @@ fn control(from: u32, to: u32, number: u64, body: &Body<'_>) -> Vec<u8> {
     let header = Header {
         kind: body.kind(),
         key: 1,
-        channel: CONTROL,
-        to_one: true,
+        channel: CONTROL_CHANNEL,
+        is_unicast: true,
         sender: NodeId(from),
         boot: 1,
-        group: crate::world::group().hint(),
+        group: crate::world::group().header_hint(),
         number,
         index: 0,
-        count: 1,
+        part_count: 1,
     };
     let mut bytes = header.bytes().to_vec();
     body.write(&mut bytes);
@@ -212,10 +212,10 @@ fn control(from: u32, to: u32, number: u64, body: &Body<'_>) -> Vec<u8> {
         group: crate::world::group(),
         sender: Member::first(from),
         boot: 1,
-        channel: CONTROL,
+        channel: CONTROL_CHANNEL,
     };
-    let seal = Seal::new(Some(&Key::new([7; 32])), &place);
-    seal.seal(&mut bytes, Some(Member::first(to)));
+    let seal = TagKey::new(Some(&Key::new([7; 32])), &place);
+    seal.write_tag(&mut bytes, Some(Member::first(to)));
     bytes
 }
 
@@ -272,13 +272,13 @@ fn what_is_for_all_is_handed_on_once_along_the_newest_chain() {
     let node = world.node(3);
     let mut hears = |datagram: &[u8]| {
         let _ = node.handle(datagram, Time(5));
-        let relayed = node.take_relayed();
+        let relayed = node.take_to_forward();
         assert!(relayed.iter().all(|one| one.bytes == datagram));
-        relayed.iter().map(|one| one.to).collect::<Vec<_>>()
+        relayed.iter().map(|one| one.destination).collect::<Vec<_>>()
     };
     let chain = |from, at, number, nodes: &[u32]| {
         let nodes = nodes.iter().copied().map(NodeId).collect();
-        control(from, 3, at, &Body::Chain(Chain { number, nodes }))
+        control(from, 3, at, &Body::Chain(Chain { chain_number: number, nodes }))
     };
     assert_eq!(hears(&originals[0]), [], "no chain yet");
     assert_eq!(hears(&chain(1, 100, 7, &[3, 4, 2])), []);
@@ -307,13 +307,13 @@ fn packets_of_an_older_boot_are_gone() {
     // Node 1 is asked as the owner of its own packets, and as a repairer of node 2's.
     for (number, owner, boot, channel) in [(100, 1, 0, 1), (101, 1, 1, 9), (102, 2, 0, 1)] {
         let of = quorate_packets::body::ChannelName { owner: NodeId(owner), boot, channel };
-        let numbers = Numbers { of, ranges: vec![1..4; 1] };
+        let numbers = ChannelNumbers { channel: of, ranges: vec![1..4; 1] };
         let nak = control(3, 1, number, &Body::Nak(numbers.clone()));
         world.node(1).handle(&nak, Time(200_000)).unwrap();
         let answers = world.node(1).take_control();
         assert_eq!(answers.len(), 1);
         let (header, _, payload) = Header::read(&answers[0].bytes).unwrap();
-        assert_eq!(answers[0].to, Destination::Node(NodeId(3)));
+        assert_eq!(answers[0].destination, Destination::Node(NodeId(3)));
         assert_eq!(Body::read(header.kind, payload), Ok(Body::Gone(numbers)));
     }
 }
@@ -324,15 +324,15 @@ fn packets_of_an_older_boot_are_gone() {
 fn only_the_owner_gives_packets_up() {
     let mut world = World::new(3, Delivery::InOrder, 12);
     let node = world.node(3);
-    node.handle_next_number(name(1, 1), 4, Time(0));
-    let numbers = Numbers { of: name(1, 1), ranges: vec![1..4; 1] };
+    node.on_next_number(name(1, 1), 4, Time(0));
+    let numbers = ChannelNumbers { channel: name(1, 1), ranges: vec![1..4; 1] };
     let gone = |from, number| control(from, 3, number, &Body::Gone(numbers.clone()));
     node.handle(&gone(2, 100), Time(1)).unwrap();
     assert!(node.take_events().is_empty());
     node.handle(&gone(1, 100), Time(2)).unwrap();
     let of = name(1, 1);
     let numbers = 1..4;
-    assert_eq!(node.take_events(), [Event::GivenUp { of, numbers }]);
+    assert_eq!(node.take_events(), [Event::GivenUp { channel: of, numbers }]);
 }
 
 /// [pkt-3] Keys are exchanged under traffic: nothing is refused or lost, and repairs sealed with
@@ -352,7 +352,7 @@ fn keys_change_under_traffic() {
                     other.rekey(|keys| keys.record_announced(NodeId(node), 2));
                 }
             }
-            20..=22 => assert!(world.node(step - 19).rekey(|keys| keys.switch(&ids))),
+            20..=22 => assert!(world.node(step - 19).rekey(|keys| keys.switch_to_newest(&ids))),
             _ => {}
         }
         let until = world.now.plus_us(200);
@@ -361,12 +361,12 @@ fn keys_change_under_traffic() {
     }
     world.faults.lost = 0;
     let now = world.now;
-    world.node(1).set_announced(CHANNEL, Ballot::ZERO, Slot(1), now);
+    world.node(1).set_announced_decided(CHANNEL, Ballot::ZERO, Slot(1), now);
     world.run_to(Time(10_000_000));
     for node in [2, 3] {
         assert!(world.check_events(node, 1, true).is_empty());
         let refusals = world.nodes[&node].refusals();
-        assert_eq!((refusals.of(Refusal::Key), refusals.of(Refusal::Tag)), (0, 0));
+        assert_eq!((refusals.count_of(Refusal::Key), refusals.count_of(Refusal::Tag)), (0, 0));
     }
     let keys = world.recorded.iter().map(|(_, bytes)| Header::read(bytes).unwrap().0.key);
     assert!(keys.clone().any(|key| key == 1) && keys.clone().any(|key| key == 2));
@@ -403,7 +403,7 @@ fn one_sender_cannot_evict_what_another_sent() {
     world.node(3).take_events();
     world.node(3).handle(&parts[1].1, Time(2)).unwrap();
     let events = world.node(3).take_events();
-    assert!(matches!(&events[..], [Event::Message { of, .. }] if of.owner == NodeId(2)));
+    assert!(matches!(&events[..], [Event::Message { channel, .. }] if channel.owner == NodeId(2)));
 }
 
 /// [pkt-2] An answer to a fresh nonce introduces two peers that share nothing but the group.
@@ -414,21 +414,21 @@ fn a_challenge_introduces_who_answers_it() {
         (1..=2).map(|node| Endpoint::new(settings(node, 5, Delivery::InOrder), Time(0))).collect();
     let (mut one, mut two) = (nodes.remove(0), nodes.remove(0));
     one.open(CHANNEL, None, Time(0)).unwrap();
-    one.set_allowed(&members);
+    one.set_allowed_members(&members);
     let ask = |two: &mut Endpoint, nonce| {
-        two.probe(NodeId(1), nonce, Time(0));
+        two.send_probe(NodeId(1), nonce, Time(0));
         two.take_control().remove(0).bytes
     };
     let answer_to = |one: &mut Endpoint, probe: &[u8]| {
         one.handle(probe, Time(1)).unwrap();
         let answer = one.take_control().remove(0);
-        assert_eq!(answer.to, Destination::Node(NodeId(2)));
+        assert_eq!(answer.destination, Destination::Node(NodeId(2)));
         answer.bytes
     };
     // A node that was not allowed is not probed.
-    two.probe(NodeId(1), 1, Time(0));
+    two.send_probe(NodeId(1), 1, Time(0));
     assert!(two.take_control().is_empty());
-    two.set_allowed(&members);
+    two.set_allowed_members(&members);
     let probe = ask(&mut two, 1);
     let stale = answer_to(&mut one, &probe);
     let probe = ask(&mut two, 2);
@@ -446,7 +446,7 @@ fn a_challenge_introduces_who_answers_it() {
     // Only an answer to the outstanding nonce counts, and only once.
     assert_eq!(two.handle(&stale, Time(2)), Err(Refusal::Unasked));
     one.send(CHANNEL, b"before").unwrap();
-    let before = one.take_data(CHANNEL, Time(2)).unwrap().1.bytes.to_vec();
+    let before = one.next_data_run(CHANNEL, Time(2)).unwrap().1.bytes.to_vec();
     assert_eq!(two.handle(&before, Time(2)), Err(Refusal::Stranger));
     two.handle(&fresh, Time(9)).unwrap();
     let events = two.take_events();
@@ -466,10 +466,10 @@ fn an_older_leader_stops() {
     let ballot = |round, node| Ballot { era: Era(0), round, node: NodeId(node) };
     let mut world = World::new(3, Delivery::InOrder, 8);
     let now = world.now;
-    world.node(1).set_announced(CHANNEL, ballot(1, 1), Slot(1), now);
+    world.node(1).set_announced_decided(CHANNEL, ballot(1, 1), Slot(1), now);
     world.send(1, 100);
     world.run_to(Time(50_000));
-    world.node(2).set_announced(CHANNEL, ballot(2, 2), Slot(1), Time(50_000));
+    world.node(2).set_announced_decided(CHANNEL, ballot(2, 2), Slot(1), Time(50_000));
     // These are queued, and not sent once the other leader is received.
     for _ in 0..3 {
         world.node(1).send(CHANNEL, &[0; 1000]).unwrap();
@@ -479,14 +479,14 @@ fn an_older_leader_stops() {
         world.node(2).take_control().remove(0)
     };
     world.node(1).handle(&tail.bytes, Time(60_000)).unwrap();
-    assert!(world.node(1).take_events().contains(&Event::Stopped(ballot(2, 2))));
-    assert!(world.node(1).take_data(CHANNEL, Time(70_000)).is_none());
+    assert!(world.node(1).take_events().contains(&Event::MulticastStopped(ballot(2, 2))));
+    assert!(world.node(1).next_data_run(CHANNEL, Time(70_000)).is_none());
     assert_eq!(world.node(1).next_number(CHANNEL), Some(2));
     assert_eq!(world.node(1).send(CHANNEL, b"x"), Err(PushError::Stopped));
     // A ballot in between does not restart it, but its own next one does.
-    world.node(1).set_announced(CHANNEL, ballot(1, 3), Slot(1), Time(70_000));
+    world.node(1).set_announced_decided(CHANNEL, ballot(1, 3), Slot(1), Time(70_000));
     assert_eq!(world.node(1).send(CHANNEL, b"x"), Err(PushError::Stopped));
-    world.node(1).set_announced(CHANNEL, ballot(3, 1), Slot(1), Time(70_000));
+    world.node(1).set_announced_decided(CHANNEL, ballot(3, 1), Slot(1), Time(70_000));
     assert_eq!(world.node(1).send(CHANNEL, b"x").map(|sent| sent.first), Ok(2));
 }
 
@@ -495,7 +495,7 @@ fn an_older_leader_stops() {
 fn without_keys_accidents_are_found() {
     let mut world = World::with(3, 9, |node| {
         let mut settings = settings(node, 1, Delivery::InOrder);
-        settings.keys = Keys::none();
+        settings.keys = KeyRing::none();
         settings
     });
     world.faults = Faults { changed: 100, lost: 20, ..Faults::default() };
@@ -505,6 +505,6 @@ fn without_keys_accidents_are_found() {
     world.run_to(Time(5_000_000));
     for node in [2, 3] {
         world.check_events(node, 1, true);
-        assert!(world.nodes[&node].refusals().of(Refusal::Tag) > 0);
+        assert!(world.nodes[&node].refusals().count_of(Refusal::Tag) > 0);
     }
 }

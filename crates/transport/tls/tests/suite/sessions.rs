@@ -11,21 +11,22 @@ use std::{
 use quorate_access::Who;
 use quorate_core::dice::Dice;
 use quorate_tls::{
-    ClientFiles, ClientTrust, Files, Trust, authority,
+    ClientFiles, ClientTrust, NodeFiles, NodeTrust, authority,
     session::{ReadOutcome, Session},
 };
 
 /// Creates an authority in this folder, and the files for node 1, node 2 and a client.
 fn cluster(folder: &Path, name: &str) {
-    authority::init(folder, name, 30, false).expect("works");
+    authority::create_authorities(folder, name, 30, false).expect("works");
     for node in [1, 2] {
-        authority::node(folder, node, &["127.0.0.1".to_owned()], 30, false).expect("works");
+        authority::issue_node_certificates(folder, node, &["127.0.0.1".to_owned()], 30, false)
+            .expect("works");
     }
-    authority::client(folder, "ann", 30, false).expect("works");
+    authority::issue_client_certificate(folder, "ann", 30, false).expect("works");
 }
 
-fn trust(folder: &Path) -> Trust {
-    Trust::load(Files::in_folder(folder)).expect("works")
+fn trust(folder: &Path) -> NodeTrust {
+    NodeTrust::load(NodeFiles::in_folder(folder)).expect("works")
 }
 
 /// Transfers one side's output to the other in steps of `step` bytes, and collects what that side
@@ -36,7 +37,7 @@ fn carry(from: &mut Session, to: &mut Session, step: usize, got: &mut Vec<u8>) -
     let mut into = [0; 1000];
     for piece in bytes.chunks(step) {
         to.input_buffer().extend_from_slice(piece);
-        while let ReadOutcome::Some(count) = to.take(&mut into) {
+        while let ReadOutcome::Bytes(count) = to.read_plaintext(&mut into) {
             got.extend_from_slice(&into[..count]);
         }
     }
@@ -59,7 +60,7 @@ fn converse(one: &mut Session, other: &mut Session, step: usize) -> (Vec<u8>, Ve
 fn refused(mut dials: Session, mut listens: Session) -> String {
     converse(&mut dials, &mut listens, usize::MAX);
     assert!(!listens.is_established(), "the one who came is let in");
-    assert_eq!((listens.node(), listens.who()), (None, Who::Anonymous));
+    assert_eq!((listens.peer_node(), listens.peer_identity()), (None, Who::Anonymous));
     let why = listens.failure().or(dials.failure());
     why.expect("it ends with a reason").to_owned()
 }
@@ -69,15 +70,16 @@ fn two_nodes_of_a_cluster_prove_who_they_are() {
     let folder = tempfile::tempdir().unwrap();
     cluster(folder.path(), "orders");
     let (one, two) = (trust(&folder.path().join("node-1")), trust(&folder.path().join("node-2")));
-    assert_eq!(one.own().to_string(), "node-1.orders.quorate.internal");
+    assert_eq!(one.own_name().to_string(), "node-1.orders.quorate.internal");
     for node in [Some(1), None] {
-        let (mut dials, mut listens) = (two.peer_out(node), one.peer_in());
+        let (mut dials, mut listens) =
+            (two.outgoing_peer_session(node), one.incoming_peer_session());
         converse(&mut dials, &mut listens, 7);
         assert!(dials.is_established() && listens.is_established());
-        assert_eq!((dials.node(), listens.node()), (Some(1), Some(2)));
-        assert_eq!(listens.who(), Who::Node(2));
+        assert_eq!((dials.peer_node(), listens.peer_node()), (Some(1), Some(2)));
+        assert_eq!(listens.peer_identity(), Who::Node(2));
     }
-    let refusal = refused(two.peer_out(Some(3)), one.peer_in());
+    let refusal = refused(two.outgoing_peer_session(Some(3)), one.incoming_peer_session());
     assert!(refusal.contains("alert") || refusal.contains("name"), "{refusal}");
 }
 
@@ -88,12 +90,13 @@ fn bytes_arrive_as_they_were_given() {
     let (one, two) = (trust(&folder.path().join("node-1")), trust(&folder.path().join("node-2")));
     let bytes: Vec<u8> = (0..300_000u32).map(|at| ((at * 7) >> 3) as u8).collect();
     for step in [1, 5, 1000, 16_384, usize::MAX] {
-        let (mut dials, mut listens) = (two.peer_out(Some(1)), one.peer_in());
-        assert_eq!(dials.seal(b"too early"), 0);
+        let (mut dials, mut listens) =
+            (two.outgoing_peer_session(Some(1)), one.incoming_peer_session());
+        assert_eq!(dials.encrypt(b"too early"), 0);
         converse(&mut dials, &mut listens, step);
         let (mut sealed, mut got) = (0, Vec::new());
         while sealed < bytes.len() {
-            let count = dials.seal(&bytes[sealed..]);
+            let count = dials.encrypt(&bytes[sealed..]);
             assert!(count > 0, "there is room once the network took all");
             sealed += count;
             got.extend(converse(&mut dials, &mut listens, step).1);
@@ -101,13 +104,13 @@ fn bytes_arrive_as_they_were_given() {
         assert!(got == bytes, "in steps of {step}");
         // The other direction still works after this one has ended.
         dials.finish();
-        assert_eq!(dials.seal(b"more"), 0);
+        assert_eq!(dials.encrypt(b"more"), 0);
         converse(&mut dials, &mut listens, step);
-        assert_eq!(listens.take(&mut [0; 8]), ReadOutcome::Ended);
-        assert_eq!(listens.seal(b"an answer"), 9);
+        assert_eq!(listens.read_plaintext(&mut [0; 8]), ReadOutcome::PeerClosed);
+        assert_eq!(listens.encrypt(b"an answer"), 9);
         listens.finish();
         assert_eq!(converse(&mut dials, &mut listens, step).0, b"an answer");
-        assert_eq!(dials.take(&mut [0; 8]), ReadOutcome::Ended);
+        assert_eq!(dials.read_plaintext(&mut [0; 8]), ReadOutcome::PeerClosed);
         assert_eq!((dials.failure(), listens.failure()), (None, None));
     }
 }
@@ -117,12 +120,13 @@ fn what_is_ahead_of_the_network_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     cluster(folder.path(), "orders");
     let (one, two) = (trust(&folder.path().join("node-1")), trust(&folder.path().join("node-2")));
-    let (mut dials, mut listens) = (two.peer_out(Some(1)), one.peer_in());
+    let (mut dials, mut listens) =
+        (two.outgoing_peer_session(Some(1)), one.incoming_peer_session());
     converse(&mut dials, &mut listens, usize::MAX);
     let bytes = vec![1; 1 << 20];
     let mut sealed = 0;
     loop {
-        let count = dials.seal(&bytes[sealed..]);
+        let count = dials.encrypt(&bytes[sealed..]);
         sealed += count;
         if count == 0 {
             break;
@@ -141,19 +145,22 @@ fn nobody_else_is_let_in_as_a_peer() {
     let node = trust(&at("a/node-1"));
     // Another authority whose cluster has the same name.
     let stranger = trust(&at("b/node-2"));
-    refused(stranger.peer_out(Some(1)), node.peer_in());
+    refused(stranger.outgoing_peer_session(Some(1)), node.incoming_peer_session());
     // It trusts this cluster's authority, but another one signed its own certificate.
     fs::copy(at("a/ca.crt"), at("b/node-2/ca.crt")).unwrap();
-    let refusal = refused(trust(&at("b/node-2")).peer_out(Some(1)), node.peer_in());
+    let refusal = refused(
+        trust(&at("b/node-2")).outgoing_peer_session(Some(1)),
+        node.incoming_peer_session(),
+    );
     assert!(refusal.starts_with("invalid peer certificate"), "{refusal}");
     // A client of the cluster is not a node, whatever its certificate is used for.
     fs::copy(at("a/ca.crt"), at("a/client-ann/ca.crt")).unwrap();
-    let mut files = Files::in_folder(&at("a/node-2"));
+    let mut files = NodeFiles::in_folder(&at("a/node-2"));
     (files.server_cert, files.server_key) =
         (at("a/client-ann/client.crt"), at("a/client-ann/client.key"));
     // Its key does not match the node's certificate.
     files.key = at("a/client-ann/client.key");
-    let error = Trust::load(files.clone()).unwrap_err();
+    let error = NodeTrust::load(files.clone()).unwrap_err();
     assert!(error.to_string().contains("client.key"), "{error}");
 }
 
@@ -175,7 +182,8 @@ fn another_cluster_of_the_same_authority_is_a_stranger() {
     fs::write(at("a/node-1/ca.crt"), &both).unwrap();
     fs::write(at("b/node-2/ca.crt"), &both).unwrap();
     assert!(node.reload().unwrap());
-    let refusal = refused(trust(&at("b/node-2")).peer_out(None), node.peer_in());
+    let refusal =
+        refused(trust(&at("b/node-2")).outgoing_peer_session(None), node.incoming_peer_session());
     assert!(!refusal.is_empty());
 }
 
@@ -186,23 +194,26 @@ fn clients_are_let_in_by_their_authority_and_named() {
     cluster(&at("a"), "orders");
     let node = trust(&at("a/node-1"));
     let ann = ClientTrust::load(&ClientFiles::in_folder(&at("a/client-ann"))).unwrap();
-    let dial = |trust: &ClientTrust, host: &str| trust.session(host).unwrap();
-    let (mut dials, mut listens) = (dial(&ann, "127.0.0.1"), node.client_in());
+    let dial = |trust: &ClientTrust, host: &str| trust.session_to_host(host).unwrap();
+    let (mut dials, mut listens) = (dial(&ann, "127.0.0.1"), node.incoming_client_session());
     converse(&mut dials, &mut listens, 100);
-    assert_eq!((listens.who(), listens.node()), (Who::Client("ann".to_owned()), None));
+    assert_eq!(
+        (listens.peer_identity(), listens.peer_node()),
+        (Who::Client("ann".to_owned()), None)
+    );
     // The node's certificate does not name this host.
-    let refusal = refused(dial(&ann, "10.1.2.3"), node.client_in());
+    let refusal = refused(dial(&ann, "10.1.2.3"), node.incoming_client_session());
     assert!(refusal.contains("alert") || refusal.contains("name"), "{refusal}");
     // A node is also accepted, and identified as a node.
     let two = ClientTrust::load(&ClientFiles::in_folder(&at("a/node-2"))).unwrap();
-    let (mut dials, mut listens) = (dial(&two, "127.0.0.1"), node.client_in());
+    let (mut dials, mut listens) = (dial(&two, "127.0.0.1"), node.incoming_client_session());
     converse(&mut dials, &mut listens, 100);
-    assert_eq!((listens.who(), listens.node()), (Who::Node(2), Some(2)));
+    assert_eq!((listens.peer_identity(), listens.peer_node()), (Who::Node(2), Some(2)));
     // A client with the same name, from another authority.
     cluster(&at("b"), "orders");
     fs::copy(at("a/clients-ca.crt"), at("b/client-ann/clients-ca.crt")).unwrap();
     let other = ClientTrust::load(&ClientFiles::in_folder(&at("b/client-ann"))).unwrap();
-    let refusal = refused(dial(&other, "127.0.0.1"), node.client_in());
+    let refusal = refused(dial(&other, "127.0.0.1"), node.incoming_client_session());
     assert!(refusal.starts_with("invalid peer certificate"), "{refusal}");
 }
 
@@ -212,13 +223,16 @@ fn an_expired_certificate_is_refused() {
     let at = |name: &str| folder.path().join(name);
     cluster(&at("a"), "orders");
     // It expires in the second in which it is created.
-    authority::client(&at("a"), "ann", 0, true).unwrap();
+    authority::issue_client_certificate(&at("a"), "ann", 0, true).unwrap();
     let made = SystemTime::now();
     while made.elapsed().unwrap_or_default() < Duration::from_millis(1100) {
         thread::yield_now();
     }
     let ann = ClientTrust::load(&ClientFiles::in_folder(&at("a/client-ann"))).unwrap();
-    let refusal = refused(ann.session("127.0.0.1").unwrap(), trust(&at("a/node-1")).client_in());
+    let refusal = refused(
+        ann.session_to_host("127.0.0.1").unwrap(),
+        trust(&at("a/node-1")).incoming_client_session(),
+    );
     assert!(refusal.contains("expired"), "{refusal}");
 }
 
@@ -228,16 +242,17 @@ fn authorities_are_exchanged_while_both_are_trusted() {
     let at = |name: &str| folder.path().join(name);
     cluster(&at("a"), "orders");
     let (one, two) = (trust(&at("a/node-1")), trust(&at("a/node-2")));
-    let meets = |dials: &Trust, listens: &Trust| {
-        let (mut dials, mut listens) = (dials.peer_out(None), listens.peer_in());
+    let meets = |dials: &NodeTrust, listens: &NodeTrust| {
+        let (mut dials, mut listens) =
+            (dials.outgoing_peer_session(None), listens.incoming_peer_session());
         converse(&mut dials, &mut listens, usize::MAX);
         listens.is_established()
     };
     assert!(!one.reload().unwrap(), "nothing has changed");
     let before = one.expiries();
-    authority::init(&at("a"), "orders", 60, true).unwrap();
+    authority::create_authorities(&at("a"), "orders", 60, true).unwrap();
     // Node 1 gets a new certificate before node 2 trusts the new authority.
-    authority::node(&at("a"), 1, &["127.0.0.1".to_owned()], 60, true).unwrap();
+    authority::issue_node_certificates(&at("a"), 1, &["127.0.0.1".to_owned()], 60, true).unwrap();
     assert!(one.reload().unwrap());
     assert_ne!(one.expiries(), before);
     assert!(!meets(&one, &two));
@@ -263,11 +278,11 @@ fn nonsense_on_the_network_ends_a_session_with_a_reason() {
         &[0x16, 3, 1, 0xff, 0xff, 0],
         &[0; 100],
     ] {
-        let mut session = one.client_in();
+        let mut session = one.incoming_client_session();
         session.input_buffer().extend_from_slice(nonsense);
-        assert_eq!(session.take(&mut [0; 10]), ReadOutcome::Failed);
+        assert_eq!(session.read_plaintext(&mut [0; 10]), ReadOutcome::Failed);
         assert!(session.failure().is_some());
-        assert_eq!(session.take(&mut [0; 10]), ReadOutcome::Failed, "it stays over");
+        assert_eq!(session.read_plaintext(&mut [0; 10]), ReadOutcome::Failed, "it stays over");
     }
 }
 
@@ -279,9 +294,10 @@ fn what_was_changed_on_its_way_is_not_taken() {
     let (one, two) = (trust(&folder.path().join("node-1")), trust(&folder.path().join("node-2")));
     // The first bytes, a type and a version, have no meaning in this version of TLS.
     for at in 3..80 {
-        let (mut dials, mut listens) = (two.peer_out(Some(1)), one.peer_in());
+        let (mut dials, mut listens) =
+            (two.outgoing_peer_session(Some(1)), one.incoming_peer_session());
         converse(&mut dials, &mut listens, usize::MAX);
-        dials.seal(b"a command of thirty-eight bytes, sealed");
+        dials.encrypt(b"a command of thirty-eight bytes, sealed");
         let mut bytes = Vec::new();
         dials.flush(&mut bytes).unwrap();
         if at >= bytes.len() {
@@ -290,8 +306,8 @@ fn what_was_changed_on_its_way_is_not_taken() {
         bytes[at] ^= 1;
         listens.input_buffer().extend_from_slice(&bytes);
         let mut into = [0; 100];
-        let taken = listens.take(&mut into);
-        assert!(!matches!(taken, ReadOutcome::Some(_)), "byte {at} was changed: {taken:?}");
+        let taken = listens.read_plaintext(&mut into);
+        assert!(!matches!(taken, ReadOutcome::Bytes(_)), "byte {at} was changed: {taken:?}");
     }
 }
 
@@ -305,7 +321,8 @@ fn hostile_bytes_at_any_point_of_a_handshake_break_nothing() {
     let mut dice = Dice::new(11);
     let (mut met, mut refused) = (0, 0);
     for _ in 0..1500 {
-        let (mut dials, mut listens) = (two.peer_out(Some(1)), one.peer_in());
+        let (mut dials, mut listens) =
+            (two.outgoing_peer_session(Some(1)), one.incoming_peer_session());
         let spoiled = dice.below(5);
         for flight in 0..6 {
             let (from, to) = if flight % 2 == 0 {
@@ -332,9 +349,9 @@ fn hostile_bytes_at_any_point_of_a_handshake_break_nothing() {
             }
             to.input_buffer().extend_from_slice(&bytes);
             let mut into = [0; 64];
-            while let ReadOutcome::Some(count) = to.take(&mut into) {
+            while let ReadOutcome::Bytes(count) = to.read_plaintext(&mut into) {
                 assert!(count == 0, "no peer said anything");
-                if !to.holds_more() {
+                if !to.has_buffered_input() {
                     break;
                 }
             }
@@ -343,7 +360,7 @@ fn hostile_bytes_at_any_point_of_a_handshake_break_nothing() {
         match listens.is_established() {
             true => {
                 met += 1;
-                assert_eq!(listens.node(), Some(2));
+                assert_eq!(listens.peer_node(), Some(2));
             }
             false => refused += 1,
         }

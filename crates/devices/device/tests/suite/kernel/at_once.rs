@@ -10,8 +10,8 @@ use std::{
     thread,
 };
 
-use quorate_device::xdp::{Device, Entry, Failed, Fate, Role};
-use quorate_offload::{Form, Reason, Type};
+use quorate_device::xdp::{Device, EntryPoint, FrameFate, Role, XdpError};
+use quorate_offload::{Encapsulation, Reason, Type};
 
 use crate::kernel::desk::{
     descriptor, frame, number, of, parse, phase2a, phase2b, ready, room, submit,
@@ -20,9 +20,9 @@ use crate::kernel::desk::{
 const SLOTS: u64 = 20_000;
 const CELLS: u32 = 32_768;
 
-fn tapped(device: &mut Device, form: Form) -> Vec<(u64, u64)> {
+fn tapped(device: &mut Device, form: Encapsulation) -> Vec<(u64, u64)> {
     let mut seen = Vec::new();
-    while device.tapped(|_, frame| {
+    while device.read_tapped(|_, frame| {
         let (header, bytes) = parse(form, frame);
         assert_eq!(bytes, room(header.value.counter), "torn");
         seen.push((header.slot, header.value.counter));
@@ -48,10 +48,10 @@ fn a_slot_has_one_vote_whoever_asks_at_once() {
             let mut votes = Vec::new();
             begin.wait();
             for slot in slots.clone() {
-                let mut bytes = frame(Form::Raw, &phase2a(slot, slot * 2 + which));
-                let fate = device.put(Entry::Network, &mut bytes).unwrap();
-                assert_eq!(fate, Fate::ToNetwork);
-                let (header, bytes) = parse(Form::Raw, &bytes);
+                let mut bytes = frame(Encapsulation::Raw, &phase2a(slot, slot * 2 + which));
+                let fate = device.run_program(EntryPoint::Network, &mut bytes).unwrap();
+                assert_eq!(fate, FrameFate::ToNetwork);
+                let (header, bytes) = parse(Encapsulation::Raw, &bytes);
                 assert_eq!(header.kind, Type::Phase2b);
                 assert_eq!(bytes, room(header.value.counter), "torn");
                 votes.push(header.value);
@@ -64,9 +64,9 @@ fn a_slot_has_one_vote_whoever_asks_at_once() {
             (left.join().unwrap(), right)
         });
         assert_eq!(left, right, "two votes in one slot");
-        taps.lock().unwrap().extend(tapped(&mut device, Form::Raw));
+        taps.lock().unwrap().extend(tapped(&mut device, Encapsulation::Raw));
         for (slot, value) in slots.clone().zip(&left) {
-            assert_eq!(of(&device).read(slot).unwrap().unwrap().value, *value);
+            assert_eq!(of(&device).read_cell(slot).unwrap().unwrap().value, *value);
         }
     }
     let taps = taps.into_inner().unwrap();
@@ -91,10 +91,13 @@ fn no_vote_is_cast_behind_a_fence() {
             let votes = scope.spawn(|| {
                 let mut heard = Vec::new();
                 for slot in first..first + 400 {
-                    let mut bytes = frame(Form::Udp, &phase2a(slot, slot));
-                    assert_eq!(device.put(Entry::Network, &mut bytes).unwrap(), Fate::ToNetwork);
+                    let mut bytes = frame(Encapsulation::Udp, &phase2a(slot, slot));
+                    assert_eq!(
+                        device.run_program(EntryPoint::Network, &mut bytes).unwrap(),
+                        FrameFate::ToNetwork
+                    );
                     begun.store(slot > first + 20, Ordering::Release);
-                    if parse(Form::Udp, &bytes).0.kind == Type::Phase2b {
+                    if parse(Encapsulation::Udp, &bytes).0.kind == Type::Phase2b {
                         heard.push(slot);
                     }
                 }
@@ -105,9 +108,9 @@ fn no_vote_is_cast_behind_a_fence() {
             }
             counter += 1;
             of(&device).fence(number(counter)).unwrap();
-            device.drain().unwrap();
+            device.drain_blocking().unwrap();
             let read: Vec<u64> = (first..first + 400)
-                .filter(|slot| of(&device).read(*slot).unwrap().is_some())
+                .filter(|slot| of(&device).read_cell(*slot).unwrap().is_some())
                 .collect();
             let heard = votes.join().unwrap();
             assert_eq!(heard, read, "a vote was heard and not read, or cast later");
@@ -130,9 +133,12 @@ fn slots_are_given_out_once_and_decided_once() {
     let submits = |which: u64| {
         (0..SLOTS / 2)
             .map(|at| {
-                let mut bytes = frame(Form::Udp, &submit(at * 2 + which));
-                assert_eq!(device.put(Entry::Network, &mut bytes).unwrap(), Fate::ToNetwork);
-                let (header, _) = parse(Form::Udp, &bytes);
+                let mut bytes = frame(Encapsulation::Udp, &submit(at * 2 + which));
+                assert_eq!(
+                    device.run_program(EntryPoint::Network, &mut bytes).unwrap(),
+                    FrameFate::ToNetwork
+                );
+                let (header, _) = parse(Encapsulation::Udp, &bytes);
                 (header.slot, header.value.counter)
             })
             .collect::<Vec<_>>()
@@ -143,7 +149,7 @@ fn slots_are_given_out_once_and_decided_once() {
         left.join().unwrap().into_iter().chain(right).collect()
     });
     assert!(given.keys().copied().eq(0..SLOTS), "a slot was given out twice");
-    assert_eq!(of(&device).state().unwrap().next, SLOTS);
+    assert_eq!(of(&device).query_state().unwrap().next, SLOTS);
 
     let mut decided = Vec::new();
     for chunk in given.iter().collect::<Vec<_>>().chunks(2_000) {
@@ -151,8 +157,9 @@ fn slots_are_given_out_once_and_decided_once() {
             chunk
                 .iter()
                 .filter(|(slot, value)| {
-                    let mut bytes = frame(Form::Udp, &phase2b(**slot, **value, position));
-                    device.put(Entry::Network, &mut bytes).unwrap() == Fate::ToNetwork
+                    let mut bytes = frame(Encapsulation::Udp, &phase2b(**slot, **value, position));
+                    device.run_program(EntryPoint::Network, &mut bytes).unwrap()
+                        == FrameFate::ToNetwork
                 })
                 .count()
         };
@@ -162,7 +169,7 @@ fn slots_are_given_out_once_and_decided_once() {
             left.join().unwrap() + right
         });
         assert_eq!(crossed, chunk.len(), "decided twice, or never");
-        decided.extend(tapped(&mut device, Form::Udp));
+        decided.extend(tapped(&mut device, Encapsulation::Udp));
     }
     decided.sort_unstable();
     assert!(decided.into_iter().eq(given));
@@ -180,9 +187,12 @@ fn what_left_before_a_stop_is_read() {
         let submits = scope.spawn(|| {
             let mut left = Vec::new();
             for value in 0..5_000 {
-                let mut bytes = frame(Form::Raw, &submit(value));
-                assert_eq!(device.put(Entry::Network, &mut bytes).unwrap(), Fate::ToNetwork);
-                let (header, _) = parse(Form::Raw, &bytes);
+                let mut bytes = frame(Encapsulation::Raw, &submit(value));
+                assert_eq!(
+                    device.run_program(EntryPoint::Network, &mut bytes).unwrap(),
+                    FrameFate::ToNetwork
+                );
+                let (header, _) = parse(Encapsulation::Raw, &bytes);
                 if header.kind == Type::Phase2a {
                     left.push((header.slot, value));
                 }
@@ -194,9 +204,9 @@ fn what_left_before_a_stop_is_read() {
             thread::yield_now();
         }
         of(&device).fence(number(2)).unwrap();
-        device.drain().unwrap();
-        let next = of(&device).state().unwrap().next;
-        let held = |slot| of(&device).read(slot).unwrap();
+        device.drain_blocking().unwrap();
+        let next = of(&device).query_state().unwrap().next;
+        let held = |slot| of(&device).read_cell(slot).unwrap();
         let found: Vec<_> = (0..next).map(held).collect();
         for (slot, value) in submits.join().unwrap() {
             assert!(slot < next);
@@ -214,18 +224,21 @@ fn what_the_tap_has_no_room_for_is_counted_and_kept() {
         return;
     };
     for slot in 0..SLOTS {
-        let mut bytes = frame(Form::Raw, &phase2a(slot, slot));
-        assert_eq!(device.put(Entry::Network, &mut bytes).unwrap(), Fate::ToNetwork);
+        let mut bytes = frame(Encapsulation::Raw, &phase2a(slot, slot));
+        assert_eq!(
+            device.run_program(EntryPoint::Network, &mut bytes).unwrap(),
+            FrameFate::ToNetwork
+        );
     }
-    let lost = device.lost().unwrap();
-    let seen = tapped(&mut device, Form::Raw).len() as u64;
+    let lost = device.tap_lost_count().unwrap();
+    let seen = tapped(&mut device, Encapsulation::Raw).len() as u64;
     assert!(lost > 0 && seen + lost == SLOTS, "{seen} seen, {lost} lost");
     for slot in (0..SLOTS).step_by(97) {
-        let held = of(&device).read(slot).unwrap().unwrap();
+        let held = of(&device).read_cell(slot).unwrap().unwrap();
         assert_eq!((held.value, held.bytes), (descriptor(slot), room(slot).to_vec()));
     }
     assert!(matches!(
         of(&device).raise_floor(number(1), 5, 0),
-        Err(Failed::Refused(Reason::Order))
+        Err(XdpError::Refused(Reason::Order))
     ));
 }

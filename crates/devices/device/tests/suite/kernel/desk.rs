@@ -4,11 +4,11 @@ use std::env;
 
 use quorate_device::xdp::{
     Device, Role, Settings,
-    control::{Arm, Calls, Start},
+    control::{ArmParameters, ControlCalls, StartParameters},
 };
 use quorate_offload::{
-    Address, Descriptor, Form, Header, Number, PackedBallot, Routes, Setup, Type, checksum::crc32c,
-    header::HEADER_BYTES, port::Program,
+    Address, CallNumber, Descriptor, Encapsulation, Header, PackedBallot, Routes, Setup, Type,
+    checksum::crc32c, header::HEADER_BYTES, port::Program,
 };
 
 pub(crate) const ROOM: usize = 64;
@@ -25,18 +25,22 @@ pub(crate) fn settings(cells: u32) -> Settings {
     let setup = Setup {
         group: 5,
         room: ROOM,
-        own: address(1),
-        heard: [3, 0, 0, 0, 0, 9],
+        own_address: address(1),
+        heard_group: [3, 0, 0, 0, 0, 9],
         owner: address(2),
     };
-    Settings { cells, tap: 1 << 20, ..Settings::of(setup, &route, &route, &route).unwrap() }
+    Settings {
+        cells,
+        tap_bytes: 1 << 20,
+        ..Settings::from_routes(setup, &route, &route, &route).unwrap()
+    }
 }
 
 /// Loads a device. Prints a notice and returns `None` where programs may not be loaded.
 pub(crate) fn load(role: Role, settings: &Settings) -> Option<Device> {
     match Device::load(role, settings) {
         Ok(device) => Some(device),
-        Err(failed) if failed.is_forbidden() => {
+        Err(failed) if failed.is_unsupported() => {
             let strict = env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true");
             assert!(!strict, "{failed}");
             eprintln!("skipped: {failed}");
@@ -46,18 +50,20 @@ pub(crate) fn load(role: Role, settings: &Settings) -> Option<Device> {
     }
 }
 
-pub(crate) fn number(counter: u64) -> Number {
-    Number { device_boot: BOOT, owner_boot: 1, counter }
+pub(crate) fn number(counter: u64) -> CallNumber {
+    CallNumber { device_boot: BOOT, owner_boot: 1, counter }
 }
 
 /// Loads a device and arms or starts it, beginning with slot 0.
 pub(crate) fn ready(role: Role, cells: u32) -> Option<Device> {
     let device = load(role, &settings(cells))?;
     for program in programs(role) {
-        device.calls(*program).begin(BOOT).unwrap();
+        device.control_calls(*program).set_boot(BOOT).unwrap();
         match program {
-            Program::Acceptor => device.calls(*program).arm(number(1), arm()).unwrap(),
-            Program::Coordinator => device.calls(*program).start(number(1), start()).unwrap(),
+            Program::Acceptor => device.control_calls(*program).arm(number(1), arm()).unwrap(),
+            Program::Coordinator => {
+                device.control_calls(*program).start(number(1), start()).unwrap()
+            }
         };
     }
     Some(device)
@@ -72,16 +78,23 @@ pub(crate) const fn programs(role: Role) -> &'static [Program] {
 }
 
 /// Returns the calls of a device with one program.
-pub(crate) fn of(device: &Device) -> Calls<'_> {
-    device.calls(programs(device.role())[0])
+pub(crate) fn of(device: &Device) -> ControlCalls<'_> {
+    device.control_calls(programs(device.role())[0])
 }
 
-pub(crate) fn arm() -> Arm {
-    Arm { ballot: BALLOT, position: 2, floor: 0 }
+pub(crate) fn arm() -> ArmParameters {
+    ArmParameters { ballot: BALLOT, position: 2, floor: 0 }
 }
 
-pub(crate) fn start() -> Start {
-    Start { ballot: BALLOT, first: 0, limit: u64::MAX, quorum: 2, members: 3, hint: false }
+pub(crate) fn start() -> StartParameters {
+    StartParameters {
+        ballot: BALLOT,
+        first: 0,
+        limit: u64::MAX,
+        quorum: 2,
+        members: 3,
+        hint: false,
+    }
 }
 
 /// Returns bytes that identify a value.
@@ -105,7 +118,7 @@ pub(crate) fn descriptor(value: u64) -> Descriptor {
 }
 
 pub(crate) fn submit(value: u64) -> Header {
-    Header::submit(5, descriptor(value), 0)
+    Header::new_submit(5, descriptor(value), 0)
 }
 
 pub(crate) fn phase2a(slot: u64, value: u64) -> Header {
@@ -116,14 +129,14 @@ pub(crate) fn phase2b(slot: u64, value: u64, position: u8) -> Header {
     Header { kind: Type::Phase2b, position, voted: BALLOT.0, ..phase2a(slot, value) }
 }
 
-pub(crate) fn frame(form: Form, header: &Header) -> Vec<u8> {
+pub(crate) fn frame(form: Encapsulation, header: &Header) -> Vec<u8> {
     let mut buffer = vec![0; 2000];
     let room = room(header.value.counter);
     let (from, to) = (address(9), address(1));
-    form.write(&mut buffer, &from, &to, header, &room).unwrap().to_vec()
+    form.write_frame(&mut buffer, &from, &to, header, &room).unwrap().to_vec()
 }
 
-pub(crate) fn parse(form: Form, frame: &[u8]) -> (Header, &[u8]) {
-    let header: &[u8; HEADER_BYTES] = frame[form.header_at()..].first_chunk().unwrap();
-    (Header::read(header).unwrap(), &frame[form.room_at()..])
+pub(crate) fn parse(form: Encapsulation, frame: &[u8]) -> (Header, &[u8]) {
+    let header: &[u8; HEADER_BYTES] = frame[form.header_offset()..].first_chunk().unwrap();
+    (Header::read(header).unwrap(), &frame[form.room_offset()..])
 }

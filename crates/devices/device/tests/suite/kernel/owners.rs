@@ -3,9 +3,9 @@
 use std::process::Command;
 
 use quorate_device::{
-    Packet,
+    PacketSocketWire,
     station::ClaimError,
-    xdp::{FILE_SYSTEM, Failed, Hook, end_orphans},
+    xdp::{BPF_FILE_SYSTEM, Hook, XdpError, end_orphans},
 };
 use quorate_offload::Type;
 use quorate_packets::ethernet::Mac;
@@ -58,14 +58,16 @@ fn an_interface_has_one_owner_whatever_files_it_sees() {
         let _passing = lay(1);
         let host = armed(1, &[Hook::Traffic]);
         // Mounts another instance of the BPF file system, which has no pins.
-        let mounted = Command::new("mount").args(["-t", "bpf", "bpf", FILE_SYSTEM]).status();
+        let mounted = Command::new("mount").args(["-t", "bpf", "bpf", BPF_FILE_SYSTEM]).status();
         assert!(mounted.unwrap().success());
         let second = open(1, CELLS, &[Hook::Traffic]);
-        assert!(matches!(second, Err(Failed::Owned { interface }) if interface == INTERFACE));
-        let mut thread = at(1, || Packet::open(INTERFACE, &[Mac(GROUP.mac)]).unwrap());
-        assert!(matches!(at(1, || thread.claim(OURS)), Err(ClaimError::Taken)));
+        assert!(
+            matches!(second, Err(XdpError::AlreadyOwned { interface }) if interface == INTERFACE)
+        );
+        let mut thread = at(1, || PacketSocketWire::open(INTERFACE, &[Mac(GROUP.mac)]).unwrap());
+        assert!(matches!(at(1, || thread.claim_group(OURS)), Err(ClaimError::AlreadyClaimed)));
         // Other groups' devices in threads receive other frames.
-        assert!(at(1, || thread.claim(OURS + 1)).is_ok());
+        assert!(at(1, || thread.claim_group(OURS + 1)).is_ok());
         drop(host);
         assert!(open(1, CELLS, &[Hook::Traffic]).is_ok());
     });

@@ -1,7 +1,7 @@
 //! VLANs: a frame from which the kernel removed a tag is not for a device at the interface itself.
 
-use quorate_device::{Packet, Wire as _, wire::Arrived, xdp::Hook};
-use quorate_offload::{Form, Reason, Type, port::Device as _};
+use quorate_device::{PacketSocketWire, Wire as _, wire::ArrivedFrames, xdp::Hook};
+use quorate_offload::{Encapsulation, Reason, Type, port::Device as _};
 use quorate_packets::ethernet::Mac;
 
 use crate::kernel::{
@@ -36,7 +36,7 @@ fn frames_of_a_vlan_are_not_obeyed_by_tc() {
         let obeyed = Reason::None as usize;
         assert_eq!(counters[obeyed] - before[obeyed], 1);
         let mut frame = Vec::new();
-        assert!(host.take(&mut frame).is_some() && host.take(&mut frame).is_none());
+        assert!(host.take_frame(&mut frame).is_some() && host.take_frame(&mut frame).is_none());
         host.close().unwrap();
     });
 }
@@ -49,7 +49,7 @@ fn frames_of_a_vlan_are_not_obeyed_by_a_thread() {
         let _passing = lay(1);
         let there = vlan(CLIENT, "tagged", 5) && vlan(1, "tagged", 5) && vlan(CLIENT, "other", 6);
         let groups = [GROUP, DECISIONS].map(|group| Mac(group.mac));
-        let mut hears = at(1, || Packet::open(INTERFACE, &groups).unwrap());
+        let mut hears = at(1, || PacketSocketWire::open(INTERFACE, &groups).unwrap());
         let client = Client::new();
         if there {
             Client::on("tagged").send(1, &phase2a(0, 1));
@@ -59,16 +59,19 @@ fn frames_of_a_vlan_are_not_obeyed_by_a_thread() {
         client.send_tagged(1, 6, &phase2a(3, 4));
         client.send_tagged(1, 0xe000, &phase2a(4, 5));
         client.send(1, &phase2a(5, 6));
-        let mut arrived = Arrived::default();
-        let is_whole = |frame: &[u8]| Form::of(frame, 0).is_ok();
+        let mut arrived = ArrivedFrames::default();
+        let is_whole = |frame: &[u8]| Encapsulation::parse(frame, 0).is_ok();
         while !arrived.iter().any(is_whole) {
             hears.receive(&mut arrived);
         }
-        let seen: Vec<_> = arrived.iter().map(|frame| Form::of(frame, 0)).collect();
+        let seen: Vec<_> = arrived.iter().map(|frame| Encapsulation::parse(frame, 0)).collect();
         let tagged = if there { 5 } else { 3 };
         assert_eq!(seen[..tagged], vec![Err(Reason::Vlan); tagged]);
-        let slots: Vec<u64> =
-            arrived.iter().skip(tagged).map(|frame| parse(Form::Raw, frame).0.slot).collect();
+        let slots: Vec<u64> = arrived
+            .iter()
+            .skip(tagged)
+            .map(|frame| parse(Encapsulation::Raw, frame).0.slot)
+            .collect();
         assert_eq!(slots, [5]);
     });
 }

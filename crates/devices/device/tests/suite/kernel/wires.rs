@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
-use quorate_device::xdp::{Failed, Passing, Settings};
-use quorate_offload::{Address, Form, Header, Routes, Setup, link::ETHER_TYPE};
-use quorate_packets::ethernet::{Mac, Raw, raw::ReceiveFilter};
-use quorate_testbed::namespace::{self, ip};
+use quorate_device::xdp::{PassProgram, Settings, XdpError};
+use quorate_offload::{Address, Encapsulation, Header, Routes, Setup, link::ETHER_TYPE};
+use quorate_packets::ethernet::{Mac, RawSocket, raw::ReceiveFilter};
+use quorate_testbed::namespace::{self, run_ip};
 use rustix::thread::{
     CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_getaffinity, sched_setaffinity,
 };
@@ -45,20 +45,20 @@ pub(crate) fn alone(name: &str, test: fn()) {
     static MISSING: OnceLock<Option<String>> = OnceLock::new();
     if namespace::is_inside(INSIDE) {
         if word().is_none() {
-            namespace::prepare().unwrap();
+            namespace::mount_private().unwrap();
         }
         stay_here();
         return test();
     }
     let missing = MISSING.get_or_init(|| {
         let trial = "ip link add switch type bridge && mount -t bpf bpf /sys/fs/bpf";
-        let why = namespace::missing(trial);
+        let why = namespace::check_support(trial);
         why.map(|why| why.to_string()).or_else(may_not_load)
     });
     if let Some(why) = missing {
         return skip(name, why);
     }
-    let output = namespace::unshare()
+    let output = namespace::unshare_command()
         .arg(env::current_exe().unwrap())
         .args(["--exact", &format!("kernel::{name}"), "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1")
@@ -77,7 +77,7 @@ fn may_not_load() -> Option<String> {
         quorate_device::xdp::Role::Acceptor,
         &crate::kernel::desk::settings(64),
     );
-    let failed = loaded.err().filter(Failed::is_forbidden);
+    let failed = loaded.err().filter(XdpError::is_unsupported);
     failed.map(|failed| failed.to_string())
 }
 
@@ -93,13 +93,13 @@ fn stay_here() {
 
 /// Creates `hosts` hosts and a client, each on a machine of its own, and a bridge. Without the
 /// returned guards, frames that hosts return by XDP are lost.
-pub(crate) fn lay(hosts: u8) -> Vec<Passing> {
-    ip("link add switch type bridge mcast_snooping 0").unwrap();
-    ip("link set switch up").unwrap();
+pub(crate) fn lay(hosts: u8) -> Vec<PassProgram> {
+    run_ip("link add switch type bridge mcast_snooping 0").unwrap();
+    run_ip("link set switch up").unwrap();
     (1..=hosts).chain([CLIENT]).map(wire).collect()
 }
 
-fn wire(machine: u8) -> Passing {
+fn wire(machine: u8) -> PassProgram {
     let mac = Mac(address(machine).mac);
     let words = [
         format!("netns add n{machine}"),
@@ -109,19 +109,19 @@ fn wire(machine: u8) -> Passing {
         format!("link set p{machine} master switch up"),
         format!("-n n{machine} link set {INTERFACE} up"),
     ];
-    words.iter().for_each(|words| ip(words).unwrap());
-    Passing::attach(&format!("p{machine}")).unwrap()
+    words.iter().for_each(|words| run_ip(words).unwrap());
+    PassProgram::attach(&format!("p{machine}")).unwrap()
 }
 
 /// Adds a VLAN interface to a machine. Returns whether the kernel supports it.
 pub(crate) fn vlan(machine: u8, name: &str, id: u16) -> bool {
     let made =
-        ip(&format!("-n n{machine} link add link {INTERFACE} name {name} type vlan id {id}"));
+        run_ip(&format!("-n n{machine} link add link {INTERFACE} name {name} type vlan id {id}"));
     if let Err(why) = made {
         skip(&format!("an interface of VLAN {id}"), &why.to_string());
         return false;
     }
-    ip(&format!("-n n{machine} link set {name} up")).unwrap();
+    run_ip(&format!("-n n{machine} link set {name} up")).unwrap();
     true
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn at<T: Send>(machine: u8, does: impl FnOnce() -> T + Send) -> T {
 /// Returns the command that runs this test again in another process, on a machine, with a word that
 /// selects its task.
 pub(crate) fn again(name: &str, machine: u8, word: &str) -> Command {
-    let mut command = namespace::inside(machine.into());
+    let mut command = namespace::namespace_command(machine.into());
     command
         .arg(env::current_exe().unwrap())
         .args(["--exact", &format!("kernel::{name}"), "--nocapture", "--test-threads=1"])
@@ -162,15 +162,19 @@ pub(crate) fn settings(host: u8, cells: u32) -> Settings {
     let setup = Setup {
         group: 5,
         room: ROOM,
-        own: address(host),
-        heard: GROUP.mac,
+        own_address: address(host),
+        heard_group: GROUP.mac,
         owner: address(host + 100),
     };
-    Settings { cells, tap: 1 << 22, ..Settings::of(setup, &route, &route, &decisions).unwrap() }
+    Settings {
+        cells,
+        tap_bytes: 1 << 22,
+        ..Settings::from_routes(setup, &route, &route, &decisions).unwrap()
+    }
 }
 
 /// Client that submits values from outside.
-pub(crate) struct Client(Raw);
+pub(crate) struct Client(RawSocket);
 
 impl Client {
     pub(crate) fn new() -> Self {
@@ -180,8 +184,9 @@ impl Client {
     /// Creates a client on another interface than the usual one.
     pub(crate) fn on(interface: &str) -> Self {
         let hears = ReceiveFilter::EtherType(ETHER_TYPE);
-        let socket = at(CLIENT, || Raw::open(interface, hears, Some(Mac(DECISIONS.mac))).unwrap());
-        socket.set_patience(Some(Duration::from_secs(5))).unwrap();
+        let socket =
+            at(CLIENT, || RawSocket::open(interface, hears, Some(Mac(DECISIONS.mac))).unwrap());
+        socket.set_receive_timeout(Some(Duration::from_secs(5))).unwrap();
         Self(socket)
     }
 
@@ -199,7 +204,7 @@ impl Client {
         let mut buffer = vec![0; 200];
         let room = room(header.value.counter);
         let (from, to) = (address(CLIENT), address(host));
-        let frame = Form::Raw.write(&mut buffer, &from, &to, header, &room);
+        let frame = Encapsulation::Raw.write_frame(&mut buffer, &from, &to, header, &room);
         let (addresses, rest) = frame.unwrap().split_at(12);
         let tag = [[0x81, 0], vlan.to_be_bytes()].concat();
         let tagged = [addresses, &tag, rest].concat();
@@ -209,7 +214,7 @@ impl Client {
     fn send_from(&self, from: &Address, to: &Address, header: &Header) {
         let mut buffer = vec![0; 200];
         let room = room(header.value.counter);
-        let frame = Form::Raw.write(&mut buffer, from, to, header, &room);
+        let frame = Encapsulation::Raw.write_frame(&mut buffer, from, to, header, &room);
         assert!(self.0.send(frame.unwrap()).unwrap(), "no room on the wire");
     }
 
@@ -217,7 +222,7 @@ impl Client {
     pub(crate) fn hear_at_once(&self) -> Option<(Header, Vec<u8>)> {
         let mut buffer = [0; 200];
         let frame = self.0.try_receive(&mut buffer).unwrap()?;
-        let (header, room) = crate::kernel::desk::parse(Form::Raw, frame);
+        let (header, room) = crate::kernel::desk::parse(Encapsulation::Raw, frame);
         Some((header, room.to_vec()))
     }
 
@@ -225,7 +230,7 @@ impl Client {
     pub(crate) fn hear(&self) -> Option<(Header, Vec<u8>)> {
         let mut buffer = [0; 200];
         let frame = self.0.receive(&mut buffer).unwrap()?;
-        let (header, room) = crate::kernel::desk::parse(Form::Raw, frame);
+        let (header, room) = crate::kernel::desk::parse(Encapsulation::Raw, frame);
         Some((header, room.to_vec()))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quorate_device::{Network, Software, udp};
+use quorate_device::{Network, SoftwareDevice, udp};
 use quorate_offload::{
     Address,
     port::{Device, Drained},
@@ -14,9 +14,9 @@ fn own() -> Address {
     udp::address("10.0.0.1:47100".parse().unwrap())
 }
 
-fn start(wake: Arc<dyn Fn() + Send + Sync>) -> Software {
+fn start(wake: Arc<dyn Fn() + Send + Sync>) -> SoftwareDevice {
     let wire = Network::new(0, 0, 0, 0).join(own().mac).unwrap();
-    Software::start(settings(own(), udp::all_hosts(47_100)), wire, wake).unwrap()
+    SoftwareDevice::start(settings(own(), udp::all_hosts(47_100)), wire, wake).unwrap()
 }
 
 /// Dropping a device joins its thread.
@@ -38,10 +38,10 @@ fn a_drain_is_over_and_says_so() {
     let mut device = start(Arc::new(move || {
         let _ = rings.send(());
     }));
-    assert_eq!(device.drained(), Drained::Over);
+    assert_eq!(device.drain_progress(), Drained::Complete);
     for _ in 0..100 {
-        device.drain();
-        while device.drained() != Drained::Over {
+        device.begin_drain();
+        while device.drain_progress() != Drained::Complete {
             hears.recv().unwrap();
         }
     }
@@ -51,12 +51,12 @@ fn a_drain_is_over_and_says_so() {
 #[test]
 fn a_device_whose_thread_died_is_not_drained() {
     let mut device = start(Arc::new(|| panic!("the owner's wake-up fails: this is a test")));
-    device.drain();
+    device.begin_drain();
     // The first drain completes before the owner is woken, the next one never.
     let mut died = false;
     for _ in 0..1_000_000 {
-        device.drain();
-        died = device.drained() == Drained::Unknown;
+        device.begin_drain();
+        died = device.drain_progress() == Drained::Unknown;
         if died {
             break;
         }

@@ -12,16 +12,16 @@ use quorate_core::{
     time::Time,
     value::{BatchName, Value},
 };
-use quorate_device::{Settings, Software, Wire};
-use quorate_offload::owner::{Event, Owner, Pace, SlotValue, Start};
-use quorate_offload::{Address, Form, port::Device as _};
+use quorate_device::{Settings, SoftwareDevice, Wire};
+use quorate_offload::owner::{Event, Owner, SlotValue, Start, Timeouts};
+use quorate_offload::{Address, Encapsulation, port::Device as _};
 
 pub(crate) const CELLS: u32 = 64;
 pub(crate) const ROOM: usize = 64;
 pub(crate) const BALLOT: Ballot = Ballot { era: Era(0), round: 1, node: NodeId(1) };
 
 pub(crate) struct Node {
-    pub(crate) device: Software,
+    pub(crate) device: SoftwareDevice,
     pub(crate) owner: Owner,
     pub(crate) events: Vec<Event>,
 }
@@ -39,10 +39,10 @@ pub(crate) fn settings(own: Address, all: Address) -> Settings {
         group: 77,
         cells: CELLS,
         room: ROOM,
-        form: Form::Udp,
-        own,
+        form: Encapsulation::Udp,
+        own_address: own,
         all_hosts: all,
-        decisions: all,
+        decision_address: all,
         // Large, because decisions that a full tap drops are not sent again, and a device that was
         // not scheduled for a while receives many repeated proposals at once.
         tap_frames: 1 << 16,
@@ -50,8 +50,13 @@ pub(crate) fn settings(own: Address, all: Address) -> Settings {
 }
 
 /// Generous time limits, because other tests run in parallel.
-pub(crate) const PACE: Pace =
-    Pace { answer_us: 20_000, tries: 500, late_us: 0, slot_us: 3_000, probe_us: 20_000 };
+pub(crate) const PACE: Timeouts = Timeouts {
+    response_us: 20_000,
+    late_after_tries: 500,
+    abandon_after_us: 0,
+    slot_retry_us: 3_000,
+    probe_interval_us: 20_000,
+};
 
 pub(crate) fn batch(number: u64) -> (Value, Vec<u8>) {
     let bytes = number.to_be_bytes().to_vec();
@@ -82,7 +87,7 @@ impl Group {
                 *rung.0.lock().unwrap() = true;
                 rung.1.notify_one();
             };
-            let device = Software::start(settings, wire, Arc::new(wake)).unwrap();
+            let device = SoftwareDevice::start(settings, wire, Arc::new(wake)).unwrap();
             let owner = Owner::new(owner_settings(), device.shape());
             Node { device, owner, events: Vec::new() }
         });
@@ -117,14 +122,14 @@ impl Group {
         for _ in 0..20_000 {
             self.turn();
             for node in &self.nodes {
-                assert_eq!(node.owner.lost(), None);
+                assert_eq!(node.owner.loss(), None);
             }
             if let Some(found) = what(self) {
                 return found;
             }
             self.wait();
         }
-        let lost: Vec<u64> = self.nodes.iter().map(|node| node.device.lost()).collect();
+        let lost: Vec<u64> = self.nodes.iter().map(|node| node.device.lost_frame_count()).collect();
         panic!("it does not come; frames dropped by each tap: {lost:?}");
     }
 
@@ -192,7 +197,7 @@ impl Group {
                 }
                 submitted += 1;
             }
-            let all = submitted == values && group.nodes[0].owner.waiting() == 0;
+            let all = submitted == values && group.nodes[0].owner.waiting_value_count() == 0;
             (all && floor == 1 + given.len() as u64).then_some(())
         });
         given
@@ -200,7 +205,7 @@ impl Group {
 }
 
 pub(crate) fn owner_settings() -> quorate_offload::owner::Settings {
-    quorate_offload::owner::Settings { owner_boot: 1, device_boot: 5, window: 32, pace: PACE }
+    quorate_offload::owner::Settings { owner_boot: 1, device_boot: 5, window: 32, timeouts: PACE }
 }
 
 /// Checks that every value has a slot. Resubmitted ones may have two.

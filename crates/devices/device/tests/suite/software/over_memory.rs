@@ -2,7 +2,7 @@
 
 use quorate_core::slot::Slot;
 use quorate_device::{Network, Settings, udp};
-use quorate_offload::owner::{Event, Loss};
+use quorate_offload::owner::{Event, LossReason};
 use quorate_offload::{Reason, port::Device as _};
 
 use crate::software::group::{CELLS, Group, batch, check_all, number, settings};
@@ -51,7 +51,7 @@ fn what_the_queue_lost_is_read_from_cells() {
     let values = u64::from(CELLS) / 2;
     let done = |group: &Group| -> Vec<u64> {
         let nodes = group.nodes.iter();
-        nodes.map(|node| node.device.counted().acceptor.of(Reason::None)).collect()
+        nodes.map(|node| node.device.counts_per_program().acceptor.count_of(Reason::None)).collect()
     };
     let before = done(&group);
     for value in 0..values {
@@ -63,7 +63,7 @@ fn what_the_queue_lost_is_read_from_cells() {
     while done(&group).iter().zip(&before).any(|(now, before)| now - before < values) {
         std::thread::yield_now();
     }
-    assert!(group.nodes[0].device.lost() > 0);
+    assert!(group.nodes[0].device.lost_frame_count() > 0);
     let (mut given, mut voted) = (Vec::new(), Vec::new());
     group.until(|group| {
         for event in group.nodes[0].events.drain(..) {
@@ -82,7 +82,7 @@ fn what_the_queue_lost_is_read_from_cells() {
     let mut seen = slots(&voted);
     seen.sort_unstable();
     assert_eq!(seen, slots(&given));
-    assert!(group.nodes[0].owner.counts().lost > 0);
+    assert!(group.nodes[0].owner.counts().frames_lost > 0);
 }
 
 /// [offload-8] [offload-12] After a fence the owner reads the device's contents, and the device
@@ -96,10 +96,12 @@ fn fences_and_take_backs_end_what_threads_do() {
         group.nodes[0].owner.submit(value, &bytes).unwrap();
     }
     group.turn();
-    group.nodes[0].owner.take_back();
+    group.nodes[0].owner.withdraw_coordinator();
     let (next, late) = group.until(|group| {
         group.find(0, |event| match event {
-            Event::Withdrawn { next, given, holes, .. } => {
+            Event::Withdrawn {
+                next, unreported_slots: given, slots_without_value: holes, ..
+            } => {
                 assert!(holes.is_empty());
                 Some((*next, given.clone()))
             }
@@ -116,7 +118,7 @@ fn fences_and_take_backs_end_what_threads_do() {
         .collect();
     told.extend(late);
     assert!(told.iter().map(|held| held.slot).eq((1..next.0).map(Slot)));
-    assert_eq!(told.len() + group.nodes[0].owner.withdraw().len(), 20);
+    assert_eq!(told.len() + group.nodes[0].owner.take_unassigned_values().len(), 20);
     for node in 0..3 {
         group.nodes[node].owner.fence();
         let votes = group.until(|group| {
@@ -137,12 +139,12 @@ fn fences_and_take_backs_end_what_threads_do() {
 fn a_device_that_forgets_is_lost() {
     let mut group = group(&Network::new(3, 0, 0, 0), 3, |_| {});
     group.begin();
-    group.nodes[1].device.forget();
-    while group.nodes[1].owner.lost().is_none() {
+    group.nodes[1].device.clear_state();
+    while group.nodes[1].owner.loss().is_none() {
         group.turn();
         group.wait();
     }
-    assert_eq!(group.nodes[1].owner.lost(), Some(Loss::Boot { found: 0 }));
+    assert_eq!(group.nodes[1].owner.loss(), Some(LossReason::Boot { found: 0 }));
 }
 
 /// In a group of one, all frames stay inside the device.

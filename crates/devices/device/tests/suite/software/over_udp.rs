@@ -2,27 +2,27 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
-use quorate_device::{Members, Udp, udp};
+use quorate_device::{GroupMembers, Udp, udp};
 use quorate_offload::owner::Event;
 
 use crate::software::group::{Group, batch, check_all, settings};
 
 /// Creates devices without members. Returns them with their member lists and all addresses.
-fn group() -> (Group, Vec<Members>, Vec<std::net::SocketAddrV4>) {
-    let bound: Vec<(Members, Udp)> = (0..3)
+fn group() -> (Group, Vec<GroupMembers>, Vec<std::net::SocketAddrV4>) {
+    let bound: Vec<(GroupMembers, Udp)> = (0..3)
         .map(|_| {
-            let members = Members::default();
+            let members = GroupMembers::default();
             let udp = Udp::bind("127.0.0.1:0".parse().unwrap(), members.clone()).unwrap();
             (members, udp)
         })
         .collect();
     let (members, wires): (Vec<_>, Vec<_>) = bound.into_iter().unzip();
-    let all: Vec<_> = wires.iter().map(Udp::own).collect();
+    let all: Vec<_> = wires.iter().map(Udp::own_address).collect();
     let group = Group::new(
         wires
             .into_iter()
             .map(|wire| {
-                let own = udp::address(wire.own());
+                let own = udp::address(wire.own_address());
                 (settings(own, udp::all_hosts(own.port)), wire)
             })
             .collect(),

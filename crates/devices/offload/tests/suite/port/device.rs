@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quorate_core::dice::Dice;
 use quorate_offload::{
-    Acceptor, Coordinator, Descriptor, Form, Header, Number, Out, PackedBallot, Port, Routes, Type,
-    Verdict,
-    acceptor::Arm,
+    Acceptor, CallNumber, Coordinator, Descriptor, Encapsulation, Header, OutputFrames,
+    PackedBallot, Port, Routes, Type, Verdict,
+    acceptor::ArmParameters,
     header::COORDINATOR,
     out::FRAMES_MAX,
-    port::{Device, Drained, FrameOrigin, Program, Shape},
+    port::{Device, DeviceShape, Drained, FrameOrigin, Program},
 };
 
 use crate::port::frames::{
@@ -90,11 +90,11 @@ impl Bad {
         self.calls += 2;
         let counter = self.calls;
         for (position, other) in (1..).zip(&mut self.others) {
-            let number = Number { device_boot: 9, owner_boot: 1, counter };
-            let _ = other.begin(9);
-            let _ = other.fence(Number { counter: counter - 1, ..number });
+            let number = CallNumber { device_boot: 9, owner_boot: 1, counter };
+            let _ = other.set_boot(9);
+            let _ = other.fence(CallNumber { counter: counter - 1, ..number });
             let (floor, votes) = (other.state().floor, Routes::of(&[address(OWN)]).unwrap());
-            other.arm(number, Arm { ballot, position, floor, votes }).unwrap();
+            other.arm(number, ArmParameters { ballot, position, floor, votes }).unwrap();
         }
     }
 
@@ -104,7 +104,7 @@ impl Bad {
         let counter = self.calls;
         for other in &mut self.others {
             let floor = floor.max(other.state().floor);
-            let number = Number { device_boot: 9, owner_boot: 1, counter };
+            let number = CallNumber { device_boot: 9, owner_boot: 1, counter };
             other.raise_floor(number, floor).unwrap();
         }
     }
@@ -130,10 +130,10 @@ impl Bad {
 
     /// Submits another node's value to the device's coordinator.
     pub(crate) fn submit(&mut self, value: Descriptor) {
-        let header = Header::submit(GROUP, value, 0);
+        let header = Header::new_submit(GROUP, value, 0);
         let mut buffer = vec![0; 200];
         let (from, to) = (address(12), address(OWN));
-        let frame = Form::Udp.write(&mut buffer, &from, &to, &header, &[0; ROOM]);
+        let frame = Encapsulation::Udp.write_frame(&mut buffer, &from, &to, &header, &[0; ROOM]);
         let frame = frame.unwrap().to_vec();
         self.run(Program::Coordinator, Port::Network, &frame, false);
     }
@@ -141,10 +141,16 @@ impl Bad {
     fn propose(&mut self, ballot: PackedBallot, slot: u64, value: Descriptor, bytes: &[u8]) {
         let mut room = [0; ROOM];
         room[..bytes.len()].copy_from_slice(bytes);
-        let mut header = Header::submit(GROUP, value, 0);
+        let mut header = Header::new_submit(GROUP, value, 0);
         (header.kind, header.ballot, header.slot) = (Type::Phase2a, ballot, slot);
         let mut buffer = vec![0; 200];
-        let frame = Form::Udp.write(&mut buffer, &address(12), &address(OWN), &header, &room);
+        let frame = Encapsulation::Udp.write_frame(
+            &mut buffer,
+            &address(12),
+            &address(OWN),
+            &header,
+            &room,
+        );
         let frame = frame.unwrap().to_vec();
         self.run(Program::Acceptor, Port::Network, &frame, false);
     }
@@ -157,8 +163,8 @@ impl Bad {
     /// Cuts the power. Everything is forgotten, and frames on their way to the device are lost.
     /// Frames that have left it may still arrive.
     pub(crate) fn power_goes(&mut self) {
-        self.acceptor.forget();
-        self.coordinator.forget();
+        self.acceptor.clear_state();
+        self.coordinator.clear_state();
         self.inward.clear();
         self.late.clear();
         self.last.clear();
@@ -289,7 +295,7 @@ impl Bad {
             ..*asked
         };
         let frame = write(&header, &[0; ROOM]);
-        self.outward.push((program, FrameOrigin::Inside, frame));
+        self.outward.push((program, FrameOrigin::LocalResponse, frame));
     }
 
     fn carry_over(&mut self) {
@@ -302,7 +308,7 @@ impl Bad {
             OWN => self.run(Program::Acceptor, Port::Network, &frame, false),
             last => {
                 let mut buffer = vec![0; FRAMES_MAX * frame.len()];
-                let mut out = Out::new(&mut buffer);
+                let mut out = OutputFrames::new(&mut buffer);
                 let other = &mut self.others[usize::from(last - 11)];
                 other.step(Port::Network, &frame, &mut out);
                 for (port, frame) in out.frames() {
@@ -320,7 +326,7 @@ impl Bad {
     /// Runs one step of one of the device's programs, and distributes the frames that it sends.
     fn run(&mut self, program: Program, from: Port, frame: &[u8], silent: bool) {
         let mut buffer = vec![0; FRAMES_MAX * frame.len()];
-        let mut out = Out::new(&mut buffer);
+        let mut out = OutputFrames::new(&mut buffer);
         let verdict = match program {
             Program::Acceptor => self.acceptor.step(from, frame, &mut out),
             Program::Coordinator => self.coordinator.step(from, frame, &mut out),
@@ -328,8 +334,8 @@ impl Bad {
         let asked = read(frame);
         // Frames of the device's own programs are processed internally.
         let came = match from {
-            Port::Network if frame[11] != OWN => FrameOrigin::Asked,
-            Port::Network | Port::Owner => FrameOrigin::Inside,
+            Port::Network if frame[11] != OWN => FrameOrigin::NetworkResponse,
+            Port::Network | Port::Owner => FrameOrigin::LocalResponse,
         };
         for (port, sent) in out.frames() {
             let said = read(sent);
@@ -363,7 +369,7 @@ impl Bad {
                 (_, Port::Network) => self.network.push(sent.to_vec()),
             }
         }
-        if verdict == Verdict::Pass && asked.kind == Type::Decided {
+        if verdict == Verdict::PassOn && asked.kind == Type::Decided {
             let passed = (program, FrameOrigin::Network, frame.to_vec());
             self.outward.push(passed);
         }
@@ -380,47 +386,47 @@ impl Bad {
             (header.voted, header.value) = (0, Descriptor::NONE);
             return write(&header, &[0; ROOM]);
         }
-        write(&header, &sent[Form::Udp.room_at()..])
+        write(&header, &sent[Encapsulation::Udp.room_offset()..])
     }
 }
 
 impl Device for Bad {
-    fn shape(&self) -> Shape {
-        Shape {
+    fn shape(&self) -> DeviceShape {
+        DeviceShape {
             group: GROUP,
             cells: CELLS,
             room: ROOM,
-            form: Form::Udp,
-            own: address(OWN),
-            owner: address(OWNER),
+            form: Encapsulation::Udp,
+            device_address: address(OWN),
+            owner_address: address(OWNER),
             // One address suffices for these tests.
             all_hosts: address(OWN),
         }
     }
 
-    fn send(&mut self, frame: &[u8]) {
+    fn send_to_devices(&mut self, frame: &[u8]) {
         self.network.push(frame.to_vec());
     }
 
-    fn put(&mut self, program: Program, frame: &[u8]) {
+    fn put_frame(&mut self, program: Program, frame: &[u8]) {
         self.inward.push((program, frame.to_vec()));
     }
 
-    fn take(&mut self, frame: &mut Vec<u8>) -> Option<(Program, FrameOrigin)> {
+    fn take_frame(&mut self, frame: &mut Vec<u8>) -> Option<(Program, FrameOrigin)> {
         let (program, came, taken) = self.ready.pop_front()?;
         *frame = taken;
         Some((program, came))
     }
 
-    fn drain(&mut self) {
+    fn begin_drain(&mut self) {
         self.draining = true;
     }
 
-    fn drained(&mut self) -> Drained {
-        if self.draining { Drained::NotYet } else { Drained::Over }
+    fn drain_progress(&mut self) -> Drained {
+        if self.draining { Drained::InProgress } else { Drained::Complete }
     }
 
-    fn lost(&self) -> u64 {
+    fn lost_frame_count(&self) -> u64 {
         self.lost
     }
 }

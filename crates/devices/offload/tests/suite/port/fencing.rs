@@ -96,7 +96,7 @@ fn a_fence_returns_exactly_the_acceptors_cells() {
             assert_eq!(world.device.acceptor.state().ballot, PackedBallot::NONE, "seed {seed}");
             assert_eq!(numbers(&votes), cells(&world, packed(round)), "seed {seed}");
             world.events.clear();
-            world.owner.withdraw();
+            world.owner.take_unassigned_values();
             floor = world.device.coordinator.next().max(now_floor) + 1;
         }
     });
@@ -161,10 +161,10 @@ fn a_second_fence_asks_nothing() {
     world.owner.fence();
     assert_eq!(world.fenced(), (None, Vec::new()));
     world.steps(200);
-    let calls = world.owner.counts().calls;
+    let calls = world.owner.counts().calls_sent;
     world.owner.fence();
     assert_eq!(world.fenced(), (None, Vec::new()));
-    assert_eq!(world.owner.counts().calls, calls);
+    assert_eq!(world.owner.counts().calls_sent, calls);
 }
 
 /// [offload-10] If votes are only hints, a fence disarms the device without reading them, whatever
@@ -236,7 +236,7 @@ fn what_the_tap_lost_is_read() {
                 |event: &Event| matches!(event, Event::Voted(vote) if vote.slot == Slot(slot));
             world.until(|world| world.find(|event| told(event).then_some(())));
         }
-        assert!(world.owner.counts().lost > 0 || world.device.overflows > 0);
+        assert!(world.owner.counts().frames_lost > 0 || world.device.overflows > 0);
     });
 }
 
@@ -261,7 +261,7 @@ fn an_idle_owner_sleeps() {
     world.owner.raise_floor(Slot(1), Slot(9));
     world.steps(2_000);
     world.owner.raise_floor(Slot(1), Slot(9));
-    let (now, probe_us) = (world.now, settings(1).pace.probe_us);
+    let (now, probe_us) = (world.now, settings(1).timeouts.probe_interval_us);
     let due = world.owner.wake_at().unwrap();
     assert!(due > now && due <= now.plus_us(probe_us), "{due:?} {now:?}");
 }

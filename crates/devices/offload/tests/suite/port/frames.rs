@@ -1,6 +1,6 @@
 //! Test fixture: frames and addresses of the simulated group.
 
-use quorate_offload::{Address, Cell, Cells, Form, Header, Setup, header::HEADER_BYTES};
+use quorate_offload::{Address, Cell, Cells, Encapsulation, Header, Setup, header::HEADER_BYTES};
 
 pub(crate) const CELLS: u32 = 8;
 pub(crate) const ROOM: usize = 32;
@@ -24,8 +24,8 @@ pub(crate) fn setup(last: u8) -> Setup {
     Setup {
         group: GROUP,
         room: ROOM,
-        own: address(last),
-        heard: [3, 0, 0, 0, 0, 0x55],
+        own_address: address(last),
+        heard_group: [3, 0, 0, 0, 0, 0x55],
         owner: address(OWNER),
     }
 }
@@ -40,13 +40,15 @@ pub(crate) fn cells() -> Cells<'static> {
 }
 
 pub(crate) fn read(frame: &[u8]) -> Header {
-    let header: &[u8; HEADER_BYTES] = frame[Form::Udp.header_at()..].first_chunk().unwrap();
+    let header: &[u8; HEADER_BYTES] =
+        frame[Encapsulation::Udp.header_offset()..].first_chunk().unwrap();
     Header::read(header).unwrap()
 }
 
 /// Encodes a frame from the device to its owner.
 pub(crate) fn write(header: &Header, room: &[u8]) -> Vec<u8> {
     let mut buffer = vec![0; 200];
-    let frame = Form::Udp.write(&mut buffer, &address(OWN), &address(OWNER), header, room);
+    let frame =
+        Encapsulation::Udp.write_frame(&mut buffer, &address(OWN), &address(OWNER), header, room);
     frame.unwrap().to_vec()
 }

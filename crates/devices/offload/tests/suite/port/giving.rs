@@ -6,7 +6,7 @@ use quorate_core::{
     slot::Slot,
     value::{StreamName, Value},
 };
-use quorate_offload::owner::{Event, NotCarried, NotSubmitted, SlotValue};
+use quorate_offload::owner::{Event, NotOffloadable, NotSubmitted, SlotValue};
 use quorate_offload::{PackedBallot, Reason};
 
 use crate::port::{
@@ -96,7 +96,7 @@ fn every_value_is_given_a_slot_in_order() {
                     Err(other) => panic!("{other:?}"),
                 }
             }
-            let all = submitted == 24 && world.owner.waiting() == 0;
+            let all = submitted == 24 && world.owner.waiting_value_count() == 0;
             // All are decided as well.
             let next = world.device.coordinator.next();
             let decided = world.device.decided_to(packed(1), 4);
@@ -123,12 +123,12 @@ fn what_others_offer_is_given_a_slot() {
         let mut world = World::new(seed, trouble(seed));
         let mut leader = Leader::begin(&mut world, 1, 4);
         let (value, bytes) = batch(7);
-        let other = world.owner.offer(&mut world.device, &value, b"other");
-        assert_eq!(other, Err(NotCarried::Bytes));
+        let other = world.owner.send_unacknowledged(&mut world.device, &value, b"other");
+        assert_eq!(other, Err(NotOffloadable::Bytes));
         world.until(|world| {
             leader.hear(world);
             if leader.given.is_empty() && world.device.dice.chance(1, 10) {
-                world.owner.offer(&mut world.device, &value, &bytes).unwrap();
+                world.owner.send_unacknowledged(&mut world.device, &value, &bytes).unwrap();
             }
             leader.given.first().map(|held| assert_eq!(number(held), 7))
         });
@@ -154,13 +154,16 @@ fn taken_back_is_exactly_what_was_given_out() {
                 world.step();
                 leader.hear(&mut world);
             }
-            world.owner.take_back();
+            world.owner.withdraw_coordinator();
             let taken_back = world.until(|world| {
                 leader.hear(world);
                 world.find(|event| match event {
-                    Event::Withdrawn { ballot, next, given, holes } => {
-                        Some(Some((*ballot, *next, given.clone(), holes.clone())))
-                    }
+                    Event::Withdrawn {
+                        ballot,
+                        next,
+                        unreported_slots: given,
+                        slots_without_value: holes,
+                    } => Some(Some((*ballot, *next, given.clone(), holes.clone()))),
                     Event::Stopped => Some(None),
                     _ => None,
                 })
@@ -181,7 +184,7 @@ fn taken_back_is_exactly_what_was_given_out() {
             // Assigned values no longer wait, and the others are returned to the leader.
             let rest: Vec<u64> = world
                 .owner
-                .withdraw()
+                .take_unassigned_values()
                 .iter()
                 .map(|(value, _)| match value {
                     Value::Batch(name) => name.counter,
@@ -214,7 +217,7 @@ fn a_stop_ends_a_start_and_a_take_back() {
         let steps = world.device.dice.below(100);
         world.steps(steps);
         if seed % 2 == 0 {
-            world.owner.take_back();
+            world.owner.withdraw_coordinator();
             let steps = world.device.dice.below(40);
             world.steps(steps);
         }
@@ -243,7 +246,7 @@ fn a_full_ring_keeps_values_waiting() {
         let (value, bytes) = batch(99);
         assert_eq!(world.owner.submit(value, &bytes), Err(NotSubmitted::Full));
         world.steps(2_000);
-        assert!(world.owner.waiting() >= 5, "seed {seed}");
+        assert!(world.owner.waiting_value_count() >= 5, "seed {seed}");
         assert_eq!(world.device.coordinator.next(), 4, "seed {seed}");
         world.owner.raise_floor(Slot(1), Slot(5));
         world.until(|world| (world.device.coordinator.next() == 5).then_some(()));
@@ -256,8 +259,8 @@ fn a_read_gets_a_slot_that_is_not_older_than_its_question() {
     seeds(500, |seed| {
         let mut world = World::new(seed, trouble(seed));
         world.arm(1, 1);
-        world.owner.look_next(0);
-        let none = Event::Next { token: 0, next: None };
+        world.owner.query_next_slot(0);
+        let none = Event::NextSlot { token: 0, next: None };
         world.until(|world| world.find(|event| (*event == none).then_some(())));
         let mut leader = Leader::begin(&mut world, 1, 1);
         world.started(1, 1);
@@ -267,20 +270,20 @@ fn a_read_gets_a_slot_that_is_not_older_than_its_question() {
             let steps = world.device.dice.below(60);
             world.steps(steps);
             let before = world.device.coordinator.next();
-            world.owner.look_next(token);
+            world.owner.query_next_slot(token);
             let next = world.until(|world| {
                 leader.hear(world);
                 world.find(|event| match event {
-                    Event::Next { token: of, next } if *of == token => Some(*next),
+                    Event::NextSlot { token: of, next } if *of == token => Some(*next),
                     _ => None,
                 })
             });
             let next = next.expect("it is started");
             assert!(next.0 >= before && next.0 <= world.device.coordinator.next(), "seed {seed}");
         }
-        world.owner.look_next(77);
-        world.owner.take_back();
-        let none = Event::Next { token: 77, next: None };
+        world.owner.query_next_slot(77);
+        world.owner.withdraw_coordinator();
+        let none = Event::NextSlot { token: 77, next: None };
         world.until(|world| world.find(|event| (*event == none).then_some(())));
     });
 }
@@ -289,11 +292,11 @@ fn a_read_gets_a_slot_that_is_not_older_than_its_question() {
 fn what_is_not_carried_is_refused_at_once() {
     let mut world = World::new(1, Trouble::default());
     let content = Value::Content { stream: StreamName::default(), offset: 0 };
-    let refused = |why| Err(NotSubmitted::NotCarried(why));
-    assert_eq!(world.owner.submit(content, b""), refused(NotCarried::Kind));
+    let refused = |why| Err(NotSubmitted::NotOffloadable(why));
+    assert_eq!(world.owner.submit(content, b""), refused(NotOffloadable::Kind));
     let (value, _) = batch(1);
-    assert_eq!(world.owner.submit(value, b"other by"), refused(NotCarried::Bytes));
-    assert_eq!(world.owner.waiting(), 0);
+    assert_eq!(world.owner.submit(value, b"other by"), refused(NotOffloadable::Bytes));
+    assert_eq!(world.owner.waiting_value_count(), 0);
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use quorate_core::dice::Dice;
 use quorate_core::{slot::Slot, time::Time, value::Value};
-use quorate_offload::owner::{Event, Loss, Owner, SlotValue};
+use quorate_offload::owner::{Event, LossReason, Owner, SlotValue};
 use quorate_offload::{
     Descriptor, Header, PackedBallot, Reason, Type,
-    port::{Device, Drained, FrameOrigin, Program, Shape},
+    port::{Device, DeviceShape, Drained, FrameOrigin, Program},
 };
 
 use crate::port::{
@@ -31,7 +31,7 @@ fn a_device_that_forgets_is_lost() {
         world.steps(steps);
         match seed % 3 {
             0 => world.owner.fence(),
-            1 => world.owner.take_back(),
+            1 => world.owner.withdraw_coordinator(),
             _ => {}
         }
         let steps = world.device.dice.below(200);
@@ -46,7 +46,7 @@ fn a_device_that_forgets_is_lost() {
         // A later request detects it, if nothing did earlier.
         world.steps(50);
         world.owner.fence();
-        world.owner.take_back();
+        world.owner.withdraw_coordinator();
         let was_fenced = |event: &Event| matches!(event, Event::Fenced { .. });
         let (mut fences, mut ends) =
             (world.events.iter().take(told_before).filter(|event| was_fenced(event)).count(), 0);
@@ -80,9 +80,9 @@ fn a_device_that_forgets_is_lost() {
         }
         assert!(fences <= 2 && ends <= 1, "seed {seed}");
         assert!(
-            matches!(world.owner.lost(), Some(Loss::Boot { .. })),
+            matches!(world.owner.loss(), Some(LossReason::Boot { .. })),
             "seed {seed}: {:?}",
-            world.owner.lost()
+            world.owner.loss()
         );
         // No event follows the loss.
         world.events.clear();
@@ -96,8 +96,8 @@ fn a_device_that_forgets_is_lost() {
 #[test]
 fn a_device_of_another_boot_is_lost() {
     let mut world = World::new(3, Trouble::default());
-    world.device.acceptor.begin(8).unwrap();
-    assert_eq!(world.lost(), Loss::Boot { found: 8 });
+    world.device.acceptor.set_boot(8).unwrap();
+    assert_eq!(world.lost(), LossReason::Boot { found: 8 });
 }
 
 /// [offload-17] An owner that a later process replaced gives up.
@@ -111,25 +111,25 @@ fn an_owner_that_was_replaced_gives_up() {
     world.fenced();
     std::mem::swap(&mut newer, &mut world.owner);
     world.owner.fence();
-    assert!(matches!(world.lost(), Loss::OtherOwner | Loss::Contradiction));
+    assert!(matches!(world.lost(), LossReason::OtherOwner | LossReason::Contradiction));
 }
 
-struct Dead(Shape);
+struct Dead(DeviceShape);
 
 impl Device for Dead {
-    fn shape(&self) -> Shape {
+    fn shape(&self) -> DeviceShape {
         self.0
     }
-    fn put(&mut self, _: Program, _: &[u8]) {}
-    fn send(&mut self, _: &[u8]) {}
-    fn take(&mut self, _: &mut Vec<u8>) -> Option<(Program, FrameOrigin)> {
+    fn put_frame(&mut self, _: Program, _: &[u8]) {}
+    fn send_to_devices(&mut self, _: &[u8]) {}
+    fn take_frame(&mut self, _: &mut Vec<u8>) -> Option<(Program, FrameOrigin)> {
         None
     }
-    fn drain(&mut self) {}
-    fn drained(&mut self) -> Drained {
+    fn begin_drain(&mut self) {}
+    fn drain_progress(&mut self) -> Drained {
         Drained::Unknown
     }
-    fn lost(&self) -> u64 {
+    fn lost_frame_count(&self) -> u64 {
         0
     }
 }
@@ -148,7 +148,7 @@ fn a_device_that_does_not_answer_is_late_and_then_lost() {
             was_late |= owner.is_late();
             owner.turn(last, &mut device, &mut events);
         }
-        assert_eq!(events, [Event::Lost { why: Loss::NoAnswer }]);
+        assert_eq!(events, [Event::Lost { why: LossReason::NoAnswer }]);
         assert!(lost_ms.contains(&(last.since_us(Time(0)) / 1_000)), "{last:?}");
         assert_eq!((was_late, owner.is_late()), (late_us > 0, false));
     }
@@ -166,7 +166,7 @@ fn a_device_that_is_late_is_read_out_when_it_answers() {
         world.device.vote(packed(1), 3, 7);
         if seed % 2 == 0 {
             world.owner.fence();
-            world.owner.take_back();
+            world.owner.withdraw_coordinator();
         }
         while !world.owner.is_late() {
             world.now = world.owner.wake_at().unwrap().max(world.now.plus_us(1));
@@ -174,7 +174,7 @@ fn a_device_that_is_late_is_read_out_when_it_answers() {
         }
         assert_eq!(world.events, [], "seed {seed}");
         world.owner.fence();
-        world.owner.take_back();
+        world.owner.withdraw_coordinator();
         let (of, votes) = world.fenced();
         let voted = votes.iter().map(|vote| vote.slot);
         assert_eq!(
@@ -184,7 +184,7 @@ fn a_device_that_is_late_is_read_out_when_it_answers() {
         );
         let is_end = |event: &Event| matches!(event, Event::Withdrawn { .. });
         world.until(|world| world.events.iter().any(is_end).then_some(()));
-        assert!(!world.owner.is_late() && world.owner.lost().is_none(), "seed {seed}");
+        assert!(!world.owner.is_late() && world.owner.loss().is_none(), "seed {seed}");
     });
 }
 
@@ -202,11 +202,11 @@ fn a_vote_for_what_is_no_value_is_one_for_a_no_op() {
         if trouble(seed).lost == 0 {
             let voted = Event::Voted(no_op.clone());
             world.until(|world| world.find(|event| (*event == voted).then_some(())));
-            assert_eq!(world.owner.counts().unknown, 1);
+            assert_eq!(world.owner.counts().invalid_votes, 1);
         }
         world.owner.fence();
         assert_eq!(world.fenced(), (Some(ballot(1)), vec![no_op]), "seed {seed}");
-        assert_eq!(world.owner.lost(), None);
+        assert_eq!(world.owner.loss(), None);
     });
 }
 
@@ -224,12 +224,12 @@ fn a_slot_given_to_what_is_no_value_is_a_no_op() {
         world.owner.submit(value, &bytes).unwrap();
         let steps = if seed % 2 == 0 { 0 } else { 2_000 };
         world.steps(steps);
-        world.owner.take_back();
+        world.owner.withdraw_coordinator();
         let mut given = Vec::new();
         world.until(|world| {
             world
                 .find(|event| match event {
-                    Event::Withdrawn { given, .. } => Some(given.clone()),
+                    Event::Withdrawn { unreported_slots: given, .. } => Some(given.clone()),
                     _ => None,
                 })
                 .map(|rest| given = rest)
@@ -241,7 +241,7 @@ fn a_slot_given_to_what_is_no_value_is_a_no_op() {
         let all: Vec<SlotValue> = told.chain(given).collect();
         assert_eq!(all[0].value, Value::NoOp, "seed {seed}");
         assert!(seed % 2 == 0 || all[1].value == value, "seed {seed}");
-        assert_eq!(world.owner.lost(), None);
+        assert_eq!(world.owner.loss(), None);
     });
 }
 
@@ -259,7 +259,7 @@ fn nothing_from_the_network_is_the_devices_word() {
             let (value, bytes) = batch(number);
             world.owner.submit(value, &bytes).unwrap();
             for _ in 0..20 {
-                let mut header = Header::submit(0x0a0b_0c0d, NONE, 0);
+                let mut header = Header::new_submit(0x0a0b_0c0d, NONE, 0);
                 header.kind = dice.pick(&[
                     Type::Done,
                     Type::Refused,
@@ -286,10 +286,12 @@ fn nothing_from_the_network_is_the_devices_word() {
         // assigned that slot.
         world.device.vote_for(packed(1), 8, NONE);
         world.steps(300);
-        world.owner.take_back();
+        world.owner.withdraw_coordinator();
         let (next, given) = world.until(|world| {
             world.find(|event| match event {
-                Event::Withdrawn { next, given, .. } => Some((*next, given.clone())),
+                Event::Withdrawn { next, unreported_slots: given, .. } => {
+                    Some((*next, given.clone()))
+                }
                 _ => None,
             })
         });
@@ -304,7 +306,7 @@ fn nothing_from_the_network_is_the_devices_word() {
         assert!(slots.eq(1..next.0), "seed {seed}");
         let given = |held: &SlotValue| matches!(held.value, Value::Batch(_));
         assert!(all.iter().all(given), "seed {seed}: {all:?}");
-        assert_eq!(world.owner.lost(), None, "seed {seed}");
+        assert_eq!(world.owner.loss(), None, "seed {seed}");
     });
 }
 
@@ -322,11 +324,11 @@ fn hostile_frames_do_not_panic() {
             let _ = world.owner.submit(value, &bytes);
             match dice.below(60) {
                 0 => world.owner.fence(),
-                1 => world.owner.take_back(),
+                1 => world.owner.withdraw_coordinator(),
                 2 => world.owner.stop(),
                 3 => world.start(2, 5, u64::MAX),
                 4 => world.owner.raise_floor(Slot(dice.word()), Slot(dice.word())),
-                5 => world.owner.look_next(number),
+                5 => world.owner.query_next_slot(number),
                 6 => world.owner.arm(ballot(1), 0, Slot(u64::MAX - 2)),
                 _ => {}
             }
@@ -360,7 +362,11 @@ fn hostile_frames_do_not_panic() {
                 frame[at] ^= 1 << dice.below(8);
                 frame.truncate(dice.index(frame.len() + 1));
             }
-            let came = dice.pick(&[FrameOrigin::Network, FrameOrigin::Asked, FrameOrigin::Inside]);
+            let came = dice.pick(&[
+                FrameOrigin::Network,
+                FrameOrigin::NetworkResponse,
+                FrameOrigin::LocalResponse,
+            ]);
             world.device.say(dice.pick(&Program::ALL), came, frame);
             world.steps(3);
         }

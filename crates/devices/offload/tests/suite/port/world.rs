@@ -7,7 +7,7 @@ use quorate_core::{
     time::Time,
     value::{BatchName, Value},
 };
-use quorate_offload::owner::{Event, Loss, Owner, Pace, Settings, Start};
+use quorate_offload::owner::{Event, LossReason, Owner, Settings, Start, Timeouts};
 use quorate_offload::{PackedBallot, port::Device as _};
 
 use crate::port::{
@@ -32,7 +32,7 @@ pub(crate) fn ballot(round: u32) -> Ballot {
 }
 
 pub(crate) fn packed(round: u32) -> PackedBallot {
-    PackedBallot::of(ballot(round)).unwrap()
+    PackedBallot::pack(ballot(round)).unwrap()
 }
 
 pub(crate) fn settings(owner_boot: u32) -> Settings {
@@ -40,12 +40,12 @@ pub(crate) fn settings(owner_boot: u32) -> Settings {
         owner_boot,
         device_boot: DEVICE_BOOT,
         window: 4,
-        pace: Pace {
-            answer_us: 1_000,
-            tries: 60,
-            late_us: 320_000,
-            slot_us: 2_000,
-            probe_us: 5_000,
+        timeouts: Timeouts {
+            response_us: 1_000,
+            late_after_tries: 60,
+            abandon_after_us: 320_000,
+            slot_retry_us: 2_000,
+            probe_interval_us: 5_000,
         },
     }
 }
@@ -130,7 +130,7 @@ impl World {
         })
     }
 
-    pub(crate) fn lost(&mut self) -> Loss {
+    pub(crate) fn lost(&mut self) -> LossReason {
         self.until(|world| {
             world.find(|event| match event {
                 Event::Lost { why } => Some(*why),

@@ -1,20 +1,21 @@
 //! Acceptor tests: the votes that it casts, and that it retains them.
 
 use quorate_offload::{
-    Acceptor, PackedBallot, Port, Reason, Routes, Type, Verdict, acceptor::Arm, header::REPEAT,
+    Acceptor, PackedBallot, Port, Reason, Routes, Type, Verdict, acceptor::ArmParameters,
+    header::REPEAT,
 };
 
 use crate::programs::desk::*;
 
 const BALLOT: u64 = 0x0001_0000_0002_0003;
 
-fn record(ballot: u64, floor: u64) -> Arm {
-    Arm { ballot: PackedBallot(ballot), position: 2, floor, votes: routes(FIRST_ROUTE) }
+fn record(ballot: u64, floor: u64) -> ArmParameters {
+    ArmParameters { ballot: PackedBallot(ballot), position: 2, floor, votes: routes(FIRST_ROUTE) }
 }
 
 fn new() -> Acceptor<'static> {
     let mut acceptor = Acceptor::new(setup(), routes(FIRST_ROUTE), cells(CELLS));
-    acceptor.begin(BOOT).unwrap();
+    acceptor.set_boot(BOOT).unwrap();
     acceptor
 }
 
@@ -51,7 +52,7 @@ fn a_vote_is_stored_sent_and_tapped() {
     assert_eq!((vote.header.value, vote.header.flags), (value(1), 0));
     assert_eq!((vote.header.boot, &vote.room[..]), (BOOT, &room(1)[..]));
     let (cell, bytes) = acceptor.vote(12).unwrap();
-    assert!(cell.holds(PackedBallot(BALLOT), 12));
+    assert!(cell.is_holding(PackedBallot(BALLOT), 12));
     assert_eq!((cell.value, bytes), (value(1), &room(1)[..]));
 }
 
@@ -182,14 +183,14 @@ fn late_control_is_refused() {
 fn a_device_of_another_boot_does_not_arm() {
     let mut acceptor = armed();
     send(&mut acceptor, &phase2a(BALLOT, 12, 1), &room(1));
-    acceptor.forget();
+    acceptor.clear_state();
     assert_eq!(acceptor.arm(number(9), record(BALLOT, 10)), Err(Reason::Boot));
     let mut none = number(9);
     none.device_boot = 0;
     assert_eq!(acceptor.arm(none, record(BALLOT, 10)), Err(Reason::Boot));
-    assert_eq!(acceptor.begin(0), Err(Reason::Boot));
-    acceptor.begin(BOOT + 1).unwrap();
-    assert_eq!(acceptor.begin(BOOT), Err(Reason::Boot));
+    assert_eq!(acceptor.set_boot(0), Err(Reason::Boot));
+    acceptor.set_boot(BOOT + 1).unwrap();
+    assert_eq!(acceptor.set_boot(BOOT), Err(Reason::Boot));
     assert_eq!(acceptor.arm(number(9), record(BALLOT, 10)), Err(Reason::Boot));
     assert_eq!(refused(&mut acceptor, BALLOT, 12), Reason::Disarmed);
 }
@@ -200,7 +201,7 @@ fn a_device_of_another_boot_does_not_arm() {
 fn records_change_only_while_drained() {
     let mut acceptor = armed();
     acceptor.arm(number(2), record(BALLOT, 11)).unwrap();
-    let moved = Arm { position: 1, ..record(BALLOT, 11) };
+    let moved = ArmParameters { position: 1, ..record(BALLOT, 11) };
     assert_eq!(acceptor.arm(number(3), moved), Err(Reason::Armed));
     assert_eq!(acceptor.arm(number(4), record(BALLOT + 1, 11)), Err(Reason::Armed));
     acceptor.fence(number(5)).unwrap();
@@ -231,7 +232,7 @@ fn votes_go_along_every_route() {
     let many: Vec<_> = (20..36).map(address).collect();
     assert!(Routes::of(&[many.clone(), vec![address(1)]].concat()).is_none());
     let votes = Routes::of(&many).unwrap();
-    let arm = Arm { votes, ..record(BALLOT, 0) };
+    let arm = ArmParameters { votes, ..record(BALLOT, 0) };
     acceptor.arm(number(1), arm).unwrap();
     let sent = send(&mut acceptor, &phase2a(BALLOT, 0, 1), &room(1));
     let to: Vec<_> = sent.iter().map(|sent| sent.to).collect();
@@ -294,10 +295,11 @@ fn frames_for_others_pass() {
     .into_iter()
     .enumerate()
     {
-        let bytes = frame(quorate_offload::Form::Raw, &plain(kind), &room(0));
-        assert_eq!(step(&mut acceptor, Port::Network, &bytes), (Verdict::Pass, vec![]));
+        let bytes = frame(quorate_offload::Encapsulation::Raw, &plain(kind), &room(0));
+        assert_eq!(step(&mut acceptor, Port::Network, &bytes), (Verdict::PassOn, vec![]));
         assert_eq!(acceptor.counted(Reason::Other), number as u64 + 1);
     }
-    let theirs = frame(quorate_offload::Form::Udp, &of_coordinator(call(Type::Fence, 9)), &room(0));
-    assert_eq!(step(&mut acceptor, Port::Owner, &theirs).0, Verdict::Pass);
+    let theirs =
+        frame(quorate_offload::Encapsulation::Udp, &of_coordinator(call(Type::Fence, 9)), &room(0));
+    assert_eq!(step(&mut acceptor, Port::Owner, &theirs).0, Verdict::PassOn);
 }

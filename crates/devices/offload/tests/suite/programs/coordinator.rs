@@ -2,7 +2,7 @@
 
 use quorate_offload::{
     Coordinator, Header, PackedBallot, Port, Reason, Type,
-    coordinator::Start,
+    coordinator::StartParameters,
     header::{COORDINATOR, HINT, REPEAT},
 };
 
@@ -10,8 +10,8 @@ use crate::programs::desk::*;
 
 const BALLOT: u64 = 0x0001_0000_0002_0003;
 
-fn record(ballot: u64, first: u64) -> Start {
-    Start {
+fn record(ballot: u64, first: u64) -> StartParameters {
+    StartParameters {
         ballot: PackedBallot(ballot),
         first,
         limit: u64::MAX,
@@ -26,7 +26,7 @@ fn record(ballot: u64, first: u64) -> Start {
 fn new() -> Coordinator<'static> {
     let (proposals, decisions) = (routes(FIRST_ROUTE), routes(SECOND_ROUTE));
     let mut coordinator = Coordinator::new(setup(), proposals, decisions, cells(CELLS));
-    coordinator.begin(BOOT).unwrap();
+    coordinator.set_boot(BOOT).unwrap();
     coordinator
 }
 
@@ -74,7 +74,7 @@ fn slots_are_given_out_in_order_and_once() {
     // [offload-14] The ring is full, so the value is refused. Nothing is lost.
     assert_eq!(propose(&mut coordinator, 2), Err(Reason::Full));
     assert_eq!(coordinator.next(), 10 + CELLS);
-    assert_eq!(coordinator.proposal(10).unwrap().0.value, value(1));
+    assert_eq!(coordinator.stored_proposal(10).unwrap().0.value, value(1));
     coordinator.raise_floor(number(2), 11, u64::MAX).unwrap();
     assert_eq!(propose(&mut coordinator, 3), Ok(10 + CELLS));
 }
@@ -82,7 +82,7 @@ fn slots_are_given_out_in_order_and_once() {
 #[test]
 fn the_limit_is_kept() {
     let mut coordinator = new();
-    let limited = Start { limit: 11, ..record(BALLOT, 10) };
+    let limited = StartParameters { limit: 11, ..record(BALLOT, 10) };
     coordinator.start(number(1), limited).unwrap();
     assert_eq!(propose(&mut coordinator, 1), Ok(10));
     assert_eq!(propose(&mut coordinator, 1), Err(Reason::Full));
@@ -135,7 +135,7 @@ fn votes_for_something_else_are_not_counted() {
 #[test]
 fn in_a_durable_group_a_decision_is_a_hint() {
     let mut coordinator = new();
-    let hinting = Start { hint: true, quorum: 1, ..record(BALLOT, 10) };
+    let hinting = StartParameters { hint: true, quorum: 1, ..record(BALLOT, 10) };
     coordinator.start(number(1), hinting).unwrap();
     propose(&mut coordinator, 1).unwrap();
     let decision = vote(&mut coordinator, &phase2b(BALLOT, 10, 1, 0)).unwrap();
@@ -178,7 +178,7 @@ fn a_start_never_goes_back() {
     assert_eq!(coordinator.start(number(5), record(BALLOT - 1, 11)), Err(Reason::Ballot));
     for bad in [(0, 3), (4, 3), (1, 17)] {
         let (quorum, members) = bad;
-        let start = Start { quorum, members, ..record(BALLOT, 11) };
+        let start = StartParameters { quorum, members, ..record(BALLOT, 11) };
         let counter = 6 + u64::from(quorum + members);
         assert_eq!(coordinator.start(number(counter), start), Err(Reason::Range));
     }
@@ -204,9 +204,13 @@ fn cells_of_an_older_ballot_count_for_nothing() {
     assert_eq!(coordinator.counted(Reason::Stale), 2);
     let tick = Header { slot: 11, ..plain(Type::Tick) };
     assert!(
-        step(&mut coordinator, Port::Owner, &frame(quorate_offload::Form::Udp, &tick, &room(0)))
-            .1
-            .is_empty()
+        step(
+            &mut coordinator,
+            Port::Owner,
+            &frame(quorate_offload::Encapsulation::Udp, &tick, &room(0))
+        )
+        .1
+        .is_empty()
     );
 }
 
@@ -221,7 +225,7 @@ fn a_tick_proposes_again() {
     assert_eq!((sent.header.kind, sent.header.voted), (Type::Phase2a, 0));
     assert_eq!(sent.header.flags, COORDINATOR | REPEAT);
     assert_eq!((sent.header.value, &sent.room[..]), (value(1), &room(1)[..]));
-    let bytes = |slot| frame(quorate_offload::Form::Udp, &tick(slot), &room(0));
+    let bytes = |slot| frame(quorate_offload::Encapsulation::Udp, &tick(slot), &room(0));
     for slot in [9, 11, 10 + CELLS] {
         assert!(step(&mut coordinator, Port::Owner, &bytes(slot)).1.is_empty());
     }
@@ -236,10 +240,10 @@ fn a_tick_proposes_again() {
 fn a_coordinator_that_forgot_does_not_go_on() {
     let mut coordinator = started();
     propose(&mut coordinator, 1).unwrap();
-    coordinator.forget();
+    coordinator.clear_state();
     assert_eq!(propose(&mut coordinator, 2), Err(Reason::Disarmed));
     assert_eq!(coordinator.start(number(2), record(BALLOT, 11)), Err(Reason::Boot));
-    coordinator.begin(BOOT).unwrap();
+    coordinator.set_boot(BOOT).unwrap();
     coordinator.start(number(3), record(BALLOT, 11)).unwrap();
     coordinator.stop(number(4)).unwrap();
     assert_eq!(coordinator.start(number(3), record(BALLOT, 11)), Err(Reason::Order));

@@ -6,9 +6,9 @@
 use std::{fmt::Write as _, fs, path::PathBuf};
 
 use quorate_offload::{
-    Acceptor, Form, Header, PackedBallot, Port, Reason, Type, Verdict,
-    acceptor::Arm,
-    checksum::{sum, udp},
+    Acceptor, Encapsulation, Header, PackedBallot, Port, Reason, Type, Verdict,
+    acceptor::ArmParameters,
+    checksum::{ones_complement_sum, udp_checksum},
     header::{KEYED, REPEAT},
     link::ETHER_TYPE,
 };
@@ -36,11 +36,11 @@ const FIELDS: [(&str, usize); 15] = [
     ("sum", 2),
 ];
 
-fn describe(name: &str, form: Form, frame: &[u8]) -> String {
+fn describe(name: &str, form: Encapsulation, frame: &[u8]) -> String {
     let mut text = format!("{name}\n");
     let around: &[(&str, usize)] = match form {
-        Form::Udp => &[("ethernet", 14), ("ip", 20), ("udp", 8)],
-        Form::Raw => &[("ethernet", 14), ("shim", 4)],
+        Encapsulation::Udp => &[("ethernet", 14), ("ip", 20), ("udp", 8)],
+        Encapsulation::Raw => &[("ethernet", 14), ("shim", 4)],
     };
     let mut at = 0;
     for (field, bytes) in around.iter().chain(&FIELDS).chain(&[("crc", 4), ("room", ROOM)]) {
@@ -55,30 +55,30 @@ fn describe(name: &str, form: Form, frame: &[u8]) -> String {
     text
 }
 
-fn samples() -> Vec<(String, Form, Vec<u8>)> {
+fn samples() -> Vec<(String, Encapsulation, Vec<u8>)> {
     let mut samples = Vec::new();
     let mut add = |name: &str, form, header: &Header, number| {
         samples.push((name.to_owned(), form, frame(form, header, &room(number))));
     };
     let slot = 0x1122_3344_5566_7788;
-    add("submit", Form::Udp, &submit(1), 1);
-    add("submit-raw", Form::Raw, &submit(1), 1);
-    add("2a", Form::Udp, &phase2a(BALLOT, slot, 1), 1);
+    add("submit", Encapsulation::Udp, &submit(1), 1);
+    add("submit-raw", Encapsulation::Raw, &submit(1), 1);
+    add("2a", Encapsulation::Udp, &phase2a(BALLOT, slot, 1), 1);
     let again = Header { flags: REPEAT, ..phase2a(BALLOT, slot, 1) };
-    add("2a-again-raw", Form::Raw, &again, 1);
-    add("2b", Form::Udp, &phase2b(BALLOT, slot, 1, 3), 1);
+    add("2a-again-raw", Encapsulation::Raw, &again, 1);
+    add("2b", Encapsulation::Udp, &phase2b(BALLOT, slot, 1, 3), 1);
     let decided = Header { kind: Type::Decided, ..phase2b(BALLOT, slot, 1, 0) };
-    add("decided", Form::Udp, &decided, 1);
+    add("decided", Encapsulation::Udp, &decided, 1);
     let refused =
         Header { kind: Type::Refused, reason: Reason::Full as u8, boot: BOOT, ..submit(1) };
-    add("refused", Form::Udp, &refused, 1);
+    add("refused", Encapsulation::Udp, &refused, 1);
     let arm = Header {
         slot,
         ballot: PackedBallot(BALLOT),
         position: 2,
         ..call(Type::Arm, 0x0a0b_0c0d_0e0f_1011)
     };
-    add("arm", Form::Udp, &arm, 0);
+    add("arm", Encapsulation::Udp, &arm, 0);
     samples
 }
 
@@ -97,9 +97,13 @@ fn frames_have_their_golden_bytes() {
 
 fn acceptor() -> Acceptor<'static> {
     let mut acceptor = Acceptor::new(setup(), routes(FIRST_ROUTE), cells(CELLS));
-    acceptor.begin(BOOT).unwrap();
-    let arm =
-        Arm { ballot: PackedBallot(BALLOT), position: 1, floor: 0, votes: routes(FIRST_ROUTE) };
+    acceptor.set_boot(BOOT).unwrap();
+    let arm = ArmParameters {
+        ballot: PackedBallot(BALLOT),
+        position: 1,
+        floor: 0,
+        votes: routes(FIRST_ROUTE),
+    };
     acceptor.arm(number(1), arm).unwrap();
     acceptor
 }
@@ -110,11 +114,11 @@ fn votes(acceptor: &Acceptor<'_>) -> Vec<u64> {
 }
 
 /// Checks why a changed frame is refused, and that it causes no vote.
-fn check(form: Form, bytes: &[u8], expected: Reason) {
+fn check(form: Encapsulation, bytes: &[u8], expected: Reason) {
     let mut acceptor = acceptor();
     let (verdict, sent) = step(&mut acceptor, Port::Network, bytes);
     assert_eq!(acceptor.counted(expected), 1, "{expected:?} {form:?} {bytes:02x?}");
-    assert_eq!(verdict == Verdict::Pass, expected.passes(), "{expected:?}");
+    assert_eq!(verdict == Verdict::PassOn, expected.is_passed_on(), "{expected:?}");
     assert!(sent.is_empty() && votes(&acceptor).is_empty());
 }
 
@@ -122,7 +126,7 @@ fn check(form: Form, bytes: &[u8], expected: Reason) {
 /// in either form.
 #[test]
 fn no_bit_of_a_frame_may_change() {
-    for form in [Form::Udp, Form::Raw] {
+    for form in [Encapsulation::Udp, Encapsulation::Raw] {
         let whole = frame(form, &phase2a(BALLOT, 3, 1), &room(1));
         for bit in 0..whole.len() * 8 {
             let mut bytes = whole.clone();
@@ -140,7 +144,7 @@ fn no_bit_of_a_frame_may_change() {
 /// [offload-16] A frame is refused unless it is exactly as long as its group's frames.
 #[test]
 fn every_other_length_is_refused() {
-    for form in [Form::Udp, Form::Raw] {
+    for form in [Encapsulation::Udp, Encapsulation::Raw] {
         let whole = frame(form, &phase2a(BALLOT, 3, 1), &room(1));
         for length in 0..whole.len() {
             check(form, &whole[..length], Reason::Length);
@@ -153,7 +157,7 @@ fn every_other_length_is_refused() {
             let bytes = frame(form, &phase2a(BALLOT, 3, 1), &vec![7; other]);
             check(form, &bytes, Reason::Length);
         }
-        for at in if form == Form::Udp { &[16, 38][..] } else { &[14] } {
+        for at in if form == Encapsulation::Udp { &[16, 38][..] } else { &[14] } {
             let mut bytes = whole.clone();
             bytes[at + 1] += 1;
             check(form, &bytes, Reason::Length);
@@ -163,7 +167,7 @@ fn every_other_length_is_refused() {
 
 #[test]
 fn what_is_no_frame_of_the_group_passes() {
-    let whole = frame(Form::Udp, &phase2a(BALLOT, 3, 1), &room(1));
+    let whole = frame(Encapsulation::Udp, &phase2a(BALLOT, 3, 1), &room(1));
     let changed = |at: usize, to: &[u8]| {
         let mut bytes = whole.clone();
         bytes[at..at + to.len()].copy_from_slice(to);
@@ -189,45 +193,48 @@ fn what_is_no_frame_of_the_group_passes() {
         (40, &[0, 0], Reason::Checksum),
         (24, &[0, 0], Reason::Checksum),
     ] {
-        check(Form::Udp, &changed(at, to), expected);
+        check(Encapsulation::Udp, &changed(at, to), expected);
     }
     // The device accepts frames for the group of stations that it belongs to.
     let mut acceptor = acceptor();
-    let heard = changed(0, &setup().heard);
+    let heard = changed(0, &setup().heard_group);
     assert_eq!(step(&mut acceptor, Port::Network, &heard).1.len(), 2);
 
-    let raw = frame(Form::Raw, &phase2a(BALLOT, 3, 1), &room(1));
+    let raw = frame(Encapsulation::Raw, &phase2a(BALLOT, 3, 1), &room(1));
     assert_eq!(raw[12..14], ETHER_TYPE.to_be_bytes());
     let mut none = raw.clone();
     none[16..18].fill(0);
-    check(Form::Raw, &none, Reason::Checksum);
+    check(Encapsulation::Raw, &none, Reason::Checksum);
     let mut other = raw.clone();
     other[13] ^= 1;
-    check(Form::Raw, &other, Reason::Foreign);
+    check(Encapsulation::Raw, &other, Reason::Foreign);
     let mut torn = raw;
     *torn.last_mut().unwrap() ^= 1;
-    check(Form::Raw, &torn, Reason::Checksum);
+    check(Encapsulation::Raw, &torn, Reason::Checksum);
 }
 
 /// A frame with a wrong value sum is refused even if its checksum is right, because a stored value
 /// would later be sent with the wrong sum.
 #[test]
 fn a_sum_that_lies_is_refused() {
-    let mut bytes = frame(Form::Udp, &phase2a(BALLOT, 3, 1), &room(1));
+    let mut bytes = frame(Encapsulation::Udp, &phase2a(BALLOT, 3, 1), &room(1));
     bytes[99] ^= 1;
     bytes[40..42].fill(0);
     let length = (bytes.len() - 34).to_be_bytes();
-    let pseudo = sum(sum(sum(0, &bytes[26..34]), &length), &[0, 17]);
-    let whole = udp(sum(pseudo, &bytes[34..]));
+    let pseudo = ones_complement_sum(
+        ones_complement_sum(ones_complement_sum(0, &bytes[26..34]), &length),
+        &[0, 17],
+    );
+    let whole = udp_checksum(ones_complement_sum(pseudo, &bytes[34..]));
     bytes[40..42].copy_from_slice(&whole.to_be_bytes());
-    check(Form::Udp, &bytes, Reason::Checksum);
+    check(Encapsulation::Udp, &bytes, Reason::Checksum);
 
-    let mut raw = frame(Form::Raw, &phase2a(BALLOT, 3, 1), &room(1));
+    let mut raw = frame(Encapsulation::Raw, &phase2a(BALLOT, 3, 1), &room(1));
     raw[75] ^= 1;
     raw[16..18].fill(0);
-    let whole = udp(sum(0, &raw[14..]));
+    let whole = udp_checksum(ones_complement_sum(0, &raw[14..]));
     raw[16..18].copy_from_slice(&whole.to_be_bytes());
-    check(Form::Raw, &raw, Reason::Checksum);
+    check(Encapsulation::Raw, &raw, Reason::Checksum);
 }
 
 #[test]
@@ -246,7 +253,7 @@ fn fields_without_meaning_are_zero() {
         (long, Reason::Value),
         (content, Reason::Value),
     ] {
-        for form in [Form::Udp, Form::Raw] {
+        for form in [Encapsulation::Udp, Encapsulation::Raw] {
             check(form, &frame(form, &header, &room(1)), expected);
         }
     }
@@ -260,8 +267,8 @@ fn refusals_go_to_single_stations() {
     for (mac, ip) in [(3, 10), (2, 224), (2, 255), (2, 0)] {
         let mut from = address(CLIENT);
         (from.mac[0], from.ip[0]) = (mac, ip);
-        let bytes = frame_from(&from, Form::Udp, &lower, &room(1));
-        check(Form::Udp, &bytes, Reason::Source);
+        let bytes = frame_from(&from, Encapsulation::Udp, &lower, &room(1));
+        check(Encapsulation::Udp, &bytes, Reason::Source);
     }
 }
 
@@ -269,14 +276,14 @@ fn refusals_go_to_single_stations() {
 #[test]
 fn both_forms_reach_the_same_cells() {
     let mut acceptor = acceptor();
-    for (form, length) in [(Form::Udp, 136), (Form::Raw, 112)] {
+    for (form, length) in [(Encapsulation::Udp, 136), (Encapsulation::Raw, 112)] {
         let bytes = frame(form, &phase2a(BALLOT, 3, 1), &room(1));
         assert_eq!(bytes.len(), length);
         let mut buffer = vec![0; 17 * bytes.len()];
-        let mut out = quorate_offload::Out::new(&mut buffer);
+        let mut out = quorate_offload::OutputFrames::new(&mut buffer);
         acceptor.step(Port::Network, &bytes, &mut out);
         for (_, sent) in out.frames() {
-            assert_eq!(Form::of(sent, address(0).port), Ok(form));
+            assert_eq!(Encapsulation::parse(sent, address(0).port), Ok(form));
         }
     }
     assert_eq!((votes(&acceptor), acceptor.counted(Reason::None)), (vec![3], 2));

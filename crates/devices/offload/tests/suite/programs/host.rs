@@ -3,8 +3,8 @@
 
 use quorate_core::dice::Dice;
 use quorate_offload::{
-    Acceptor, Coordinator, Form, Header, Host, PackedBallot, Port, Reason, Routes, Type, Verdict,
-    header::REPEAT,
+    Acceptor, Coordinator, Encapsulation, Header, Host, PackedBallot, Port, Reason, Routes, Type,
+    Verdict, header::REPEAT,
 };
 
 use crate::programs::desk::*;
@@ -71,7 +71,7 @@ fn the_own_acceptor_votes_and_its_vote_counts() {
     assert_eq!((left.header.position, vote.header.position), (0, OWN_POSITION));
     assert_eq!((vote.header.value, &vote.room[..]), (value(5), &room(5)[..]));
     assert_eq!(host.acceptor().vote(0).unwrap().0.value, value(5));
-    assert_eq!(host.coordinator().proposal(0).unwrap().0.voters, 1 << OWN_POSITION);
+    assert_eq!(host.coordinator().stored_proposal(0).unwrap().0.voters, 1 << OWN_POSITION);
     // One more vote completes the decision, which is sent as usual.
     let sent = send(&mut host, &phase2b(BALLOT, 0, 5, 0), &room(5));
     assert_eq!(said(&sent), [(Port::Network, Type::Decided), OWNER_DECIDED]);
@@ -85,12 +85,12 @@ fn an_acceptor_that_is_not_armed_so_says_nothing() {
     assert_eq!(start(&mut host, 1, 2), Type::Done);
     let sent = send(&mut host, &submit(5), &room(5));
     assert_eq!(said(&sent), [NETWORK_2A]);
-    assert_eq!(host.acceptor().counters().of(Reason::Disarmed), 1);
+    assert_eq!(host.acceptor().counters().count_of(Reason::Disarmed), 1);
     assert_eq!(arm(&mut host, 1, BALLOT + 1), Type::Done);
     let sent = send(&mut host, &submit(6), &room(6));
     assert_eq!(said(&sent), [NETWORK_2A]);
-    assert_eq!(host.acceptor().counters().of(Reason::Ballot), 1);
-    assert_eq!(host.coordinator().proposal(1).unwrap().0.voters, 0);
+    assert_eq!(host.acceptor().counters().count_of(Reason::Ballot), 1);
+    assert_eq!(host.coordinator().stored_proposal(1).unwrap().0.voters, 0);
 }
 
 #[test]
@@ -100,14 +100,14 @@ fn a_tick_asks_the_own_acceptor_too() {
     assert_eq!(start(&mut host, 1, 2), Type::Done);
     send(&mut host, &submit(5), &room(5));
     assert_eq!(arm(&mut host, 1, BALLOT), Type::Done);
-    let tick = frame(Form::Raw, &of_coordinator(plain(Type::Tick)), &room(0));
+    let tick = frame(Encapsulation::Raw, &of_coordinator(plain(Type::Tick)), &room(0));
     let (_, sent) = step(&mut host, Port::Owner, &tick);
     assert_eq!(said(&sent), [NETWORK_2A, OWNER_2B]);
     assert_eq!(sent[0].header.flags & REPEAT, REPEAT);
     // The acceptor repeats its vote, which is counted once.
     let (_, sent) = step(&mut host, Port::Owner, &tick);
     assert_eq!(said(&sent), [NETWORK_2A]);
-    assert_eq!(host.coordinator().counters().of(Reason::Stale), 1);
+    assert_eq!(host.coordinator().counters().count_of(Reason::Stale), 1);
 }
 
 /// A decision completed by the host's own vote is made internally. The proposal is sent to the
@@ -140,7 +140,7 @@ fn a_conflict_inside_is_an_alarm() {
     let sent = send(&mut host, &submit(5), &room(5));
     assert_eq!(said(&sent), [NETWORK_2A]);
     assert_eq!((sent[0].header.value, &sent[0].room[..]), (value(5), &room(5)[..]));
-    assert_eq!(host.coordinator().counters().of(Reason::Conflict), 1);
+    assert_eq!(host.coordinator().counters().count_of(Reason::Conflict), 1);
 }
 
 #[test]
@@ -160,12 +160,12 @@ fn what_neither_takes_goes_on() {
     for kind in [Type::Decided, Type::Refused, Type::Phase1b, Type::Done] {
         let mut header = phase2b(BALLOT, 0, 5, 0);
         header.kind = kind;
-        let bytes = frame(Form::Udp, &header, &room(5));
+        let bytes = frame(Encapsulation::Udp, &header, &room(5));
         let (verdict, sent) = step(&mut host, Port::Network, &bytes);
-        assert_eq!((verdict, sent), (Verdict::Pass, Vec::new()));
+        assert_eq!((verdict, sent), (Verdict::PassOn, Vec::new()));
     }
-    assert_eq!(host.acceptor().counters().of(Reason::Other), 4);
-    assert_eq!(host.coordinator().counters().of(Reason::Other), 0);
+    assert_eq!(host.acceptor().counters().count_of(Reason::Other), 4);
+    assert_eq!(host.coordinator().counters().count_of(Reason::Other), 0);
 }
 
 /// Two separate programs, connected by a wire that passes each program's group messages to the
@@ -180,12 +180,12 @@ impl Apart {
     fn step(&mut self, from: Port, bytes: &[u8]) -> Vec<Sent> {
         let (verdict, first) = step(&mut self.coordinator, from, bytes);
         let mut sent = first;
-        if verdict == Verdict::Pass {
+        if verdict == Verdict::PassOn {
             sent = step(&mut self.acceptor, from, bytes).1;
         }
         let mut last = sent.clone();
         while let Some(to_group) = last.iter().find(|sent| sent.to == heard()) {
-            let bytes = frame(Form::Udp, &to_group.header, &to_group.room);
+            let bytes = frame(Encapsulation::Udp, &to_group.header, &to_group.room);
             let (_, by_one) = step(&mut self.coordinator, Port::Network, &bytes);
             let (_, by_other) = step(&mut self.acceptor, Port::Network, &bytes);
             last = [by_one, by_other].concat();
@@ -232,7 +232,7 @@ fn a_host_is_two_programs_and_a_wire() {
                 }
             }
             let from = if control { Port::Owner } else { Port::Network };
-            let bytes = frame(Form::Udp, &header, &room(number));
+            let bytes = frame(Encapsulation::Udp, &header, &room(number));
             let (_, sent) = step(&mut host, from, &bytes);
             assert_eq!(sent, apart.step(from, &bytes), "seed {seed}: {header:?}");
             assert_eq!(host.acceptor().state(), apart.acceptor.state());

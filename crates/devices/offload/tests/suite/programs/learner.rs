@@ -2,21 +2,21 @@
 //! once.
 
 use quorate_offload::{
-    Header, Learner, PackedBallot, Port, Reason, Type, header::HINT, learner::Count,
+    Header, Learner, PackedBallot, Port, Reason, Type, header::HINT, learner::CountParameters,
 };
 
 use crate::programs::desk::*;
 
 const BALLOT: u64 = 0x0001_0000_0002_0003;
 
-fn record(hint: bool) -> Count {
-    Count { ballot: PackedBallot(BALLOT), floor: 10, quorum: 2, members: 3, hint }
+fn record(hint: bool) -> CountParameters {
+    CountParameters { ballot: PackedBallot(BALLOT), floor: 10, quorum: 2, members: 3, hint }
 }
 
 fn learner(hint: bool) -> Learner<'static> {
     let mut learner = Learner::new(setup(), cells(CELLS));
-    learner.begin(BOOT).unwrap();
-    learner.count(number(1), record(hint)).unwrap();
+    learner.set_boot(BOOT).unwrap();
+    learner.start_counting(number(1), record(hint)).unwrap();
     learner
 }
 
@@ -41,7 +41,7 @@ fn a_quorum_is_handed_on_once() {
     assert_eq!((handed.kind, handed.slot, handed.flags), (Type::Decided, 12, 0));
     assert_eq!(hear(&mut learner, &phase2b(BALLOT, 12, 1, 2)), None);
     assert_eq!(hear(&mut learner, &decided(12, 1)), None);
-    assert_eq!(learner.seen(12).unwrap().0.value, value(1));
+    assert_eq!(learner.stored_slot(12).unwrap().0.value, value(1));
 }
 
 /// Two values for one slot in two ballots get one vote each, so neither is decided.
@@ -83,7 +83,7 @@ fn bytes_that_are_not_the_values_are_not_handed_on() {
     let vote = phase2b(BALLOT, 12, 1, 0);
     assert!(send(&mut learner, &vote, &room(2)).is_empty());
     assert_eq!(learner.counted(Reason::Checksum), 1);
-    assert!(learner.seen(12).is_none());
+    assert!(learner.stored_slot(12).is_none());
 }
 
 /// A vote counts even if its bytes are wrong, but only the right bytes are passed on.
@@ -94,7 +94,7 @@ fn bytes_of_a_later_vote_are_not_taken_for_the_values() {
     let [handed] =
         <[Sent; 1]>::try_from(send(&mut learner, &phase2b(BALLOT, 12, 1, 1), &room(2))).unwrap();
     assert_eq!((handed.header.slot, &handed.room[..]), (12, &room(1)[..]));
-    assert_eq!(learner.seen(12).unwrap().1, room(1));
+    assert_eq!(learner.stored_slot(12).unwrap().1, room(1));
 }
 
 /// [offload-8] After a stop, votes that the tap still delivers are not passed on, because they are
@@ -107,7 +107,7 @@ fn nothing_is_handed_on_after_a_stop() {
     assert_eq!(hear(&mut learner, &phase2b(BALLOT, 12, 1, 1)), None);
     assert_eq!(hear(&mut learner, &decided(12, 1)), None);
     assert_eq!(learner.counted(Reason::Disarmed), 2);
-    assert_eq!(learner.count(number(2), record(false)), Err(Reason::Order));
+    assert_eq!(learner.start_counting(number(2), record(false)), Err(Reason::Order));
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_core::dice::Dice;
 use quorate_offload::{
-    Acceptor, Coordinator, Header, PackedBallot, Reason, Type, acceptor::Arm, coordinator::Start,
+    Acceptor, Coordinator, Header, PackedBallot, Reason, Type, acceptor::ArmParameters,
+    coordinator::StartParameters,
 };
 
 use crate::programs::desk::*;
@@ -60,14 +61,14 @@ fn an_acceptor_votes_as_the_model_does() {
         let mut dice = Dice::new(seed);
         let mut model = Votes::default();
         let mut acceptor = Acceptor::new(setup(), routes(FIRST_ROUTE), cells(CELLS));
-        acceptor.begin(BOOT).unwrap();
+        acceptor.set_boot(BOOT).unwrap();
         for counter in 1..STEPS {
             let ballot = 1 + model.last + dice.below(3) - dice.below(2).min(model.last);
             let slot = model.floor + dice.below(CELLS + 2);
             let slot = slot.saturating_sub(dice.below(2));
             match dice.below(20) {
                 0 => {
-                    let arm = Arm {
+                    let arm = ArmParameters {
                         ballot: PackedBallot(ballot),
                         position: 1,
                         floor: slot,
@@ -163,7 +164,7 @@ fn a_coordinator_gives_out_and_counts_as_the_model_does() {
         let mut model = Proposals::default();
         let (proposals, routes) = (routes(FIRST_ROUTE), routes(SECOND_ROUTE));
         let mut coordinator = Coordinator::new(setup(), proposals, routes, cells(CELLS));
-        coordinator.begin(BOOT).unwrap();
+        coordinator.set_boot(BOOT).unwrap();
         let mut quorum = 2;
         for counter in 1..STEPS {
             let slot = (model.next + 1).saturating_sub(dice.below(6));
@@ -173,7 +174,7 @@ fn a_coordinator_gives_out_and_counts_as_the_model_does() {
                         (1 + model.last + dice.below(2)).saturating_sub(dice.below(3)).max(1);
                     let first = (model.next + dice.below(3)).saturating_sub(dice.below(2));
                     let drawn = 1 + dice.index(3);
-                    let start = Start {
+                    let start = StartParameters {
                         ballot: PackedBallot(ballot),
                         first,
                         limit: first + 100,
@@ -229,7 +230,8 @@ fn a_coordinator_gives_out_and_counts_as_the_model_does() {
                 }
                 _ => {
                     let ballot = model.last + u64::from(dice.chance(1, 8));
-                    let held = coordinator.proposal(slot).map(|(cell, _)| cell.value.counter);
+                    let held =
+                        coordinator.stored_proposal(slot).map(|(cell, _)| cell.value.counter);
                     let value = held.filter(|_| dice.chance(7, 8)).unwrap_or(1);
                     let position = u8::try_from(dice.below(4)).unwrap();
                     let expected = model.vote(ballot, slot, value, position, quorum);

@@ -7,14 +7,14 @@
 use quorate_core::{level::Level, node_id::NodeId};
 use quorate_wire::{Frame, Lane, RefusalCode};
 
-use super::{Peers, journal::News, stage::Stage, table::FormerRole};
+use super::{Peers, journal::ConnectionChange, stage::Stage, table::FormerRole};
 use crate::{cx::PeerCx, host::TurnTimes, sources::LinkId};
 
 impl Peers {
     /// Adopts the group's table and its level, if they have changed.
     pub(crate) fn adopt_table(&mut self, cx: &mut PeerCx<'_>) {
         self.follow_level(cx);
-        let Some(table) = cx.host.take_table() else {
+        let Some(table) = cx.host.take_peer_table() else {
             return;
         };
         for attempt in self.table.adopt_table(&table, cx.now.time) {
@@ -22,7 +22,7 @@ impl Peers {
         }
         for guest in self.table.guests().collect::<Vec<_>>() {
             if self.table.is_overfull() {
-                self.send_away(guest, cx);
+                self.disconnect_unlisted(guest, cx);
             }
         }
     }
@@ -34,19 +34,19 @@ impl Peers {
             return;
         }
         let me = self.identity.member.node;
-        for (node, newest) in self.too_old() {
+        for (node, newest) in self.peers_below_level() {
             let reason = format!(
                 "node {node} supports level {newest} at most, and the cluster of node {me} is at level {} now: install \
                  the release on node {node} that the other nodes run",
                 levels.lowest
             );
-            self.journal.complain(node, &reason);
-            self.part_with(node, RefusalCode::Version, &reason, cx);
+            self.journal.log_problem(node, &reason);
+            self.refuse_and_close(node, RefusalCode::Version, &reason, cx);
         }
     }
 
     /// Returns the connected peers that do not support the level in use, with their newest levels.
-    fn too_old(&self) -> Vec<(NodeId, Level)> {
+    fn peers_below_level(&self) -> Vec<(NodeId, Level)> {
         let peers = self.table.connected_nodes().filter_map(|node| {
             let (_, id) = self.table.open_lanes(node).next()?;
             match self.links.stage(id)? {
@@ -59,21 +59,21 @@ impl Peers {
 
     /// Notifies and disconnects removed nodes whose grace period is over.
     pub(super) fn disconnect_removed(&mut self, cx: &mut PeerCx<'_>) {
-        for node in self.table.parting(cx.now.time) {
-            self.send_away(node, cx);
+        for node in self.table.overdue_removed(cx.now.time) {
+            self.disconnect_unlisted(node, cx);
         }
     }
 
     /// Ensures that a node has a table entry or can get one, if necessary by disconnecting a silent
     /// guest. Returns `false` if there is no free entry.
     pub(super) fn make_room(&mut self, node: NodeId, cx: &mut PeerCx<'_>) -> bool {
-        if self.table.has(node) {
+        if self.table.has_node(node) {
             return true;
         }
         if self.table.is_full()
             && let Some(idle) = self.idle_guest(cx.now)
         {
-            self.send_away(idle, cx);
+            self.disconnect_unlisted(idle, cx);
         }
         !self.table.is_full()
     }
@@ -81,46 +81,52 @@ impl Peers {
     /// Returns the oldest guest from which no frame arrived recently.
     pub(super) fn idle_guest(&self, now: TurnTimes) -> Option<NodeId> {
         let mut guests = self.table.guests();
-        guests.find(|guest| self.living_boot(*guest, now).is_none())
+        guests.find(|guest| self.newest_live_boot(*guest, now).is_none())
     }
 
     /// Closes all connections with a node outside the table. Notifies a removed node first.
-    fn send_away(&mut self, node: NodeId, cx: &mut PeerCx<'_>) {
+    fn disconnect_unlisted(&mut self, node: NodeId, cx: &mut PeerCx<'_>) {
         if self.table.is_removed(node) {
             let reason = format!("node {node} was removed from the cluster");
-            return self.part_with(node, RefusalCode::Removed, &reason, cx);
+            return self.refuse_and_close(node, RefusalCode::NodeRemoved, &reason, cx);
         }
         let open: Vec<_> = self.table.open_lanes(node).collect();
         for (_, id) in open {
-            self.lose_link(id, "it makes room for others", cx);
+            self.close_with_reason(id, "it makes room for others", cx);
         }
         self.table.forget_guest(node);
     }
 
     /// Sends a node the reason and then closes all connections with it.
-    fn part_with(&mut self, node: NodeId, code: RefusalCode, reason: &str, cx: &mut PeerCx<'_>) {
+    fn refuse_and_close(
+        &mut self,
+        node: NodeId,
+        code: RefusalCode,
+        reason: &str,
+        cx: &mut PeerCx<'_>,
+    ) {
         let open: Vec<_> = self.table.open_lanes(node).collect();
         for (lane, id) in open {
             if lane != Lane::Control {
-                self.lose_link(id, reason, cx);
+                self.close_with_reason(id, reason, cx);
                 continue;
             }
             self.queue_frame(id, &Frame::Refused(code, reason));
-            let deadline = cx.now.time.plus_ms(self.limits.farewell_ms);
+            let deadline = cx.now.time.plus_ms(self.limits.close_timeout_ms);
             self.links.begin_leaving(id, deadline);
             if self.table.record_closed(node, lane, id, cx.now.time) == Some(FormerRole::Open)
-                && self.table.set_up(node, false)
+                && self.table.set_connected(node, false)
             {
                 let why = reason.to_owned();
-                self.journal.log_change(cx.now.time, News::Went { node, why });
-                self.part_datagrams(node);
+                self.journal.log_change(cx.now.time, ConnectionChange::Disconnected { node, why });
+                self.stop_datagrams(node);
                 cx.host.peer_down(cx.now, node);
             }
         }
         self.table.forget_guest(node);
     }
 
-    fn lose_link(&mut self, id: LinkId, why: &str, cx: &mut PeerCx<'_>) {
+    fn close_with_reason(&mut self, id: LinkId, why: &str, cx: &mut PeerCx<'_>) {
         if let Some(link) = self.links.get_mut(id) {
             link.set_end_reason(why.to_owned());
         }

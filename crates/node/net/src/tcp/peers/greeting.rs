@@ -9,13 +9,13 @@ use super::{
 };
 use crate::{
     cx::PeerCx,
-    host::{Refused, TurnTimes},
+    host::{JoinRefusal, TurnTimes},
     identity::Identity,
     sources::LinkId,
     tcp::handshake::{Expectation, check_hello},
 };
 
-const NO_CLUSTER_YET: &str = "starts with an empty folder, and would have founded a second cluster; it was \
+const SECOND_CLUSTER_HINT: &str = "starts with an empty folder, and would have founded a second cluster; it was \
      told that this one exists";
 
 impl Peers {
@@ -31,16 +31,16 @@ impl Peers {
         let Some(link) = self.links.get_mut(id) else {
             return;
         };
-        if let Err(error) = link.socket().dialled() {
+        if let Err(error) = link.socket().check_connected() {
             self.close_link(id, cx);
-            return self.unreachable(node, &error.to_string());
+            return self.log_unreachable(node, &error.to_string());
         }
         link.set_stage(Stage::Greeting { node, lane, deadline });
         if !self.register_interest(id, cx) {
             return;
         }
         let identity = self.identity.clone();
-        self.queue_frame(id, &Frame::Hello(greeting(&identity, self.levels, node, lane)));
+        self.queue_frame(id, &Frame::Hello(build_hello(&identity, self.levels, node, lane)));
     }
 
     pub(super) fn on_stranger_frame(
@@ -50,11 +50,13 @@ impl Peers {
         cx: &mut PeerCx<'_>,
     ) -> Verdict {
         match frame {
-            Frame::Hello(hello) if self.proves(id, hello.from.node, cx) => {
+            Frame::Hello(hello) if self.check_certificate(id, hello.from.node, cx) => {
                 self.on_hello(id, &hello, cx);
             }
-            Frame::Join(join) if self.proves(id, join.node, cx) => self.on_join(id, join, cx),
-            Frame::Recall { cluster, node } if self.proves(id, node, cx) => {
+            Frame::Join(join) if self.check_certificate(id, join.node, cx) => {
+                self.on_join(id, join, cx)
+            }
+            Frame::Recall { cluster, node } if self.check_certificate(id, node, cx) => {
                 self.on_recall(id, cluster, node, cx);
             }
             Frame::Hello(_) | Frame::Join(_) | Frame::Recall { .. } => {}
@@ -66,19 +68,19 @@ impl Peers {
     /// Returns whether a greeter has the certificate of the node that it claims to be; otherwise
     /// refuses it. A node that requests an id has no certificate of its own yet, so any node's
     /// certificate is accepted.
-    fn proves(&mut self, id: LinkId, node: NodeId, cx: &mut PeerCx<'_>) -> bool {
+    fn check_certificate(&mut self, id: LinkId, node: NodeId, cx: &mut PeerCx<'_>) -> bool {
         let session = self.links.get(id).and_then(|link| link.socket().session());
         let Some(session) = session else {
             return true;
         };
-        let proved = session.node();
+        let proved = session.peer_node();
         if proved == Some(node.0) || (node == NodeId(0) && proved.is_some()) {
             return true;
         }
         self.stats.refusals += 1;
         let named = proved.map_or_else(|| "no node".to_owned(), |proved| format!("node {proved}"));
         let reason = format!("it greets as node {node}, and its certificate names {named}");
-        self.journal.complain(node, &reason);
+        self.journal.log_problem(node, &reason);
         self.refuse_link(id, RefusalCode::WrongNode, &reason, cx.now);
         false
     }
@@ -99,7 +101,7 @@ impl Peers {
                 Verdict::Close
             }
             _ => {
-                self.journal.complain(node, "did not answer a hello with a welcome");
+                self.journal.log_problem(node, "did not answer a hello with a welcome");
                 Verdict::Close
             }
         }
@@ -109,28 +111,28 @@ impl Peers {
         match self.check_greeting(hello, None, cx.now) {
             Ok(()) => {
                 let identity = self.identity.clone();
-                let welcome = greeting(&identity, self.levels, hello.from.node, hello.lane);
+                let welcome = build_hello(&identity, self.levels, hello.from.node, hello.lane);
                 self.queue_frame(id, &Frame::Welcome(welcome));
                 let greeter = Greeter::of(hello);
-                if self.must_wait(&greeter, cx.now) {
+                if self.would_replace_live(&greeter, cx.now) {
                     self.wait_for_first_frame(id, greeter, cx.now);
-                } else if !self.put_into_use(id, greeter, cx) {
+                } else if !self.open_link(id, greeter, cx) {
                     self.close_link(id, cx);
                 }
             }
-            Err(Refused { code, reason }) => {
+            Err(JoinRefusal { code, reason }) => {
                 self.stats.refusals += 1;
                 let node = hello.from.node;
                 match code {
                     RefusalCode::ForeignCluster if hello.cluster == NO_CLUSTER => {
-                        self.journal.complain(node, NO_CLUSTER_YET);
+                        self.journal.log_problem(node, SECOND_CLUSTER_HINT);
                     }
                     RefusalCode::ForeignCluster => self.on_foreign(node, cx.now),
                     // This was a knock. This node will dial the greeter anyway.
-                    RefusalCode::Unexpected => {}
+                    RefusalCode::UnexpectedFrame => {}
                     _ => {
                         let what = format!("refused a peer ({code:?}): {reason}");
-                        self.journal.complain(node, &what);
+                        self.journal.log_problem(node, &what);
                     }
                 }
                 self.refuse_link(id, code, &reason, cx.now);
@@ -140,7 +142,7 @@ impl Peers {
 
     /// Answers a node without a cluster that requests the founding record.
     fn on_join(&mut self, id: LinkId, join: Join, cx: &mut PeerCx<'_>) {
-        match cx.host.admit(join) {
+        match cx.host.answer_join(join) {
             Ok(founded) => {
                 tracing::info!(node = join.node.0, "sent the founding record to a new node");
                 let members = founded.members.iter();
@@ -151,12 +153,12 @@ impl Peers {
                     store: &founded.store,
                     members: members.collect(),
                 };
-                self.farewell(id, &Frame::Founding(founding), cx.now);
+                self.send_last_frame(id, &Frame::Founding(founding), cx.now);
             }
             Err(refused) => {
                 self.stats.refusals += 1;
                 let what = format!("may not join: {}", refused.reason);
-                self.journal.complain(join.node, &what);
+                self.journal.log_problem(join.node, &what);
                 self.refuse_link(id, refused.code, &refused.reason, cx.now);
             }
         }
@@ -171,7 +173,7 @@ impl Peers {
             return self.refuse_link(id, RefusalCode::ForeignCluster, &reason, cx.now);
         }
         let memory = cx.host.memory_of(node);
-        self.farewell(id, &Frame::Recalled(memory), cx.now);
+        self.send_last_frame(id, &Frame::Recalled(memory), cx.now);
     }
 
     fn on_welcome(
@@ -184,21 +186,21 @@ impl Peers {
     ) -> Verdict {
         match self.check_greeting(hello, Some(node), cx.now) {
             Ok(()) if hello.lane == lane => {
-                if self.put_into_use(id, Greeter::of(hello), cx) {
+                if self.open_link(id, Greeter::of(hello), cx) {
                     Verdict::GoOn
                 } else {
                     Verdict::Close
                 }
             }
             Ok(()) => {
-                self.journal.complain(node, "answered for another lane");
+                self.journal.log_problem(node, "answered for another lane");
                 Verdict::Close
             }
-            Err(Refused { code, reason }) => {
+            Err(JoinRefusal { code, reason }) => {
                 self.stats.refusals += 1;
                 match code {
                     RefusalCode::ForeignCluster => self.on_foreign(node, cx.now),
-                    _ => self.journal.complain(node, &reason),
+                    _ => self.journal.log_problem(node, &reason),
                 }
                 Verdict::Close
             }
@@ -208,13 +210,13 @@ impl Peers {
     fn on_refused(&mut self, node: NodeId, code: RefusalCode, reason: &str, cx: &mut PeerCx<'_>) {
         match code {
             RefusalCode::ForeignCluster => self.on_foreign(node, cx.now),
-            RefusalCode::Starting => self.journal.not_yet(node, reason),
-            RefusalCode::Removed => self.on_removed(node, cx),
+            RefusalCode::NotServingYet => self.journal.log_temporary_refusal(node, reason),
+            RefusalCode::NodeRemoved => self.on_removed(node, cx),
             // This is the expected answer to a knock.
-            RefusalCode::Unexpected if node > self.identity.member.node => {}
+            RefusalCode::UnexpectedFrame if node > self.identity.member.node => {}
             _ => {
                 let what = format!("refused by the peer ({code:?}): {reason}");
-                self.journal.complain(node, &what);
+                self.journal.log_problem(node, &what);
             }
         }
     }
@@ -222,13 +224,13 @@ impl Peers {
     /// Handles a peer's claim that this node was removed. Any process may listen at a peer's
     /// address, so the claim must come from more than half of the peers, and from at least two.
     pub(super) fn on_removed(&mut self, by: NodeId, cx: &mut PeerCx<'_>) {
-        self.journal.removed(by);
-        let peers = self.table.others();
+        self.journal.log_removed_claim(by);
+        let peers = self.table.peer_nodes();
         let (say_so, all) = peers.fold((0, 0), |(say_so, all), peer| {
             (say_so + usize::from(self.journal.is_removed_by(peer)), all + 1)
         });
         if say_so >= 2 && 2 * say_so > all {
-            cx.host.told_removed(cx.now);
+            cx.host.on_removal_claimed(cx.now);
         }
     }
 
@@ -237,13 +239,13 @@ impl Peers {
         let journal = &mut self.journal;
         // State is kept only for known nodes, whose number is bounded. Strangers and guests choose
         // their ids.
-        match self.table.listed(node) {
-            None => journal.complain(node, "a node of another cluster wanted to connect"),
+        match self.table.listed_address(node) {
+            None => journal.log_problem(node, "a node of another cluster wanted to connect"),
             // The real peer is connected.
-            Some(_) if self.table.is_up(node) => {
-                journal.complain(node, "a node of another cluster greeted in its name");
+            Some(_) if self.table.is_connected(node) => {
+                journal.log_problem(node, "a node of another cluster greeted in its name");
             }
-            Some(address) => journal.foreign(node, address, now.time),
+            Some(address) => journal.log_foreign_claim(node, address, now.time),
         }
     }
 
@@ -252,17 +254,17 @@ impl Peers {
         hello: &Hello<'_>,
         dialled: Option<NodeId>,
         now: TurnTimes,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), JoinRefusal> {
         let greeter = hello.from.node;
         let room =
-            self.table.has(greeter) || !self.table.is_full() || self.idle_guest(now).is_some();
+            self.table.has_node(greeter) || !self.table.is_full() || self.idle_guest(now).is_some();
         let expectation = Expectation {
             identity: &self.identity,
             levels: self.levels,
-            removed: self.table.is_removed(greeter),
-            room,
+            is_removed: self.table.is_removed(greeter),
+            has_free_entry: room,
             dialled,
-            connected_boot: self.living_boot(greeter, now),
+            connected_boot: self.newest_live_boot(greeter, now),
         };
         check_hello(&expectation, hello)
     }
@@ -274,21 +276,21 @@ impl Peers {
         reason: &str,
         now: TurnTimes,
     ) {
-        self.farewell(id, &Frame::Refused(code, reason), now);
+        self.send_last_frame(id, &Frame::Refused(code, reason), now);
     }
 
     /// Sends one last frame. The connection stays open until the other side has read it and closed,
     /// or until the deadline, because closing at once could discard the frame in transit.
-    fn farewell(&mut self, id: LinkId, frame: &Frame<'_>, now: TurnTimes) {
+    fn send_last_frame(&mut self, id: LinkId, frame: &Frame<'_>, now: TurnTimes) {
         self.queue_frame(id, frame);
-        let deadline = now.time.plus_ms(self.limits.farewell_ms);
+        let deadline = now.time.plus_ms(self.limits.close_timeout_ms);
         if let Some(link) = self.links.get_mut(id) {
             link.set_stage(Stage::Leaving { deadline });
         }
     }
 }
 
-fn greeting(identity: &Identity, levels: Levels, to: NodeId, lane: Lane) -> Hello<'_> {
+fn build_hello(identity: &Identity, levels: Levels, to: NodeId, lane: Lane) -> Hello<'_> {
     Hello {
         levels,
         cluster: identity.cluster,

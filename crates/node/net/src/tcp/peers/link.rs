@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, io};
 
 use quorate_core::{node_id::Member, time::Time};
-use quorate_replica::plane::Body;
+use quorate_replica::plane::FrameBody;
 use rustix::io::Errno;
 use slotmap::SlotMap;
 
@@ -18,18 +18,18 @@ use crate::{
 };
 
 /// Prefix of the reason that is logged when the other side closed the connection.
-pub(super) const CLOSED: &str = "connection closed";
+pub(super) const CLOSED_PREFIX: &str = "connection closed";
 
 /// All connections, with peers and with callers that are not identified yet.
 #[derive(Debug)]
 pub(super) struct Links {
     links: SlotMap<LinkId, Link>,
     /// Connections whose output has not been flushed yet.
-    dirty: Vec<LinkId>,
+    unflushed_links: Vec<LinkId>,
     /// Connections that wait for their share of the link's bandwidth.
-    paused: Vec<LinkId>,
+    paused_links: Vec<LinkId>,
     /// Connections whose stage has a deadline, oldest first.
-    transient: VecDeque<LinkId>,
+    links_with_deadline: VecDeque<LinkId>,
 }
 
 /// One connection, with a peer or with a caller that is not identified yet.
@@ -41,9 +41,9 @@ pub(super) struct Link {
     outbox: Outbox,
     stage: Stage,
     interest: Interest,
-    dirty: bool,
+    is_unflushed: bool,
     /// The connection waits for its share of the bandwidth and writes nothing until then.
-    paused: bool,
+    is_paused: bool,
     /// Time of the last received frame; `None` until the connection is in use.
     last_frame_at: Option<Time>,
     /// The greeter, while the connection waits to be admitted.
@@ -56,9 +56,9 @@ impl Links {
     pub(super) fn new() -> Self {
         Self {
             links: SlotMap::with_key(),
-            dirty: Vec::new(),
-            paused: Vec::new(),
-            transient: VecDeque::new(),
+            unflushed_links: Vec::new(),
+            paused_links: Vec::new(),
+            links_with_deadline: VecDeque::new(),
         }
     }
 
@@ -79,14 +79,14 @@ impl Links {
                 outbox: Outbox::default(),
                 stage,
                 interest,
-                dirty: false,
-                paused: false,
+                is_unflushed: false,
+                is_paused: false,
                 last_frame_at: None,
                 greeter: None,
                 end_reason: None,
             })
         })?;
-        self.transient.push_back(id);
+        self.links_with_deadline.push_back(id);
         Ok(id)
     }
 
@@ -109,29 +109,29 @@ impl Links {
         Some(link)
     }
 
-    pub(super) fn queue(&mut self, id: LinkId, header: &[u8], body: Body<'_>) {
+    pub(super) fn queue_frame(&mut self, id: LinkId, header: &[u8], body: FrameBody<'_>) {
         let Some(link) = self.links.get_mut(id) else {
             return;
         };
         link.outbox.push(header, body);
-        if !link.dirty {
-            link.dirty = true;
-            self.dirty.push(id);
+        if !link.is_unflushed {
+            link.is_unflushed = true;
+            self.unflushed_links.push(id);
         }
     }
 
-    pub(super) fn has_unsent(&self) -> bool {
-        !self.dirty.is_empty()
+    pub(super) fn has_unsent_output(&self) -> bool {
+        !self.unflushed_links.is_empty()
     }
 
     /// Takes the connections with new output, except those with a full socket or without bandwidth.
     pub(super) fn take_dirty(&mut self) -> Vec<LinkId> {
-        let mut dirty = std::mem::take(&mut self.dirty);
+        let mut dirty = std::mem::take(&mut self.unflushed_links);
         dirty.retain(|id| {
             let link = self.links.get_mut(*id);
             link.is_some_and(|link| {
-                link.dirty = false;
-                !link.interest.write && !link.paused
+                link.is_unflushed = false;
+                !link.interest.write && !link.is_paused
             })
         });
         dirty
@@ -140,23 +140,23 @@ impl Links {
     /// Makes a connection wait for its share of the bandwidth.
     pub(super) fn pause(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(id)
-            && !link.paused
+            && !link.is_paused
         {
-            link.paused = true;
-            self.paused.push(id);
+            link.is_paused = true;
+            self.paused_links.push(id);
         }
     }
 
     pub(super) fn has_paused(&self) -> bool {
-        !self.paused.is_empty()
+        !self.paused_links.is_empty()
     }
 
     /// Takes all connections that wait for their share of the bandwidth, and unpauses them.
     pub(super) fn take_paused(&mut self) -> Vec<LinkId> {
-        let paused = std::mem::take(&mut self.paused);
+        let paused = std::mem::take(&mut self.paused_links);
         for id in &paused {
             if let Some(link) = self.links.get_mut(*id) {
-                link.paused = false;
+                link.is_paused = false;
             }
         }
         paused
@@ -166,47 +166,47 @@ impl Links {
     pub(super) fn begin_leaving(&mut self, id: LinkId, deadline: Time) {
         if let Some(link) = self.links.get_mut(id) {
             link.set_stage(Stage::Leaving { deadline });
-            self.transient.push_back(id);
+            self.links_with_deadline.push_back(id);
         }
     }
 
     /// Returns the oldest connection without an admitted peer, if there are more than `max`.
     pub(super) fn surplus_stranger(&self, max: usize) -> Option<LinkId> {
         let is_stranger = |id: &LinkId| self.stage(*id).is_some_and(Stage::is_stranger);
-        let mut strangers = self.transient.iter().copied().filter(is_stranger);
+        let mut strangers = self.links_with_deadline.iter().copied().filter(is_stranger);
         let oldest = strangers.next()?;
         (1 + strangers.count() > max).then_some(oldest)
     }
 
     /// Forgets connections whose stage no longer has a deadline. Returns whether others are left.
-    pub(super) fn forget_settled(&mut self) -> bool {
+    pub(super) fn forget_without_deadline(&mut self) -> bool {
         let links = &self.links;
-        self.transient.retain(|id| {
+        self.links_with_deadline.retain(|id| {
             let link = links.get(*id);
             link.is_some_and(|link| link.stage.deadline().is_some())
         });
-        !self.transient.is_empty()
+        !self.links_with_deadline.is_empty()
     }
 
     /// Returns the connections whose stage has passed its deadline.
     pub(super) fn overdue_links(&self, now: Time) -> Vec<LinkId> {
-        let ids = self.transient.iter().copied();
-        ids.filter(|id| self.is_late(*id, now)).collect()
+        let ids = self.links_with_deadline.iter().copied();
+        ids.filter(|id| self.is_overdue(*id, now)).collect()
     }
 
     /// Returns whether the connection's stage has passed its deadline.
-    pub(super) fn is_late(&self, id: LinkId, now: Time) -> bool {
+    pub(super) fn is_overdue(&self, id: LinkId, now: Time) -> bool {
         let deadline = self.stage(id).and_then(Stage::deadline);
         deadline.is_some_and(|deadline| deadline <= now)
     }
 
     pub(super) fn newcomers(&self) -> Vec<LinkId> {
         let waits = |id: &LinkId| self.links.get(*id).is_some_and(|link| link.greeter.is_some());
-        self.transient.iter().copied().filter(waits).collect()
+        self.links_with_deadline.iter().copied().filter(waits).collect()
     }
 
     pub(super) fn next_deadline(&self) -> Option<Time> {
-        let ids = self.transient.iter();
+        let ids = self.links_with_deadline.iter();
         ids.filter_map(|id| self.stage(*id)?.deadline()).min()
     }
 }
@@ -229,7 +229,7 @@ impl Link {
     }
 
     /// Returns the total number of unsent bytes.
-    pub(super) fn unsent(&self) -> usize {
+    pub(super) fn unsent_bytes(&self) -> usize {
         self.outbox.len()
     }
 
@@ -277,20 +277,20 @@ impl Link {
         self.note_end(moved)
     }
 
-    pub(super) fn reads_on(&self) -> bool {
-        self.inbox.reads_on() || self.socket.holds_more()
+    pub(super) fn should_read_again(&self) -> bool {
+        self.inbox.should_read_again() || self.socket.has_buffered_input()
     }
 
     /// Returns whether to read beyond this turn's limit, because the poller does not see buffered
     /// data.
-    pub(super) fn holds_more(&self) -> bool {
-        self.socket.holds_more()
+    pub(super) fn has_buffered_input(&self) -> bool {
+        self.socket.has_buffered_input()
     }
 
     /// Returns whether the last read produced output, as a TLS handshake does.
-    pub(super) fn woke(&self) -> bool {
-        let waits = !self.outbox.is_empty() && !self.interest.write && !self.paused;
-        self.socket.has_unsent() || (waits && self.socket.is_established())
+    pub(super) fn has_new_output(&self) -> bool {
+        let waits = !self.outbox.is_empty() && !self.interest.write && !self.is_paused;
+        self.socket.has_unsent_output() || (waits && self.socket.is_established())
     }
 
     /// Takes the input buffer, to be parsed while this table is used ([`Self::return_inbox`]).
@@ -308,7 +308,7 @@ impl Link {
 
     /// Makes one write of at most `limit` bytes; `None` if there is no output.
     pub(super) fn write(&mut self, limit: usize) -> Option<TransferOutcome> {
-        if self.outbox.is_empty() && !self.socket.has_unsent() {
+        if self.outbox.is_empty() && !self.socket.has_unsent_output() {
             return None;
         }
         let moved = if self.outbox.is_empty() {
@@ -325,7 +325,7 @@ impl Link {
         if self.outbox.is_empty() && matches!(self.stage, Stage::Leaving { .. }) {
             self.socket.finish_writing();
         }
-        let has_output = !self.outbox.is_empty() && !self.paused;
+        let has_output = !self.outbox.is_empty() && !self.is_paused;
         let interest = Interest { read: true, write: self.socket.waits_to_write(has_output) };
         if interest != self.interest {
             self.interest = interest;
@@ -347,8 +347,8 @@ impl Link {
 /// so a reset counts as a close and not as a network failure.
 fn why_ended(failure: Option<Errno>) -> String {
     match failure {
-        None => CLOSED.to_owned(),
-        Some(reset @ (Errno::CONNRESET | Errno::PIPE)) => format!("{CLOSED}: {reset}"),
+        None => CLOSED_PREFIX.to_owned(),
+        Some(reset @ (Errno::CONNRESET | Errno::PIPE)) => format!("{CLOSED_PREFIX}: {reset}"),
         Some(failure) => failure.to_string(),
     }
 }
@@ -360,9 +360,9 @@ mod tests {
     #[test]
     fn connection_reset_by_a_killed_peer_counts_as_closed() {
         for killed in [None, Some(Errno::CONNRESET), Some(Errno::PIPE)] {
-            assert!(why_ended(killed).starts_with(CLOSED), "{killed:?}");
+            assert!(why_ended(killed).starts_with(CLOSED_PREFIX), "{killed:?}");
         }
         let failed = why_ended(Some(Errno::TIMEDOUT));
-        assert!(!failed.starts_with(CLOSED), "{failed}");
+        assert!(!failed.starts_with(CLOSED_PREFIX), "{failed}");
     }
 }

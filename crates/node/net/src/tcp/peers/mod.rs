@@ -23,16 +23,16 @@ use quorate_core::{
 };
 use quorate_log::disk::BlockPool;
 use quorate_replica::{
-    plane::{Body, Plane, Received, TooLarge},
+    plane::{FrameBody, Plane, ReceivedFrame, TooLarge},
     status::Addresses,
 };
-use quorate_tls::Trust;
+use quorate_tls::NodeTrust;
 use quorate_wire::{
     BODY_BYTES_MAX, Frame, HANDSHAKE_BODY_BYTES_MAX, Lane, Malformed, RefusalCode, encode_parts,
 };
 
 use self::{
-    journal::{Journal, News},
+    journal::{ConnectionChange, PeerLog},
     link::{Link, Links},
     stage::{Greeter, Stage, Verdict},
     table::{FormerRole, LaneStep, Table},
@@ -40,13 +40,13 @@ use self::{
 use super::{
     inbox,
     resolve::resolve,
-    share::Share,
+    share::BandwidthShare,
     socket::{self, Socket, TransferOutcome},
 };
 use crate::{
     cx::PeerCx,
-    gates::Accepted,
-    handle::{Resolved, Shared},
+    gates::AcceptOutcome,
+    handle::{ReactorMailbox, Resolved},
     host::{PeerUp, TurnTimes},
     identity::{Identity, PeerAddress},
     limits::Limits,
@@ -63,17 +63,17 @@ pub(crate) struct Peers {
     identity: Identity,
     levels: Levels,
     limits: Limits,
-    shared: Arc<Shared>,
+    mailbox: Arc<ReactorMailbox>,
     table: Table,
     links: Links,
-    journal: Journal,
+    journal: PeerLog,
     packets: Option<PacketPlane>,
     /// Share of the link's bandwidth that connections may use.
-    share: Option<Share>,
+    bandwidth_share: Option<BandwidthShare>,
     /// Certificates for authentication between this node and its peers.
-    trust: Option<Trust>,
+    trust: Option<NodeTrust>,
     /// Pool of buffers for long frames.
-    bodies: BlockPool,
+    long_body_pool: BlockPool,
     pub(crate) stats: Stats,
 }
 
@@ -82,24 +82,26 @@ impl Peers {
         identity: Identity,
         addresses: &[PeerAddress],
         limits: Limits,
-        shared: Arc<Shared>,
+        shared: Arc<ReactorMailbox>,
         packets: Option<PacketPlane>,
-        trust: Option<Trust>,
+        trust: Option<NodeTrust>,
         seed: u64,
     ) -> Self {
         let me = identity.member.node;
         Self {
             table: Table::new(me, addresses, &limits, seed),
             links: Links::new(),
-            journal: Journal::new(me),
-            share: packets.as_ref().map(|packets| Share::of(packets.link_bytes_s(), Time(0))),
+            journal: PeerLog::new(me),
+            bandwidth_share: packets
+                .as_ref()
+                .map(|packets| BandwidthShare::for_link(packets.link_bytes_s(), Time(0))),
             packets,
             trust,
             identity,
             levels: Levels::SUPPORTED,
             limits,
-            shared,
-            bodies: inbox::pool(),
+            mailbox: shared,
+            long_body_pool: inbox::new_block_pool(),
             stats: Stats::default(),
         }
     }
@@ -108,18 +110,19 @@ impl Peers {
         &mut self,
         listener: impl std::os::fd::AsFd,
         cx: &mut PeerCx<'_>,
-    ) -> std::io::Result<Accepted> {
+    ) -> std::io::Result<AcceptOutcome> {
         while let Some(socket) = socket::accept(&listener)? {
-            let deadline = cx.now.time.plus_ms(self.limits.handshake_ms);
+            let deadline = cx.now.time.plus_ms(self.limits.handshake_timeout_ms);
             let stage = Stage::Stranger { deadline };
-            let socket = socket.secured(self.trust.as_ref().map(Trust::peer_in));
+            let socket =
+                socket.with_session(self.trust.as_ref().map(NodeTrust::incoming_peer_session));
             self.adopt(socket, stage, Interest::READ, cx.sources);
             // Strangers must not lock peers out, so a new connection evicts the oldest stranger.
             if let Some(oldest) = self.links.surplus_stranger(self.limits.strangers_max) {
                 self.close_link(oldest, cx);
             }
         }
-        Ok(Accepted::All)
+        Ok(AcceptOutcome::AcceptedAll)
     }
 
     /// Reads from or writes to a peer connection whose socket is ready for it.
@@ -128,17 +131,17 @@ impl Peers {
             return;
         };
         if let Stage::Dialling { node, lane, deadline } = stage {
-            if ready.write || ready.is_broken {
+            if ready.is_writable || ready.is_broken {
                 self.on_dialled(id, node, lane, deadline, cx);
             }
             return;
         }
-        if ready.write {
+        if ready.is_writable {
             self.write(id, cx);
         }
-        if ready.read || ready.is_broken {
+        if ready.is_readable || ready.is_broken {
             self.read(id, cx);
-            if self.links.get(id).is_some_and(Link::woke) {
+            if self.links.get(id).is_some_and(Link::has_new_output) {
                 self.write(id, cx);
             }
         }
@@ -147,7 +150,7 @@ impl Peers {
     /// Writes all queued output, with one system call per connection.
     pub(crate) fn flush(&mut self, cx: &mut PeerCx<'_>) {
         self.flush_datagrams(cx);
-        while self.links.has_unsent() {
+        while self.links.has_unsent_output() {
             for id in self.links.take_dirty() {
                 self.write(id, cx);
             }
@@ -155,17 +158,17 @@ impl Peers {
     }
 
     pub(crate) fn has_unsent(&self) -> bool {
-        self.links.has_unsent()
+        self.links.has_unsent_output()
     }
 
-    pub(crate) fn on_time(&mut self, cx: &mut PeerCx<'_>) {
-        self.journal.on_time(cx.now.time);
-        self.datagrams_on_time(cx);
+    pub(crate) fn run_timers(&mut self, cx: &mut PeerCx<'_>) {
+        self.journal.log_due_lines(cx.now.time);
+        self.run_datagram_timers(cx);
         self.flush_paused(cx);
         self.stop_if_refused_by_all(cx);
         self.disconnect_removed(cx);
-        if self.table.next_dial().is_some_and(|at| at <= cx.now.time) {
-            for node in self.table.others() {
+        if self.table.next_dial_at().is_some_and(|at| at <= cx.now.time) {
+            for node in self.table.peer_nodes() {
                 for lane in Lane::ALL {
                     self.connect(node, lane, cx);
                 }
@@ -174,13 +177,13 @@ impl Peers {
     }
 
     /// Returns the next time at which [`Self::on_time`] has work.
-    pub(crate) fn next_time(&self) -> Option<Time> {
+    pub(crate) fn next_timer_at(&self) -> Option<Time> {
         let times = [
             self.links.next_deadline(),
-            self.table.next_dial(),
-            self.table.next_parting(),
-            self.packets.as_ref().and_then(PacketPlane::next_time),
-            self.next_share(),
+            self.table.next_dial_at(),
+            self.table.next_removal_at(),
+            self.packets.as_ref().and_then(PacketPlane::next_timer_at),
+            self.next_write_at(),
         ];
         times.into_iter().flatten().min()
     }
@@ -193,15 +196,15 @@ impl Peers {
             Err(error) => (Vec::new(), error),
         };
         let failed = addresses.is_empty();
-        if self.table.resolved(node, &name, addresses) && failed {
-            self.dial_failed(node, &Lane::ALL, &why, now);
+        if self.table.record_resolved(node, &name, addresses) && failed {
+            self.record_dial_failure(node, &Lane::ALL, &why, now);
         }
     }
 
     /// Iterates over the addresses of connected peers that are configured as literal IPv4
     /// addresses.
     pub(crate) fn literal_addresses(&self) -> impl Iterator<Item = SocketAddrV4> + '_ {
-        self.table.up_addresses().filter_map(|text| text.parse().ok())
+        self.table.connected_addresses().filter_map(|text| text.parse().ok())
     }
 
     pub(crate) fn notices(&self, now: Time) -> Vec<String> {
@@ -227,7 +230,7 @@ impl Peers {
     }
 
     fn stop_if_refused_by_all(&mut self, cx: &mut PeerCx<'_>) {
-        if !self.links.forget_settled() {
+        if !self.links.forget_without_deadline() {
             return;
         }
         self.settle_newcomers(cx);
@@ -237,10 +240,10 @@ impl Peers {
                 Some(Stage::Dialling { node, .. } | Stage::Greeting { node, .. })
                     if node > self.identity.member.node => {}
                 Some(Stage::Dialling { node, .. }) => {
-                    self.journal.complain(node, "no answer to a dial");
+                    self.journal.log_problem(node, "no answer to a dial");
                 }
                 Some(Stage::Greeting { node, .. }) => {
-                    self.journal.complain(node, "no answer to a hello");
+                    self.journal.log_problem(node, "no answer to a hello");
                 }
                 _ => {}
             }
@@ -253,40 +256,47 @@ impl Peers {
     fn connect(&mut self, node: NodeId, lane: Lane, cx: &mut PeerCx<'_>) {
         let address = match self.table.next_step(node, lane, cx.now.time) {
             None => return,
-            Some(LaneStep::LookUp(name)) => return resolve(node, name, self.shared.clone()),
+            Some(LaneStep::LookUp(name)) => return resolve(node, name, self.mailbox.clone()),
             Some(LaneStep::Dial(address)) => address,
         };
         self.stats.dials += 1;
-        let deadline = cx.now.time.plus_ms(self.limits.handshake_ms);
+        let deadline = cx.now.time.plus_ms(self.limits.handshake_timeout_ms);
         let stage = Stage::Dialling { node, lane, deadline };
-        match Socket::dial(address) {
+        match Socket::start_connecting(address) {
             Ok(socket) => {
-                match self.adopt(self.secured(socket, node), stage, Interest::WRITE, cx.sources) {
-                    Some(id) => self.table.dialling(node, lane, id),
-                    None => self.dial_failed(node, &[lane], "cannot set up a socket", cx.now),
+                match self.adopt(
+                    self.secure_socket(socket, node),
+                    stage,
+                    Interest::WRITE,
+                    cx.sources,
+                ) {
+                    Some(id) => self.table.record_dial(node, lane, id),
+                    None => {
+                        self.record_dial_failure(node, &[lane], "cannot set up a socket", cx.now)
+                    }
                 }
             }
-            Err(error) => self.dial_failed(node, &[lane], &error.to_string(), cx.now),
+            Err(error) => self.record_dial_failure(node, &[lane], &error.to_string(), cx.now),
         }
     }
 
-    fn secured(&self, socket: Socket, node: NodeId) -> Socket {
+    fn secure_socket(&self, socket: Socket, node: NodeId) -> Socket {
         let trust = self.trust.as_ref();
-        socket.secured(trust.map(|trust| trust.peer_out(Some(node.0))))
+        socket.with_session(trust.map(|trust| trust.outgoing_peer_session(Some(node.0))))
     }
 
-    fn dial_failed(&mut self, node: NodeId, lanes: &[Lane], why: &str, now: TurnTimes) {
+    fn record_dial_failure(&mut self, node: NodeId, lanes: &[Lane], why: &str, now: TurnTimes) {
         for lane in lanes {
             self.table.back_off(node, *lane, now.time);
         }
-        self.unreachable(node, why);
+        self.log_unreachable(node, why);
     }
 
     /// Logs that a node is unreachable, unless that node is the one that dials.
-    fn unreachable(&mut self, node: NodeId, why: &str) {
+    fn log_unreachable(&mut self, node: NodeId, why: &str) {
         if node < self.identity.member.node {
             let address = self.table.address(node).unwrap_or_default();
-            self.journal.unreachable(node, address, why);
+            self.journal.log_unreachable(node, address, why);
         }
     }
 
@@ -294,26 +304,26 @@ impl Peers {
 
     fn read(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
         let limit = match self.links.stage(id) {
-            Some(Stage::Open { .. }) => self.limits.read_turn_bytes,
+            Some(Stage::Open { .. }) => self.limits.read_bytes_per_turn,
             _ => STRANGER_READ_BYTES,
         };
         let mut left = limit;
         while let Some(link) = self.links.get_mut(id) {
             self.stats.calls_peer_read += 1;
             match link.read(left) {
-                TransferOutcome::Some(count) => {
+                TransferOutcome::Transferred(count) => {
                     self.stats.peer_bytes_in += count as u64;
                     left = left.saturating_sub(count);
                     self.on_bytes(id, cx);
                 }
                 TransferOutcome::Blocked => return,
                 TransferOutcome::Ended(_) => {
-                    self.note_insecure(id);
+                    self.record_tls_failure(id);
                     return self.close_link(id, cx);
                 }
             }
-            let reads_on = self.links.get(id).is_some_and(Link::reads_on);
-            if left == 0 && self.links.get(id).is_some_and(Link::holds_more) {
+            let reads_on = self.links.get(id).is_some_and(Link::should_read_again);
+            if left == 0 && self.links.get(id).is_some_and(Link::has_buffered_input) {
                 left = STRANGER_READ_BYTES;
             }
             if left == 0 || !reads_on {
@@ -323,7 +333,7 @@ impl Peers {
     }
 
     /// Counts and logs a connection that ends because its TLS session failed.
-    fn note_insecure(&mut self, id: LinkId) {
+    fn record_tls_failure(&mut self, id: LinkId) {
         let Some(link) = self.links.get(id) else {
             return;
         };
@@ -333,12 +343,12 @@ impl Peers {
         self.stats.tls_failures += 1;
         match link.stage() {
             Stage::Dialling { node, .. } | Stage::Greeting { node, .. } => {
-                self.journal.complain(node, &why);
+                self.journal.log_problem(node, &why);
             }
-            Stage::Open { member, .. } => self.journal.complain(member.node, &why),
+            Stage::Open { member, .. } => self.journal.log_problem(member.node, &why),
             _ => {
                 let remote = link.socket().remote_host();
-                self.journal.complain_of_stranger(&remote, &why);
+                self.journal.log_stranger_problem(&remote, &why);
             }
         }
     }
@@ -355,12 +365,12 @@ impl Peers {
             let bound = match stage {
                 Stage::Open { .. } => BODY_BYTES_MAX,
                 Stage::Leaving { .. } => {
-                    inbox.discard();
+                    inbox.discard_all();
                     break;
                 }
                 _ => HANDSHAKE_BODY_BYTES_MAX,
             };
-            match inbox.next_frame(bound, &self.bodies) {
+            match inbox.next_frame(bound, &self.long_body_pool) {
                 Ok(None) => break,
                 Ok(Some(received)) => match self.on_frame(id, stage, received, cx) {
                     Verdict::GoOn => {
@@ -390,13 +400,13 @@ impl Peers {
         self.stats.malformed += 1;
         match stage {
             Stage::Open { member, .. } => {
-                self.journal.complain(member.node, &malformed.to_string());
+                self.journal.log_problem(member.node, &malformed.to_string());
             }
-            Stage::Greeting { node, .. } => self.journal.complain(node, &malformed.to_string()),
+            Stage::Greeting { node, .. } => self.journal.log_problem(node, &malformed.to_string()),
             _ => {
                 let remote = self.links.get(id).map(|link| link.socket().remote_host());
                 self.journal
-                    .complain_of_stranger(&remote.unwrap_or_default(), &malformed.to_string());
+                    .log_stranger_problem(&remote.unwrap_or_default(), &malformed.to_string());
                 // Only a sender of another version of this format understands a refusal.
                 if matches!(malformed, Malformed::Format(_)) {
                     let me = self.identity.member.node;
@@ -416,12 +426,12 @@ impl Peers {
         let moved = link.write(limit);
         self.stats.calls_peer_write += u64::from(moved.is_some());
         match moved {
-            Some(TransferOutcome::Some(count)) => {
+            Some(TransferOutcome::Transferred(count)) => {
                 self.stats.peer_bytes_out += count as u64;
                 if count >= limit {
                     self.wait_for_share(id, cx);
                 }
-                self.took_share(count, cx.now.time);
+                self.record_written_bytes(count, cx.now.time);
             }
             Some(TransferOutcome::Ended(_)) => return self.close_link(id, cx),
             Some(TransferOutcome::Blocked) | None => {}
@@ -449,7 +459,7 @@ impl Peers {
         &mut self,
         id: LinkId,
         stage: Stage,
-        received: Received<'_>,
+        received: ReceivedFrame<'_>,
         cx: &mut PeerCx<'_>,
     ) -> Verdict {
         match stage {
@@ -468,25 +478,25 @@ impl Peers {
         id: LinkId,
         member: Member,
         lane: Lane,
-        received: Received<'_>,
+        received: ReceivedFrame<'_>,
         cx: &mut PeerCx<'_>,
     ) -> Verdict {
         let complaint = if received.from != member {
             format!("sent a frame in the name of node {}", received.from)
         } else {
             match received.frame {
-                ref frame if is_for_the_host(frame) => {
+                ref frame if is_replica_frame(frame) => {
                     self.stats.frames_in += 1;
-                    cx.host.frame(&mut cx.now.turn(self), lane, received);
+                    cx.host.handle_frame(&mut cx.now.turn(self), lane, received);
                     return Verdict::GoOn;
                 }
                 Frame::Datagrams(said) => {
                     if lane == Lane::Control {
-                        self.on_datagrams_said(id, member, &said, cx.now);
+                        self.on_datagrams_introduced(id, member, &said, cx.now);
                     }
                     return Verdict::GoOn;
                 }
-                Frame::Refused(RefusalCode::Removed, _) => {
+                Frame::Refused(RefusalCode::NodeRemoved, _) => {
                     self.stats.refusals += 1;
                     self.on_removed(member.node, cx);
                     return Verdict::Close;
@@ -498,7 +508,7 @@ impl Peers {
                 _ => "sent a greeting in the middle of a connection".to_owned(),
             }
         };
-        self.journal.complain(member.node, &complaint);
+        self.journal.log_problem(member.node, &complaint);
         Verdict::Close
     }
 
@@ -506,8 +516,8 @@ impl Peers {
     fn queue_frame(&mut self, id: LinkId, frame: &Frame<'_>) {
         match encode_parts(self.identity.member, frame) {
             Ok(encoded) => {
-                let body = Body::Bytes(&encoded.body);
-                self.links.queue(id, &encoded.header, body);
+                let body = FrameBody::Borrowed(&encoded.body);
+                self.links.queue_frame(id, &encoded.header, body);
             }
             // The configured addresses of this node are too long for a frame.
             Err(error) => tracing::error!(%error, "cannot send a greeting"),
@@ -518,14 +528,14 @@ impl Peers {
 
     /// Puts a connection into use, in place of an older one of the same lane and of all those of an
     /// older process of the peer. Returns `false` if the peer no longer has a table entry.
-    fn put_into_use(&mut self, id: LinkId, greeter: Greeter, cx: &mut PeerCx<'_>) -> bool {
+    fn open_link(&mut self, id: LinkId, greeter: Greeter, cx: &mut PeerCx<'_>) -> bool {
         let Greeter { member, boot, levels, lane, client, admin, stream } = greeter;
         let node = member.node;
         // [level-7] The level may have been raised while the connection waited.
         if levels.newest < self.levels.lowest || !self.make_room(node, cx) {
             return false;
         }
-        for old in self.replaced_by(node, lane, boot).collect::<Vec<_>>() {
+        for old in self.links_to_replace(node, lane, boot).collect::<Vec<_>>() {
             if let Some(link) = self.links.get_mut(old) {
                 link.set_end_reason("a newer connection takes its place".to_owned());
             }
@@ -536,19 +546,19 @@ impl Peers {
         };
         link.set_stage(Stage::Open { member, boot, levels, lane });
         // The connections closed above may have been the only reason for the entry.
-        self.table.take_in(node);
+        self.table.add_guest(node);
         let address = self.table.address(node).unwrap_or_default().to_owned();
-        self.table.opened(node, lane, id);
+        self.table.record_opened(node, lane, id);
         self.journal.forget_problems(node);
         self.stats.peers_connected += 1;
         tracing::debug!(peer = node.0, ?lane, boot, "connection opened");
         if lane == Lane::Control {
-            self.journal.log_change(cx.now.time, News::Came { member, boot });
-            self.table.set_up(node, true);
+            self.journal.log_change(cx.now.time, ConnectionChange::Connected { member, boot });
+            self.table.set_connected(node, true);
             let addresses = Addresses { peer: address, client, admin, stream };
             let peer = PeerUp { member, boot, levels, addresses };
             cx.host.peer_up(cx.now, &peer);
-            self.say_datagrams(id, member, cx.now);
+            self.introduce_datagrams(id, member, cx.now);
         }
         true
     }
@@ -565,9 +575,9 @@ impl Peers {
         drop(link);
         if self.table.record_closed(node, lane, id, cx.now.time) == Some(FormerRole::Open) {
             tracing::debug!(peer = node.0, ?lane, "connection lost: {why}");
-            if lane == Lane::Control && self.table.set_up(node, false) {
-                self.journal.log_change(cx.now.time, News::Went { node, why });
-                self.part_datagrams(node);
+            if lane == Lane::Control && self.table.set_connected(node, false) {
+                self.journal.log_change(cx.now.time, ConnectionChange::Disconnected { node, why });
+                self.stop_datagrams(node);
                 cx.host.peer_down(cx.now, node);
             }
         }
@@ -576,7 +586,7 @@ impl Peers {
 }
 
 /// Returns whether a frame is a message between replicas, for the host.
-const fn is_for_the_host(frame: &Frame<'_>) -> bool {
+const fn is_replica_frame(frame: &Frame<'_>) -> bool {
     match frame {
         Frame::Protocol { .. }
         | Frame::Forward { .. }
@@ -601,25 +611,30 @@ const fn is_for_the_host(frame: &Frame<'_>) -> bool {
 }
 
 /// Reason why a frame cannot be queued.
-enum NoRoom {
+enum FrameNotQueued {
     NotConnected,
     Full,
 }
 
 impl Peers {
     /// Returns the connection to a peer if a frame of `bytes` bytes fits its queue.
-    fn link_with_room(&self, to: NodeId, lane: Lane, bytes: usize) -> Result<LinkId, NoRoom> {
+    fn link_with_room(
+        &self,
+        to: NodeId,
+        lane: Lane,
+        bytes: usize,
+    ) -> Result<LinkId, FrameNotQueued> {
         let open = self.table.open_link(to, lane);
         let link = open.and_then(|id| Some((id, self.links.get(id)?)));
-        let (id, link) = link.ok_or(NoRoom::NotConnected)?;
+        let (id, link) = link.ok_or(FrameNotQueued::NotConnected)?;
         let bound = match lane {
             Lane::Control => self.limits.peer_control_bytes_max,
             Lane::Bulk => self.limits.peer_bulk_bytes_max,
         };
-        let bound = bound.min(self.queue_max(to, lane));
-        let waiting = link.unsent();
+        let bound = bound.min(self.queue_bytes_max(to, lane));
+        let waiting = link.unsent_bytes();
         if waiting > 0 && waiting.saturating_add(bytes) > bound {
-            return Err(NoRoom::Full);
+            return Err(FrameNotQueued::Full);
         }
         Ok(id)
     }
@@ -637,7 +652,7 @@ impl Plane for Peers {
         to: NodeSet,
         lane: Lane,
         header: &[u8],
-        body: Body<'_>,
+        body: FrameBody<'_>,
     ) -> Result<NodeSet, TooLarge> {
         let bytes = header.len() + body.bytes().len();
         let by_datagrams = match &mut self.packets {
@@ -652,15 +667,15 @@ impl Plane for Peers {
             }
             match self.link_with_room(node, lane, bytes) {
                 Ok(id) => {
-                    self.links.queue(id, header, body);
+                    self.links.queue_frame(id, header, body);
                     self.stats.frames_out += 1;
                     true
                 }
-                Err(NoRoom::NotConnected) => {
+                Err(FrameNotQueued::NotConnected) => {
                     self.stats.drops_unconnected += 1;
                     false
                 }
-                Err(NoRoom::Full) => {
+                Err(FrameNotQueued::Full) => {
                     self.stats.drops_full += 1;
                     false
                 }
@@ -668,15 +683,15 @@ impl Plane for Peers {
         }))
     }
 
-    fn told(&mut self, ballot: Ballot, decided_to: Slot) {
+    fn note_decided(&mut self, ballot: Ballot, decided_to: Slot) {
         if let Some(packets) = &mut self.packets {
             packets.note_decided(ballot, decided_to);
         }
     }
 
-    fn voters(&mut self, configuration: &Configuration) {
+    fn set_voters(&mut self, configuration: &Configuration) {
         if let Some(packets) = &mut self.packets {
-            packets.voters(configuration);
+            packets.set_voters(configuration);
         }
     }
 }

@@ -7,7 +7,7 @@
 //! attacker who replays a hello meets neither.
 
 use quorate_core::node_id::NodeId;
-use quorate_replica::plane::Received;
+use quorate_replica::plane::ReceivedFrame;
 use quorate_wire::{BODY_BYTES_MAX, Frame, Lane, Malformed};
 
 use super::{
@@ -19,14 +19,14 @@ use crate::{cx::PeerCx, host::TurnTimes, sources::LinkId};
 
 impl Peers {
     /// Returns whether a frame arrived on this connection recently.
-    fn lives(&self, id: LinkId, now: TurnTimes) -> bool {
+    fn is_alive(&self, id: LinkId, now: TurnTimes) -> bool {
         let heard = self.links.get(id).and_then(Link::last_frame_at);
-        heard.is_some_and(|at| now.time.since_us(at) < self.limits.handshake_ms * 1000)
+        heard.is_some_and(|at| now.time.since_us(at) < self.limits.handshake_timeout_ms * 1000)
     }
 
     /// Returns the connections that a new connection of the greeter's process would replace: the
     /// one of the same lane, and all those of older processes.
-    pub(super) fn replaced_by(
+    pub(super) fn links_to_replace(
         &self,
         node: NodeId,
         lane: Lane,
@@ -40,25 +40,26 @@ impl Peers {
     }
 
     /// Returns the newest boot number among the live connections with this peer.
-    pub(super) fn living_boot(&self, node: NodeId, now: TurnTimes) -> Option<u32> {
+    pub(super) fn newest_live_boot(&self, node: NodeId, now: TurnTimes) -> Option<u32> {
         let open = self.table.open_lanes(node).map(|(_, id)| id);
-        let boots =
-            open.filter(|id| self.lives(*id, now)).filter_map(|id| match self.links.stage(id)? {
+        let boots = open.filter(|id| self.is_alive(*id, now)).filter_map(|id| {
+            match self.links.stage(id)? {
                 Stage::Open { boot, .. } => Some(boot),
                 _ => None,
-            });
+            }
+        });
         boots.max()
     }
 
     /// Returns whether a greeter would replace a live connection.
-    pub(super) fn must_wait(&self, greeter: &Greeter, now: TurnTimes) -> bool {
-        self.replaced_by(greeter.member.node, greeter.lane, greeter.boot)
-            .any(|id| self.lives(id, now))
+    pub(super) fn would_replace_live(&self, greeter: &Greeter, now: TurnTimes) -> bool {
+        self.links_to_replace(greeter.member.node, greeter.lane, greeter.boot)
+            .any(|id| self.is_alive(id, now))
     }
 
     /// Makes a connection wait for its first frame after the hello.
     pub(super) fn wait_for_first_frame(&mut self, id: LinkId, greeter: Greeter, now: TurnTimes) {
-        let deadline = now.time.plus_ms(self.limits.handshake_ms);
+        let deadline = now.time.plus_ms(self.limits.handshake_timeout_ms);
         if let Some(link) = self.links.get_mut(id) {
             link.wait_for_admission(greeter, deadline);
         }
@@ -69,7 +70,7 @@ impl Peers {
     pub(super) fn on_newcomer_frame(
         &mut self,
         id: LinkId,
-        received: Received<'_>,
+        received: ReceivedFrame<'_>,
         cx: &mut PeerCx<'_>,
     ) -> Verdict {
         let greeting = matches!(
@@ -86,7 +87,7 @@ impl Peers {
             return Verdict::Close;
         };
         let (member, lane) = (greeter.member, greeter.lane);
-        if !self.take_in(id, cx) {
+        if !self.admit_newcomer(id, cx) {
             return Verdict::Close;
         }
         self.on_peer_frame(id, member, lane, received, cx)
@@ -103,7 +104,7 @@ impl Peers {
         let is_newcomer = self.greeter(id).is_some();
         let long =
             matches!(malformed, Malformed::TooLong { length, .. } if length <= BODY_BYTES_MAX);
-        is_newcomer && long && self.take_in(id, cx)
+        is_newcomer && long && self.admit_newcomer(id, cx)
     }
 
     fn greeter(&self, id: LinkId) -> Option<&Greeter> {
@@ -111,18 +112,18 @@ impl Peers {
     }
 
     /// Replaces the peer's connections with the newcomer's, unless a newer process is connected.
-    fn take_in(&mut self, id: LinkId, cx: &mut PeerCx<'_>) -> bool {
+    fn admit_newcomer(&mut self, id: LinkId, cx: &mut PeerCx<'_>) -> bool {
         let Some(node) = self.greeter(id).map(|greeter| greeter.member.node) else {
             return false;
         };
-        let living = self.living_boot(node, cx.now);
+        let living = self.newest_live_boot(node, cx.now);
         let Some(greeter) = self.links.get_mut(id).and_then(Link::take_greeter) else {
             return false;
         };
         if living.is_some_and(|boot| boot > greeter.boot) {
             return false;
         }
-        self.put_into_use(id, greeter, cx)
+        self.open_link(id, greeter, cx)
     }
 
     /// Admits the newcomers that no longer have a live connection to wait for, and closes those
@@ -133,13 +134,13 @@ impl Peers {
                 continue;
             };
             let node = greeter.member.node;
-            if !self.must_wait(greeter, cx.now) {
-                if !self.take_in(id, cx) {
+            if !self.would_replace_live(greeter, cx.now) {
+                if !self.admit_newcomer(id, cx) {
                     self.close_link(id, cx);
                 }
-            } else if self.links.is_late(id, cx.now.time) {
+            } else if self.links.is_overdue(id, cx.now.time) {
                 let what = "a second connection in its name said nothing; the one in use stays";
-                self.journal.complain(node, what);
+                self.journal.log_problem(node, what);
                 self.close_link(id, cx);
             }
         }

@@ -3,12 +3,12 @@
 use quorate_core::node_id::{Member, NodeId};
 use quorate_packets::plane::Event;
 use quorate_replica::{
-    plane::Received,
-    status::{PeerPlane, Way},
+    plane::ReceivedFrame,
+    status::{PeerPlane, PlaneKind},
 };
-use quorate_wire::{BODY_BYTES_MAX, Datagrams, Decoded, Frame, Lane, decode, logged};
+use quorate_wire::{BODY_BYTES_MAX, Datagrams, Decoded, Frame, Lane, decode, sender_durable_seq};
 
-use super::{Peers, is_for_the_host, stage::Stage};
+use super::{Peers, is_replica_frame, stage::Stage};
 use crate::{
     cx::PeerCx,
     host::TurnTimes,
@@ -18,14 +18,14 @@ use crate::{
 
 impl Peers {
     /// Sends a newly connected peer the introduction of this node's datagrams ([pkt-2]).
-    pub(super) fn say_datagrams(&mut self, id: LinkId, peer: Member, now: TurnTimes) {
+    pub(super) fn introduce_datagrams(&mut self, id: LinkId, peer: Member, now: TurnTimes) {
         let packets = self.packets.as_mut();
         if let Some(said) = packets.and_then(|packets| packets.register_peer(peer, now.time)) {
             self.queue_frame(id, &Frame::Datagrams(said.frame()));
         }
     }
 
-    pub(super) fn on_datagrams_said(
+    pub(super) fn on_datagrams_introduced(
         &mut self,
         id: LinkId,
         peer: Member,
@@ -44,14 +44,14 @@ impl Peers {
         };
         if let Err(why) = packets.introduce((peer, boot), said, from, now.time) {
             let what = format!("uses TCP only: {why}");
-            self.journal.complain(peer.node, &what);
+            self.journal.log_problem(peer.node, &what);
         }
     }
 
     /// Stops using datagrams to a peer whose connection has ended.
-    pub(super) fn part_datagrams(&mut self, node: NodeId) {
+    pub(super) fn stop_datagrams(&mut self, node: NodeId) {
         if let Some(packets) = &mut self.packets {
-            packets.part(node);
+            packets.forget_peer(node);
         }
     }
 
@@ -77,9 +77,9 @@ impl Peers {
     }
 
     /// Runs the packet plane's due timers.
-    pub(super) fn datagrams_on_time(&mut self, cx: &mut PeerCx<'_>) {
+    pub(super) fn run_datagram_timers(&mut self, cx: &mut PeerCx<'_>) {
         if let Some(packets) = &mut self.packets {
-            packets.on_time(cx.now.time);
+            packets.run_timers(cx.now.time);
             self.take_datagram_events(cx);
         }
     }
@@ -99,8 +99,8 @@ impl Peers {
         while let Some(event) = self.packets.as_mut().and_then(|packets| packets.next_event()) {
             match event {
                 Event::Frame { from, bytes } => self.on_datagram_frame(from, &bytes, cx),
-                Event::Up { node, by_group, rtt_us } => {
-                    let way = self.way_of(by_group);
+                Event::Up { node, is_by_group: by_group, rtt_us } => {
+                    let way = self.plane_kind(by_group);
                     tracing::info!(
                         peer = node.0,
                         rtt_us,
@@ -109,8 +109,8 @@ impl Peers {
                         way.name()
                     );
                 }
-                Event::Down { node, by_group } => {
-                    let way = self.way_of(by_group);
+                Event::Down { node, is_by_group: by_group } => {
+                    let way = self.plane_kind(by_group);
                     let next = if by_group { "UDP to this peer" } else { "TCP" };
                     tracing::warn!(
                         peer = node.0,
@@ -123,9 +123,9 @@ impl Peers {
         }
     }
 
-    fn way_of(&self, by_group: bool) -> Way {
+    fn plane_kind(&self, by_group: bool) -> PlaneKind {
         let packets = self.packets.as_ref();
-        packets.map_or(Way::Tcp, |packets| packets.way(by_group))
+        packets.map_or(PlaneKind::Tcp, |packets| packets.plane_kind(by_group))
     }
 
     /// Handles a complete frame received in datagrams. The datagrams' tag identified the sender,
@@ -133,11 +133,13 @@ impl Peers {
     fn on_datagram_frame(&mut self, from: Member, bytes: &[u8], cx: &mut PeerCx<'_>) {
         let decoded = decode(bytes, BODY_BYTES_MAX);
         let link = self.table.open_link(from.node, Lane::Control);
-        let (Ok(Decoded::Frame { from: said, frame, used }), Some(link)) = (decoded, link) else {
+        let (Ok(Decoded::Frame { from: said, frame, used_bytes: used }), Some(link)) =
+            (decoded, link)
+        else {
             self.stats.datagram_frames_refused += 1;
             return;
         };
-        if said != from || used != bytes.len() || !is_for_the_host(&frame) {
+        if said != from || used != bytes.len() || !is_replica_frame(&frame) {
             self.stats.datagram_frames_refused += 1;
             return;
         }
@@ -146,14 +148,14 @@ impl Peers {
         if let Some(link) = self.links.get_mut(link) {
             link.note_frame(cx.now.time);
         }
-        let received = Received {
-            logged: bytes.first_chunk().map_or(0, logged),
-            ..Received::plain(from, frame)
+        let received = ReceivedFrame {
+            logged_to: bytes.first_chunk().map_or(0, sender_durable_seq),
+            ..ReceivedFrame::without_attributes(from, frame)
         };
-        cx.host.frame(&mut cx.now.turn(self), Lane::Control, received);
+        cx.host.handle_frame(&mut cx.now.turn(self), Lane::Control, received);
     }
 
-    pub(crate) fn plane_of(&self, node: NodeId) -> PeerPlane {
+    pub(crate) fn peer_plane(&self, node: NodeId) -> PeerPlane {
         let packets = self.packets.as_ref();
         let mut plane = packets.and_then(|packets| packets.status(node)).unwrap_or_default();
         let link = self.table.open_link(node, Lane::Control).and_then(|link| self.links.get(link));
@@ -162,25 +164,25 @@ impl Peers {
         plane
     }
 
-    pub(crate) fn choice(&self) -> Option<String> {
-        self.packets.as_ref().and_then(PacketPlane::choice)
+    pub(crate) fn why_plane(&self) -> Option<String> {
+        self.packets.as_ref().and_then(PacketPlane::why_plane)
     }
 
-    pub(crate) fn rekey(&mut self, file: &KeyFile, now: TurnTimes) {
+    pub(crate) fn adopt_key_file(&mut self, file: &KeyFile, now: TurnTimes) {
         let Some(packets) = &mut self.packets else {
             return;
         };
-        match packets.rekey(file) {
+        match packets.adopt_key_file(file) {
             Ok(true) => {
                 tracing::info!(
                     "accepting datagrams with the new key; sending with it once every peer has it"
                 );
-                let peers: Vec<NodeId> = self.table.others().collect();
+                let peers: Vec<NodeId> = self.table.peer_nodes().collect();
                 for node in peers {
                     let open = self.table.open_link(node, Lane::Control);
                     let member = open.and_then(|id| Some((id, self.links.get(id)?.member()?)));
                     if let Some((id, member)) = member {
-                        self.say_datagrams(id, member, now);
+                        self.introduce_datagrams(id, member, now);
                     }
                 }
             }
@@ -191,7 +193,7 @@ impl Peers {
 
     pub(crate) fn datagram_metrics(&self, out: &mut String) {
         if let Some(packets) = &self.packets {
-            packets.metrics(out);
+            packets.append_metrics(out);
         }
     }
 }

@@ -10,18 +10,18 @@ use quorate_wire::Lane;
 use crate::{identity::PeerAddress, limits::Limits, sources::LinkId};
 
 /// Maximum number of nodes other than this one.
-const OTHERS_MAX: usize = NODES_MAX - 1;
+const PEERS_MAX: usize = NODES_MAX - 1;
 
 /// All peers with their connections, whether connected or not.
 #[derive(Debug)]
 pub(super) struct Table {
-    me: NodeId,
+    own_node: NodeId,
     peers: Vec<Peer>,
     removed: BTreeSet<NodeId>,
     retry_min_ms: u64,
     retry_max_ms: u64,
-    knock_ms: u64,
-    parting_ms: u64,
+    reminder_interval_ms: u64,
+    removed_grace_ms: u64,
     dice: Dice,
 }
 
@@ -29,18 +29,18 @@ pub(super) struct Table {
 #[derive(Debug)]
 struct Peer {
     node: NodeId,
-    standing: Standing,
+    membership_status: MembershipStatus,
     /// Peer address of the node; empty if unknown.
     address: String,
     resolved: Vec<SocketAddr>,
-    resolving: bool,
+    is_resolving: bool,
     lanes: [LaneState; 2],
-    up: bool,
+    is_connected: bool,
 }
 
 /// Status of a peer in the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum MembershipStatus {
     /// The group's table lists the peer.
     Known,
     /// The peer connected with the cluster's id but is not listed ([member-3]). It stays in the
@@ -83,13 +83,13 @@ pub(super) enum FormerRole {
 impl Table {
     pub(super) fn new(me: NodeId, addresses: &[PeerAddress], limits: &Limits, seed: u64) -> Self {
         let mut table = Self {
-            me,
+            own_node: me,
             peers: Vec::new(),
             removed: BTreeSet::new(),
             retry_min_ms: limits.dial_retry_min_ms,
             retry_max_ms: limits.dial_retry_max_ms,
-            knock_ms: limits.knock_ms,
-            parting_ms: limits.parting_ms,
+            reminder_interval_ms: limits.reminder_interval_ms,
+            removed_grace_ms: limits.removed_grace_ms,
             dice: Dice::new(seed),
         };
         for peer in addresses {
@@ -101,26 +101,26 @@ impl Table {
     /// Adopts the group's table. A connection in use is kept until it breaks, even if the peer's
     /// address has changed. Returns the dials in progress whose target has changed.
     pub(super) fn adopt_table(&mut self, told: &PeerTable, now: Time) -> Vec<LinkId> {
-        self.removed = told.removed.iter().copied().collect();
-        let part_at = now.plus_ms(self.parting_ms);
+        self.removed = told.removed_nodes.iter().copied().collect();
+        let part_at = now.plus_ms(self.removed_grace_ms);
         let mut obsolete = Vec::new();
         for peer in &mut self.peers {
             let known = told.peers.iter().find(|(node, _)| *node == peer.node);
             // The group's table may lack its address.
             let stays = |address: &String| address.is_empty() || *address == peer.address;
             let moved = known.is_none_or(|(_, address)| !stays(address));
-            match (known, peer.standing) {
+            match (known, peer.membership_status) {
                 (Some((_, address)), _) => {
-                    peer.standing = Standing::Known;
+                    peer.membership_status = MembershipStatus::Known;
                     if moved {
-                        peer.move_to(address, now);
+                        peer.change_address(address, now);
                     }
                 }
-                (None, Standing::Parting(_)) => {}
+                (None, MembershipStatus::Parting(_)) => {}
                 (None, _) if self.removed.contains(&peer.node) => {
-                    peer.standing = Standing::Parting(part_at);
+                    peer.membership_status = MembershipStatus::Parting(part_at);
                 }
-                (None, _) => peer.standing = Standing::Guest,
+                (None, _) => peer.membership_status = MembershipStatus::Guest,
             }
             if moved {
                 obsolete.extend(peer.lanes.iter().filter_map(|lane| lane.attempt));
@@ -129,58 +129,61 @@ impl Table {
         for (node, address) in &told.peers {
             self.add_node(*node, address, now);
         }
-        self.peers.retain(|peer| peer.standing == Standing::Known || peer.is_in_use());
+        self.peers
+            .retain(|peer| peer.membership_status == MembershipStatus::Known || peer.is_in_use());
         obsolete
     }
 
-    pub(super) fn up_addresses(&self) -> impl Iterator<Item = &str> {
-        let up = self.peers.iter().filter(|peer| peer.up);
+    pub(super) fn connected_addresses(&self) -> impl Iterator<Item = &str> {
+        let up = self.peers.iter().filter(|peer| peer.is_connected);
         up.map(|peer| peer.address.as_str())
     }
 
     fn add_node(&mut self, node: NodeId, address: &str, now: Time) {
-        if node == self.me || self.has(node) {
+        if node == self.own_node || self.has_node(node) {
             return;
         }
-        let mut peer = Peer::new(node, Standing::Known);
+        let mut peer = Peer::new(node, MembershipStatus::Known);
         address.clone_into(&mut peer.address);
-        if node > self.me {
-            peer.lanes[Lane::Control.index()].retry_at = now.plus_ms(self.knock_ms);
+        if node > self.own_node {
+            peer.lanes[Lane::Control.index()].retry_at = now.plus_ms(self.reminder_interval_ms);
         }
         self.peers.push(peer);
     }
 
-    pub(super) fn has(&self, node: NodeId) -> bool {
+    pub(super) fn has_node(&self, node: NodeId) -> bool {
         self.peer(node).is_some()
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.peers.len() >= OTHERS_MAX
+        self.peers.len() >= PEERS_MAX
     }
 
     /// Returns whether the table has more than the maximum number of peers.
     pub(super) fn is_overfull(&self) -> bool {
-        self.peers.len() > OTHERS_MAX
+        self.peers.len() > PEERS_MAX
     }
 
     /// Adds a node as a guest if it is not in the table.
-    pub(super) fn take_in(&mut self, node: NodeId) {
-        if !self.has(node) {
-            self.peers.push(Peer::new(node, Standing::Guest));
+    pub(super) fn add_guest(&mut self, node: NodeId) {
+        if !self.has_node(node) {
+            self.peers.push(Peer::new(node, MembershipStatus::Guest));
         }
     }
 
     /// Returns the peers that the group's table does not list, oldest first.
     pub(super) fn guests(&self) -> impl Iterator<Item = NodeId> {
         let guests = self.peers.iter();
-        let guests = guests.filter(|peer| peer.standing != Standing::Known);
+        let guests = guests.filter(|peer| peer.membership_status != MembershipStatus::Known);
         guests.map(|peer| peer.node)
     }
 
     /// Removes a peer that the group's table does not list and that has no connection in use.
     pub(super) fn forget_guest(&mut self, node: NodeId) {
         let gone = |peer: &Peer| {
-            peer.node == node && peer.standing != Standing::Known && !peer.is_in_use()
+            peer.node == node
+                && peer.membership_status != MembershipStatus::Known
+                && !peer.is_in_use()
         };
         self.peers.retain(|peer| !gone(peer));
     }
@@ -191,22 +194,24 @@ impl Table {
     }
 
     /// Returns the removed nodes whose grace period is over.
-    pub(super) fn parting(&self, now: Time) -> Vec<NodeId> {
+    pub(super) fn overdue_removed(&self, now: Time) -> Vec<NodeId> {
         let due = self.peers.iter();
-        let due = due.filter(|peer| matches!(peer.standing, Standing::Parting(at) if at <= now));
+        let due = due.filter(
+            |peer| matches!(peer.membership_status, MembershipStatus::Parting(at) if at <= now),
+        );
         due.map(|peer| peer.node).collect()
     }
 
     /// Returns the time at which the next removed node's grace period ends.
-    pub(super) fn next_parting(&self) -> Option<Time> {
-        let partings = self.peers.iter().filter_map(|peer| match peer.standing {
-            Standing::Parting(at) => Some(at),
-            Standing::Known | Standing::Guest => None,
+    pub(super) fn next_removal_at(&self) -> Option<Time> {
+        let partings = self.peers.iter().filter_map(|peer| match peer.membership_status {
+            MembershipStatus::Parting(at) => Some(at),
+            MembershipStatus::Known | MembershipStatus::Guest => None,
         });
         partings.min()
     }
 
-    pub(super) fn others(&self) -> impl Iterator<Item = NodeId> + use<> {
+    pub(super) fn peer_nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
         let nodes: Vec<NodeId> = self.peers.iter().map(|peer| peer.node).collect();
         nodes.into_iter()
     }
@@ -217,25 +222,25 @@ impl Table {
     }
 
     /// Returns the node's address, if the group's table lists the node.
-    pub(super) fn listed(&self, node: NodeId) -> Option<&str> {
+    pub(super) fn listed_address(&self, node: NodeId) -> Option<&str> {
         let peer = self.peer(node);
-        let peer = peer.filter(|peer| peer.standing == Standing::Known);
+        let peer = peer.filter(|peer| peer.membership_status == MembershipStatus::Known);
         peer.map(|peer| peer.address.as_str())
     }
 
-    pub(super) fn is_up(&self, node: NodeId) -> bool {
-        self.peer(node).is_some_and(|peer| peer.up)
+    pub(super) fn is_connected(&self, node: NodeId) -> bool {
+        self.peer(node).is_some_and(|peer| peer.is_connected)
     }
 
     pub(super) fn connected_nodes(&self) -> impl Iterator<Item = NodeId> {
-        let up = self.peers.iter().filter(|peer| peer.up);
+        let up = self.peers.iter().filter(|peer| peer.is_connected);
         up.map(|peer| peer.node)
     }
 
     /// Marks the node as connected or disconnected. Returns whether it was connected.
-    pub(super) fn set_up(&mut self, node: NodeId, up: bool) -> bool {
+    pub(super) fn set_connected(&mut self, node: NodeId, up: bool) -> bool {
         let peer = self.peer_mut(node);
-        peer.is_some_and(|peer| std::mem::replace(&mut peer.up, up))
+        peer.is_some_and(|peer| std::mem::replace(&mut peer.is_connected, up))
     }
 
     pub(super) fn open_link(&self, node: NodeId, lane: Lane) -> Option<LinkId> {
@@ -252,11 +257,11 @@ impl Table {
     /// one knocks from time to time: it is always refused, but learns whether it was removed. Only
     /// one name look-up is in progress at a time, until [`Self::resolved`].
     pub(super) fn next_step(&mut self, node: NodeId, lane: Lane, now: Time) -> Option<LaneStep> {
-        let me = self.me;
+        let me = self.own_node;
         let peer = self.peer_mut(node)?;
         let state = &peer.lanes[lane.index()];
-        let due = peer.is_dialled(me, lane)
-            && !peer.resolving
+        let due = peer.dials_peer(me, lane)
+            && !peer.is_resolving
             && state.open.is_none()
             && state.attempt.is_none()
             && state.retry_at <= now;
@@ -267,14 +272,14 @@ impl Table {
         match literal.or_else(|| peer.resolved.pop()) {
             Some(address) => Some(LaneStep::Dial(address)),
             None => {
-                peer.resolving = true;
+                peer.is_resolving = true;
                 Some(LaneStep::LookUp(peer.address.clone()))
             }
         }
     }
 
     /// Handles the result of a look-up of `name`. Returns whether a known node still has that name.
-    pub(super) fn resolved(
+    pub(super) fn record_resolved(
         &mut self,
         node: NodeId,
         name: &str,
@@ -283,7 +288,7 @@ impl Table {
         let Some(peer) = self.peer_mut(node) else {
             return false;
         };
-        peer.resolving = false;
+        peer.is_resolving = false;
         if peer.address != name {
             return false;
         }
@@ -293,13 +298,13 @@ impl Table {
         true
     }
 
-    pub(super) fn dialling(&mut self, node: NodeId, lane: Lane, link: LinkId) {
+    pub(super) fn record_dial(&mut self, node: NodeId, lane: Lane, link: LinkId) {
         if let Some(peer) = self.peer_mut(node) {
             peer.lanes[lane.index()].attempt = Some(link);
         }
     }
 
-    pub(super) fn opened(&mut self, node: NodeId, lane: Lane, link: LinkId) {
+    pub(super) fn record_opened(&mut self, node: NodeId, lane: Lane, link: LinkId) {
         let Some(peer) = self.peer_mut(node) else {
             return;
         };
@@ -335,8 +340,8 @@ impl Table {
 
     /// Delays the next dial on this lane. The delay grows with each failure and has jitter.
     pub(super) fn back_off(&mut self, node: NodeId, lane: Lane, now: Time) {
-        let (min, max) = if node > self.me {
-            (self.knock_ms, self.knock_ms)
+        let (min, max) = if node > self.own_node {
+            (self.reminder_interval_ms, self.reminder_interval_ms)
         } else {
             (self.retry_min_ms, self.retry_max_ms)
         };
@@ -350,10 +355,10 @@ impl Table {
         state.retry_ms = wait_ms.saturating_mul(2);
     }
 
-    pub(super) fn next_dial(&self) -> Option<Time> {
-        let peers = self.peers.iter().filter(|peer| !peer.resolving);
+    pub(super) fn next_dial_at(&self) -> Option<Time> {
+        let peers = self.peers.iter().filter(|peer| !peer.is_resolving);
         let lanes = peers.flat_map(|peer| {
-            let dialled = |lane: &Lane| peer.is_dialled(self.me, *lane);
+            let dialled = |lane: &Lane| peer.dials_peer(self.own_node, *lane);
             let lanes = Lane::ALL.into_iter().filter(dialled);
             lanes.map(|lane| &peer.lanes[lane.index()])
         });
@@ -371,20 +376,20 @@ impl Table {
 }
 
 impl Peer {
-    fn new(node: NodeId, standing: Standing) -> Self {
+    fn new(node: NodeId, standing: MembershipStatus) -> Self {
         Self {
             node,
-            standing,
+            membership_status: standing,
             address: String::new(),
             resolved: Vec::new(),
-            resolving: false,
+            is_resolving: false,
             lanes: Default::default(),
-            up: false,
+            is_connected: false,
         }
     }
 
     /// Sets a new address and makes the next dial due at once.
-    fn move_to(&mut self, address: &str, now: Time) {
+    fn change_address(&mut self, address: &str, now: Time) {
         address.clone_into(&mut self.address);
         self.resolved.clear();
         for lane in &mut self.lanes {
@@ -393,8 +398,8 @@ impl Peer {
         }
     }
 
-    fn is_dialled(&self, me: NodeId, lane: Lane) -> bool {
-        self.standing == Standing::Known
+    fn dials_peer(&self, me: NodeId, lane: Lane) -> bool {
+        self.membership_status == MembershipStatus::Known
             && !self.address.is_empty()
             && (self.node < me || lane == Lane::Control)
     }
@@ -452,8 +457,8 @@ mod tests {
         assert_eq!(table.next_step(node, Lane::Control, NOW), looked_up);
         assert_eq!(table.next_step(node, Lane::Bulk, NOW), None, "it is in progress");
         let addresses = ["127.0.0.1:1", "127.0.0.1:2"].map(|text| text.parse().unwrap());
-        assert!(table.resolved(node, "a.name:9", addresses.to_vec()));
-        assert!(!table.resolved(NodeId(9), "a.name:9", addresses.to_vec()));
+        assert!(table.record_resolved(node, "a.name:9", addresses.to_vec()));
+        assert!(!table.record_resolved(NodeId(9), "a.name:9", addresses.to_vec()));
         for address in addresses.into_iter().rev() {
             assert_eq!(table.next_step(node, Lane::Control, NOW), Some(LaneStep::Dial(address)));
         }
@@ -466,12 +471,12 @@ mod tests {
         let mut links = SlotMap::<LinkId, ()>::with_key();
         let [first, second] = [(); 2].map(|()| links.insert(()));
         let (node, lane) = (NodeId(1), Lane::Control);
-        table.dialling(node, lane, first);
-        table.opened(node, lane, first);
+        table.record_dial(node, lane, first);
+        table.record_opened(node, lane, first);
         assert_eq!(table.open_lanes(node).collect::<Vec<_>>(), [(lane, first)]);
-        table.opened(node, lane, second);
+        table.record_opened(node, lane, second);
         assert_eq!(table.record_closed(node, lane, first, NOW), Some(FormerRole::Replaced));
-        assert_eq!(table.next_dial(), Some(Time(0)), "the other lane's");
+        assert_eq!(table.next_dial_at(), Some(Time(0)), "the other lane's");
         assert_eq!(table.record_closed(node, lane, second, NOW), Some(FormerRole::Open));
         assert_eq!(table.next_step(node, lane, NOW), None, "not at once");
         assert_eq!(table.record_closed(NodeId(9), lane, first, NOW), None);
@@ -483,7 +488,7 @@ mod tests {
                 .iter()
                 .map(|(node, address)| (NodeId(*node), (*address).to_owned()))
                 .collect(),
-            removed: removed.iter().copied().map(NodeId).collect(),
+            removed_nodes: removed.iter().copied().map(NodeId).collect(),
         }
     }
 
@@ -497,8 +502,8 @@ mod tests {
         let mut table = table();
         let (node, lane) = (NodeId(1), Lane::Control);
         let [attempt, used] = links();
-        table.opened(node, Lane::Bulk, used);
-        table.dialling(node, lane, attempt);
+        table.record_opened(node, Lane::Bulk, used);
+        table.record_dial(node, lane, attempt);
         let here = [(1, "127.0.0.1:9"), (2, ""), (3, "")];
         assert_eq!(table.adopt_table(&told(&here, &[]), NOW), [], "nothing is new");
         let elsewhere = [(1, "127.0.0.1:10"), (2, "another:9"), (3, "")];
@@ -520,7 +525,7 @@ mod tests {
         table.adopt_table(&told(&elsewhere, &[]), NOW);
         assert_eq!(table.next_step(node, lane, NOW), None, "one look-up at a time");
         let addresses = vec!["127.0.0.1:1".parse().unwrap()];
-        assert!(!table.resolved(node, "a.name:9", addresses));
+        assert!(!table.record_resolved(node, "a.name:9", addresses));
         let looked_up = Some(LaneStep::LookUp("another:9".to_owned()));
         assert_eq!(table.next_step(node, lane, NOW), looked_up);
     }
@@ -529,25 +534,25 @@ mod tests {
     fn peers_are_added_and_removed_with_the_member_table() {
         let mut table = table();
         let [used] = links();
-        table.opened(NodeId(1), Lane::Control, used);
+        table.record_opened(NodeId(1), Lane::Control, used);
         let next = [(2, "a.name:9"), (3, ""), (4, "127.0.0.1:4")];
         assert_eq!(table.adopt_table(&told(&next, &[1]), NOW), []);
         assert!(table.is_removed(NodeId(1)));
-        assert_eq!(table.parting(NOW), []);
-        let at = table.next_parting().unwrap();
-        assert_eq!(at, NOW.plus_ms(Limits::default().parting_ms));
-        assert_eq!(table.parting(at), [NodeId(1)]);
+        assert_eq!(table.overdue_removed(NOW), []);
+        let at = table.next_removal_at().unwrap();
+        assert_eq!(at, NOW.plus_ms(Limits::default().removed_grace_ms));
+        assert_eq!(table.overdue_removed(at), [NodeId(1)]);
         // A repeated table does not extend its time.
         table.adopt_table(&told(&next, &[1]), NOW.plus_ms(1));
-        assert_eq!(table.next_parting(), Some(at));
+        assert_eq!(table.next_removal_at(), Some(at));
         table.record_closed(NodeId(1), Lane::Control, used, NOW);
         assert_eq!(table.next_step(NodeId(1), Lane::Control, at), None, "not dialled");
         table.forget_guest(NodeId(1));
-        assert!(!table.has(NodeId(1)));
+        assert!(!table.has_node(NodeId(1)));
         // A removed node without a connection is dropped at once; this node is no peer.
         table.adopt_table(&told(&[(3, ""), (4, "127.0.0.1:4")], &[1, 2]), NOW);
-        assert_eq!(table.others().collect::<Vec<_>>(), [NodeId(4)]);
-        assert_eq!(table.next_parting(), None);
+        assert_eq!(table.peer_nodes().collect::<Vec<_>>(), [NodeId(4)]);
+        assert_eq!(table.next_removal_at(), None);
     }
 
     /// If the other node has not dialled for a long time, this node knocks (dials once, to be
@@ -560,14 +565,14 @@ mod tests {
         for lane in Lane::ALL {
             assert_eq!(table.next_step(node, lane, NOW), None);
         }
-        let knock = NOW.plus_ms(Limits::default().knock_ms);
-        assert_eq!(table.next_dial(), Some(knock));
+        let knock = NOW.plus_ms(Limits::default().reminder_interval_ms);
+        assert_eq!(table.next_dial_at(), Some(knock));
         assert_eq!(table.next_step(node, Lane::Bulk, knock), None);
         let address = "127.0.0.1:4".parse().unwrap();
         let need = table.next_step(node, Lane::Control, knock);
         assert_eq!(need, Some(LaneStep::Dial(address)));
         table.back_off(node, Lane::Control, knock);
-        let next = table.next_dial().unwrap();
+        let next = table.next_dial_at().unwrap();
         assert!(next.since_us(knock) >= 2_500_000, "not at once");
     }
 }

@@ -29,15 +29,15 @@ use quorate_core::{
     witness::Memory,
 };
 use quorate_net::{
-    Backup, Charter, ClientSide, Founded, Handle, Host, Identity, Limits, Listeners, OperatorSide,
-    Order, Outcome, PeerAddress, PeerSide, PeerUp, Reactor, Refused, Settings, TurnTimes,
-    plane::Wanted,
+    Backup, ClientHost, Founded, Handle, Host, Identity, JoinData, JoinRefusal, Limits, Listeners,
+    OperatorHost, OperatorOutcome, OperatorRequest, PeerAddress, PeerHost, PeerUp, Reactor,
+    Settings, TurnTimes, plane::PlaneSettings,
 };
 use quorate_replica::{
-    Payload, Probed, StreamHold,
+    Payload, ProbeOutcome, StreamHold,
     front::{Completion, ConnectionId, Endpoints, Front, ListenerKind, Requests},
-    group::asking::{Answer, Ask, Members, PeerTable, Refused as Denied},
-    plane::{Body, Plane, Received, TooLarge, Turn},
+    group::asking::{GroupAnswer, GroupRefusal as Denied, GroupRequest, MemberList, PeerTable},
+    plane::{FrameBody, Plane, ReceivedFrame, TooLarge, Turn},
     pressure::Pressure,
     status::{Addresses, DiskUse, Peer, PeerPlane, Snapshot, Status, TuningReport},
 };
@@ -73,15 +73,15 @@ pub(crate) enum Task {
     Share(Vec<NodeId>, Payload),
     /// Send a `ReadRequest` with this id.
     Ask(NodeId, u64),
-    /// Send a `ReadRequest` with this id, and run the closure in the `submit` of the same turn.
+    /// Send a `ReadRequest` with this id, and run the closure in the `submit_records` of the same turn.
     AskThen(NodeId, u64, OnSubmit),
     EndTransfer(Result<NodeId, Refusal>),
-    EndProbe(Probed),
+    EndProbe(ProbeOutcome),
     EndSnapshot(Result<Snapshot, String>),
-    EndGroup(u64, Result<Answer, Denied>),
+    EndGroup(u64, Result<GroupAnswer, Denied>),
 }
 
-/// Closure called once, in `submit`.
+/// Closure called once, in `submit_records`.
 pub(crate) type OnSubmit = Box<dyn FnOnce() + Send>;
 
 /// State shared by the test and the fake host.
@@ -107,13 +107,13 @@ pub(crate) struct World {
     pub(crate) hold_slow: bool,
     pub(crate) slow: VecDeque<u64>,
     pub(crate) peers: BTreeMap<NodeId, PeerUp>,
-    pub(crate) admit: Option<Result<Founded, Refused>>,
+    pub(crate) admit: Option<Result<Founded, JoinRefusal>>,
     pub(crate) on_submit: Option<OnSubmit>,
     pub(crate) received: usize,
     pub(crate) transfers: Vec<Option<NodeId>>,
     pub(crate) probes: usize,
     pub(crate) snapshots: Vec<Option<Slot>>,
-    pub(crate) operator_requests: Vec<(u64, Ask, bool)>,
+    pub(crate) operator_requests: Vec<(u64, GroupRequest, bool)>,
     /// Peer table that the reactor receives in the next turn.
     pub(crate) table: Option<PeerTable>,
     /// The group uses the newest level.
@@ -168,7 +168,7 @@ pub(crate) struct Fake {
     wake: UnixStream,
     front: Lines,
     stopping: bool,
-    outcomes: VecDeque<Outcome>,
+    outcomes: VecDeque<OperatorOutcome>,
 }
 
 /// The fake front, whose protocol consists of lines.
@@ -205,7 +205,7 @@ impl Fake {
 
     fn send(&self, to: NodeId, lane: Lane, frame: &Frame<'_>, plane: &mut dyn Plane) {
         let encoded = encode_parts(self.member, frame).unwrap();
-        let body = Body::Bytes(&encoded.body);
+        let body = FrameBody::Borrowed(&encoded.body);
         self.count(plane.send(NodeSet::one(to), lane, &encoded.header, body), &[to]);
     }
 
@@ -217,7 +217,7 @@ impl Fake {
         for node in to {
             assert!(set.insert(*node));
         }
-        let body = Body::Shared(payload);
+        let body = FrameBody::Shared(payload);
         self.count(plane.send(set, Lane::Control, &encoded.header, body), to);
     }
 
@@ -356,7 +356,7 @@ impl Front for Lines {
     }
 }
 
-impl PeerSide for Fake {
+impl PeerHost for Fake {
     fn peer_up(&mut self, _: TurnTimes, peer: &PeerUp) {
         self.shared.lock().peers.insert(peer.member.node, peer.clone());
         self.shared.event(Event::Up(peer.member.node, peer.boot));
@@ -367,11 +367,11 @@ impl PeerSide for Fake {
         self.shared.event(Event::Down(node));
     }
 
-    fn told_removed(&mut self, _: TurnTimes) {
+    fn on_removal_claimed(&mut self, _: TurnTimes) {
         self.shared.event(Event::Removed);
     }
 
-    fn frame(&mut self, _: &mut Turn<'_>, lane: Lane, received: Received<'_>) {
+    fn handle_frame(&mut self, _: &mut Turn<'_>, lane: Lane, received: ReceivedFrame<'_>) {
         let from = received.from;
         match received.frame {
             Frame::Forward { bytes, .. } => {
@@ -394,7 +394,7 @@ impl PeerSide for Fake {
         Levels { lowest, ..Levels::SUPPORTED }
     }
 
-    fn take_table(&mut self) -> Option<PeerTable> {
+    fn take_peer_table(&mut self) -> Option<PeerTable> {
         let table = self.shared.lock().table.take();
         if table.is_some() {
             self.shared.changed.notify_all();
@@ -402,14 +402,14 @@ impl PeerSide for Fake {
         table
     }
 
-    fn admit(&mut self, _: Join) -> Result<Founded, Refused> {
+    fn answer_join(&mut self, _: Join) -> Result<Founded, JoinRefusal> {
         self.shared.lock().admit.clone().unwrap_or_else(|| {
-            Err(Refused { code: RefusalCode::NotFounded, reason: "not yet founded".to_owned() })
+            Err(JoinRefusal { code: RefusalCode::NotFounded, reason: "not yet founded".to_owned() })
         })
     }
 }
 
-impl ClientSide for Fake {
+impl ClientHost for Fake {
     type Front = Lines;
 
     fn front(&self) -> &Lines {
@@ -430,7 +430,7 @@ impl ClientSide for Fake {
     }
 }
 
-impl OperatorSide for Fake {
+impl OperatorHost for Fake {
     fn status(&self) -> Status {
         Status {
             cluster: CLUSTER,
@@ -474,16 +474,22 @@ impl OperatorSide for Fake {
         Err("it has none".to_owned())
     }
 
-    fn charter(&self) -> Charter {
+    fn join_data(&self) -> JoinData {
         unreachable!("no test asks")
     }
 
-    fn tuning(&self) -> TuningReport {
+    fn tuning_report(&self) -> TuningReport {
         unreachable!("no test asks")
     }
 
-    fn members(&self) -> Members {
-        Members { era: Era(7), nodes: Vec::new(), plan: None, last: None, removed: vec![NodeId(9)] }
+    fn members(&self) -> MemberList {
+        MemberList {
+            era: Era(7),
+            nodes: Vec::new(),
+            plan: None,
+            last_plan: None,
+            removed_nodes: vec![NodeId(9)],
+        }
     }
 
     fn users(&self) -> Option<Users> {
@@ -494,20 +500,22 @@ impl OperatorSide for Fake {
         out.push_str("fake_host 1\n");
     }
 
-    fn start_request(&mut self, _: TurnTimes, order: Order) {
+    fn start_request(&mut self, _: TurnTimes, order: OperatorRequest) {
         match order {
-            Order::Probe => self.shared.lock().probes += 1,
-            Order::Transfer(to) => self.shared.lock().transfers.push(to),
-            Order::Snapshot(at) => self.shared.lock().snapshots.push(at),
-            Order::Hold(..) | Order::Held(_) | Order::Scrub(_) => unreachable!("no test asks"),
-            Order::Group { request_number: asked, ask, dry_run } => {
+            OperatorRequest::Probe => self.shared.lock().probes += 1,
+            OperatorRequest::Transfer(to) => self.shared.lock().transfers.push(to),
+            OperatorRequest::Snapshot(at) => self.shared.lock().snapshots.push(at),
+            OperatorRequest::FixSetting(..)
+            | OperatorRequest::ReadHeldStream(_)
+            | OperatorRequest::Scrub(_) => unreachable!("no test asks"),
+            OperatorRequest::Group { request_number: asked, request: ask, dry_run } => {
                 self.shared.lock().operator_requests.push((asked, ask, dry_run))
             }
         }
         self.shared.changed.notify_all();
     }
 
-    fn next_outcome(&mut self) -> Option<Outcome> {
+    fn next_outcome(&mut self) -> Option<OperatorOutcome> {
         self.outcomes.pop_front()
     }
 }
@@ -529,11 +537,13 @@ impl Host for Fake {
                     self.shared.lock().on_submit = Some(on_submit);
                 }
                 Task::EndTransfer(outcome) => {
-                    self.outcomes.push_back(Outcome::Transferred(outcome));
+                    self.outcomes.push_back(OperatorOutcome::Transferred(outcome));
                 }
-                Task::EndSnapshot(end) => self.outcomes.push_back(Outcome::Snapshot(end)),
-                Task::EndGroup(asked, end) => self.outcomes.push_back(Outcome::Group(asked, end)),
-                Task::EndProbe(probed) => self.outcomes.push_back(Outcome::Probed(probed)),
+                Task::EndSnapshot(end) => self.outcomes.push_back(OperatorOutcome::Snapshot(end)),
+                Task::EndGroup(asked, end) => {
+                    self.outcomes.push_back(OperatorOutcome::Group(asked, end))
+                }
+                Task::EndProbe(probed) => self.outcomes.push_back(OperatorOutcome::Probed(probed)),
             }
         }
         let mut world = self.shared.lock();
@@ -548,7 +558,7 @@ impl Host for Fake {
         self.shared.changed.notify_all();
     }
 
-    fn submit(&mut self, _: TurnTimes) {
+    fn submit_records(&mut self, _: TurnTimes) {
         let once = self.shared.lock().on_submit.take();
         if let Some(on_submit) = once {
             on_submit();
@@ -568,7 +578,7 @@ impl Host for Fake {
         self.shared.event(Event::Stop);
     }
 
-    fn stopped(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.stopping && self.shared.lock().slow.is_empty()
     }
 }
@@ -581,7 +591,7 @@ pub(crate) struct Start {
     pub(crate) limits: Limits,
     pub(crate) socket: Option<PathBuf>,
     pub(crate) peer: String,
-    pub(crate) plane: Wanted,
+    pub(crate) plane: PlaneSettings,
     pub(crate) protection: Protection,
 }
 
@@ -594,7 +604,7 @@ impl Start {
             limits: Limits::default(),
             socket: None,
             peer: "127.0.0.1:0".to_owned(),
-            plane: Wanted::default(),
+            plane: PlaneSettings::default(),
             protection: Protection::Loopback,
         }
     }
@@ -780,7 +790,8 @@ impl Raw {
     pub(crate) fn next_answer(&mut self) -> String {
         let mut chunk = [0; 65536];
         loop {
-            if let Decoded::Frame { frame, used, .. } = decode(&self.bytes, BODY_BYTES_MAX).unwrap()
+            if let Decoded::Frame { frame, used_bytes: used, .. } =
+                decode(&self.bytes, BODY_BYTES_MAX).unwrap()
             {
                 let text = match frame {
                     Frame::Welcome(_) => "welcome".to_owned(),

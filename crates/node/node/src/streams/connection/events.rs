@@ -8,35 +8,43 @@ use quorate_replica::{
     stream_front::{StreamEvent, StreamTag},
 };
 use quorate_stream::{StreamInfo, StreamOutcome};
-use quorate_wire::streams::{self as wire, Answer};
+use quorate_wire::streams::{self as wire, NodeFrame};
 
-use super::{Connection, LIST_BYTES_SOFT, PendingRequest, State, Writing};
+use super::{Connection, ConnectionState, LIST_BYTES_SOFT, PendingRequest, PieceWriter};
 use crate::streams::{
     reading::{AnswerPurpose, ClientRead, NextAction},
     refusal::Refusal,
-    shared::{Cx, Owner},
+    shared::{Cx, RequestOwner},
 };
 
 impl Connection {
-    pub(crate) fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
+    pub(crate) fn on_stream_event(
+        &mut self,
+        tag: StreamTag,
+        event: StreamEvent<'_>,
+        cx: &mut Cx<'_>,
+    ) {
         match &self.state {
-            State::Reading(reading) => {
+            ConnectionState::Reading(reading) => {
                 if let Some(asked) = reading.answer_purpose(tag) {
-                    self.read_on(asked, event, cx);
+                    self.continue_read(asked, event, cx);
                 }
             }
-            State::Writing(writing) if writing.closing == Some(tag) => {
+            ConnectionState::Writing(writing) if writing.close_tag == Some(tag) => {
                 let piece = writing.piece;
                 self.handle_closed_piece(piece, event, cx);
             }
-            State::Asked(asked, _) if *asked == tag => self.on_answer(event, cx),
+            ConnectionState::AwaitingReplica(asked, _) if *asked == tag => {
+                self.on_answer(event, cx)
+            }
             // The answer belongs to an abandoned request.
             _ => {}
         }
     }
 
     fn on_answer(&mut self, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
-        let State::Asked(_, asked) = std::mem::replace(&mut self.state, State::AwaitingHello)
+        let ConnectionState::AwaitingReplica(_, asked) =
+            std::mem::replace(&mut self.state, ConnectionState::AwaitingHello)
         else {
             return;
         };
@@ -44,57 +52,60 @@ impl Connection {
         match (asked, event) {
             (_, StreamEvent::Refused(_, denied)) => self.refuse_pending(denied),
             (_, StreamEvent::Failed(_, failure)) => self.refuse_pending(failure),
-            (PendingRequest::Open, StreamEvent::Done(_, StreamOutcome::Opened { stream, at })) => {
-                self.opened(stream, at, cx);
+            (
+                PendingRequest::Open,
+                StreamEvent::Executed(_, StreamOutcome::Opened { stream, start_position: at }),
+            ) => {
+                self.on_opened(stream, at, cx);
             }
-            (PendingRequest::Trim, StreamEvent::Done(_, StreamOutcome::Trimmed { start })) => {
-                self.answer_pending(&Answer::Done { position: start });
+            (PendingRequest::Trim, StreamEvent::Executed(_, StreamOutcome::Trimmed { start })) => {
+                self.answer_pending(&NodeFrame::Done { position: start });
             }
-            (PendingRequest::Retain(name), StreamEvent::Done(_, StreamOutcome::Retained)) => {
-                let info = cx.streams().ok().and_then(|streams| streams.info(&name));
+            (PendingRequest::Retain(name), StreamEvent::Executed(_, StreamOutcome::Retained)) => {
+                let info = cx.stream_requests().ok().and_then(|streams| streams.stream_info(&name));
                 let position = info.map_or(0, |info| info.start);
-                self.answer_pending(&Answer::Done { position });
+                self.answer_pending(&NodeFrame::Done { position });
             }
-            (PendingRequest::Remove, StreamEvent::Done(_, StreamOutcome::Removed)) => {
-                self.answer_pending(&Answer::Done { position: 0 });
+            (PendingRequest::Remove, StreamEvent::Executed(_, StreamOutcome::Removed)) => {
+                self.answer_pending(&NodeFrame::Done { position: 0 });
             }
             (PendingRequest::Stat(name), StreamEvent::UpToDate(_)) => {
-                match cx.streams().map(|streams| streams.info(&name)) {
-                    Ok(Some(info)) => self.answer_pending(&Answer::Info(shown(&info))),
-                    Ok(None) => self.refuse_pending(Refusal::unknown()),
+                match cx.stream_requests().map(|streams| streams.stream_info(&name)) {
+                    Ok(Some(info)) => self.answer_pending(&NodeFrame::Info(to_wire_info(&info))),
+                    Ok(None) => self.refuse_pending(Refusal::unknown_stream()),
                     Err(failure) => self.refuse_pending(failure),
                 }
             }
             (PendingRequest::List(after), StreamEvent::UpToDate(_)) => {
-                self.state = State::Listing(after);
-                self.list(cx);
+                self.state = ConnectionState::Listing(after);
+                self.send_list(cx);
             }
             // The answer is of the wrong kind, so the outcome is unknown.
             _ => self.refuse_pending(Failure::Unknown),
         }
     }
 
-    fn opened(&mut self, piece: StreamName, position: u64, cx: &mut Cx<'_>) {
-        cx.shared.pieces.insert(piece, self.id);
-        self.queue_answer(&Answer::Opened { position });
-        self.state = State::Writing(Writing {
+    fn on_opened(&mut self, piece: StreamName, position: u64, cx: &mut Cx<'_>) {
+        cx.shared.piece_writers.insert(piece, self.id);
+        self.queue_answer(&NodeFrame::Opened { position });
+        self.state = ConnectionState::Writing(PieceWriter {
             piece,
-            durable: position,
-            is_untold: false,
-            full: false,
-            closing: None,
+            durable_to: position,
+            has_unsent_durable: false,
+            is_out_of_space: false,
+            close_tag: None,
         });
     }
 
     fn handle_closed_piece(&mut self, piece: StreamName, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
-        cx.shared.pieces.remove(&piece);
+        cx.shared.piece_writers.remove(&piece);
         match event {
-            StreamEvent::Done(_, StreamOutcome::Closed { at }) => {
-                self.answer_pending(&Answer::Closed { position: at });
+            StreamEvent::Executed(_, StreamOutcome::Closed { end_position: at }) => {
+                self.answer_pending(&NodeFrame::Closed { position: at });
             }
             StreamEvent::Refused(_, denied) => self.refuse_pending(denied),
             other => {
-                cx.abandon(piece);
+                cx.abandon_piece(piece);
                 self.refuse_pending(match other {
                     StreamEvent::Failed(_, failure) => failure,
                     _ => Failure::Unknown,
@@ -104,60 +115,60 @@ impl Connection {
     }
 
     /// Records that all bytes before `position` are durable.
-    pub(crate) fn durable(&mut self, position: u64, cx: &mut Cx<'_>) {
-        if let State::Writing(writing) = &mut self.state {
+    pub(crate) fn on_durable(&mut self, position: u64, cx: &mut Cx<'_>) {
+        if let ConnectionState::Writing(writing) = &mut self.state {
             // Clients rely on positions that never decrease.
-            writing.is_untold |= position > writing.durable;
-            writing.durable = writing.durable.max(position);
+            writing.has_unsent_durable |= position > writing.durable_to;
+            writing.durable_to = writing.durable_to.max(position);
         }
-        self.look_for_room(cx);
+        self.regained_space(cx);
     }
 
-    pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
-        let State::Writing(writing) = &mut self.state else {
+    pub(crate) fn regained_space(&mut self, cx: &mut Cx<'_>) -> usize {
+        let ConnectionState::Writing(writing) = &mut self.state else {
             return 0;
         };
-        if !writing.full {
+        if !writing.is_out_of_space {
             return 0;
         }
-        let room = cx.streams().map_or(0, |streams| streams.available_bytes(writing.piece));
-        writing.full = room == 0;
+        let room = cx.stream_requests().map_or(0, |streams| streams.available_bytes(writing.piece));
+        writing.is_out_of_space = room == 0;
         room
     }
 
     pub(crate) const fn is_full(&self) -> bool {
-        matches!(&self.state, State::Writing(writing) if writing.full)
+        matches!(&self.state, ConnectionState::Writing(writing) if writing.is_out_of_space)
     }
 
     /// Handles the end of the client's piece by another writer or an operator.
-    pub(crate) fn ended(&mut self, position: u64, cx: &mut Cx<'_>) {
-        let State::Writing(writing) = &self.state else {
+    pub(crate) fn on_piece_ended(&mut self, position: u64, cx: &mut Cx<'_>) {
+        let ConnectionState::Writing(writing) = &self.state else {
             return;
         };
-        cx.shared.pieces.remove(&writing.piece);
-        let closing = writing.closing;
+        cx.shared.piece_writers.remove(&writing.piece);
+        let closing = writing.close_tag;
         if let Some(tag) = closing {
             cx.drop_request(tag);
         }
-        self.queue_answer(&Answer::Ended { position });
+        self.queue_answer(&NodeFrame::Ended { position });
         // This also answers a close in flight.
         self.become_idle(closing.is_none());
     }
 
-    pub(crate) fn feed(&mut self, cx: &mut Cx<'_>) {
-        self.hungry = false;
+    pub(crate) fn continue_output(&mut self, cx: &mut Cx<'_>) {
+        self.is_queued_to_fetch = false;
         match &self.state {
-            State::Listing(_) => self.list(cx),
-            State::Reading(reading) if reading.is_hungry() => self.go_on(cx),
+            ConnectionState::Listing(_) => self.send_list(cx),
+            ConnectionState::Reading(reading) if reading.wants_to_fetch() => self.fetch_more(cx),
             _ => {}
         }
     }
 
-    fn list(&mut self, cx: &mut Cx<'_>) {
-        let State::Listing(after) = &mut self.state else {
+    fn send_list(&mut self, cx: &mut Cx<'_>) {
+        let ConnectionState::Listing(after) = &mut self.state else {
             return;
         };
-        let streams = match cx.streams() {
+        let streams = match cx.stream_requests() {
             Ok(streams) => streams,
             Err(failure) => return self.refuse_pending(failure),
         };
@@ -165,7 +176,7 @@ impl Connection {
         streams.visit_infos(after.as_ref(), &mut |info| {
             more = output.len() > LIST_BYTES_SOFT;
             if !more {
-                output.queue_answer(&Answer::Info(shown(&info)));
+                output.queue_answer(&NodeFrame::Info(to_wire_info(&info)));
                 last = Some(info.name);
             }
             !more
@@ -174,100 +185,103 @@ impl Connection {
             *after = last;
         }
         if !more {
-            self.answer_pending(&Answer::ListEnd);
+            self.answer_pending(&NodeFrame::ListEnd);
         }
     }
 
-    fn read_on(&mut self, asked: AnswerPurpose, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
-        let State::Reading(reading) = &mut self.state else {
+    fn continue_read(&mut self, asked: AnswerPurpose, event: StreamEvent<'_>, cx: &mut Cx<'_>) {
+        let ConnectionState::Reading(reading) = &mut self.state else {
             return;
         };
-        let info = cx.streams().map(|streams| streams.info(&reading.name));
+        let info = cx.stream_requests().map(|streams| streams.stream_info(&reading.name));
         let info = match info {
             Ok(info) => info,
             Err(failure) => return self.refuse_pending(failure),
         };
-        let is_same = info.as_ref().is_some_and(|info| reading.is_of(info));
+        let is_same = info.as_ref().is_some_and(|info| reading.reads_from(info));
         let next = match (asked, event) {
             (_, StreamEvent::Failed(_, failure)) => return self.refuse_pending(failure),
-            (AnswerPurpose::Look, StreamEvent::UpToDate(_)) => {
+            (AnswerPurpose::TableUpdate, StreamEvent::UpToDate(_)) => {
                 if let Err(refusal) = reading.start_reading(info.as_ref()) {
                     return self.refuse_pending(refusal);
                 }
                 reading.end_wait();
-                return self.go_on(cx);
+                return self.fetch_more(cx);
             }
-            (AnswerPurpose::Wait, StreamEvent::UpToDate(_)) => {
+            (AnswerPurpose::StreamGrowth, StreamEvent::UpToDate(_)) => {
                 reading.end_wait();
-                return self.go_on(cx);
+                return self.fetch_more(cx);
             }
-            _ if !is_same => NextAction::Refuse(Refusal::replaced()),
+            _ if !is_same => NextAction::Refuse(Refusal::stream_deleted()),
             (AnswerPurpose::Fetch(number), StreamEvent::Bytes(_, bytes)) if !bytes.is_empty() => {
-                return self.fetched(number, bytes, cx);
+                return self.on_fetched(number, bytes, cx);
             }
-            (AnswerPurpose::Fetch(_), StreamEvent::NoBytes(_, nowhere)) => reading.nowhere(nowhere),
+            (AnswerPurpose::Fetch(_), StreamEvent::NoBytes(_, nowhere)) => {
+                reading.action_without_bytes(nowhere)
+            }
             _ => return self.refuse_pending(Failure::Unknown),
         };
-        self.take_action(next, cx);
+        self.run_action(next, cx);
     }
 
     /// Handles the bytes returned by a read. Requests the bytes that it did not return, and sends
     /// the bytes that are next in order.
-    fn fetched(&mut self, number: usize, bytes: &Blocks, cx: &mut Cx<'_>) {
-        let State::Reading(reading) = &mut self.state else {
+    fn on_fetched(&mut self, number: usize, bytes: &Blocks, cx: &mut Cx<'_>) {
+        let ConnectionState::Reading(reading) = &mut self.state else {
             return;
         };
         if let Some((from, bytes)) = reading.record_arrived(number, bytes) {
-            match ask_to_read(self.id, reading, (from, bytes), cx) {
+            match request_read(self.id, reading, (from, bytes), cx) {
                 Ok(tag) => reading.fetch_missing(number, tag, bytes),
                 Err(failure) => return self.refuse_pending(failure),
             }
         }
         while let Some((position, bytes)) = reading.next_bytes() {
-            self.output.say_bytes(position, &bytes);
+            self.output.queue_shared_bytes(position, &bytes);
         }
-        self.go_on(cx);
+        self.fetch_more(cx);
     }
 
     /// Requests further bytes while there is space for them.
-    fn go_on(&mut self, cx: &mut Cx<'_>) {
+    fn fetch_more(&mut self, cx: &mut Cx<'_>) {
         if let Err(refusal) = cx.check_role(&self.login, Role::Reader) {
             return self.refuse_pending(refusal);
         }
         loop {
-            let room = self.room(cx.shared);
-            let State::Reading(reading) = &mut self.state else {
+            let room = self.input_space(cx.shared);
+            let ConnectionState::Reading(reading) = &mut self.state else {
                 return;
             };
-            let next = match cx.streams().map(|streams| streams.info(&reading.name)) {
+            let next = match cx.stream_requests().map(|streams| streams.stream_info(&reading.name))
+            {
                 Ok(info) => reading.next_action(info.as_ref(), room),
                 Err(failure) => return self.refuse_pending(failure),
             };
             let asks = matches!(next, NextAction::Fetch { .. });
-            self.take_action(next, cx);
+            self.run_action(next, cx);
             if !asks {
                 return;
             }
         }
     }
 
-    fn take_action(&mut self, next: NextAction, cx: &mut Cx<'_>) {
-        let State::Reading(reading) = &mut self.state else {
+    fn run_action(&mut self, next: NextAction, cx: &mut Cx<'_>) {
+        let ConnectionState::Reading(reading) = &mut self.state else {
             return;
         };
         let asked = match next {
             NextAction::Send => return,
-            NextAction::Fetch { from, bytes } => ask_to_read(self.id, reading, (from, bytes), cx)
+            NextAction::Fetch { from, bytes } => request_read(self.id, reading, (from, bytes), cx)
                 .map(|tag| reading.record_fetch(tag, bytes)),
             NextAction::Wait(position) => {
                 let name = &reading.name;
-                cx.make_request(Owner::Follower(self.id), |streams, tag| {
+                cx.make_request(RequestOwner::Follower(self.id), |streams, tag| {
                     streams.wait_for_bytes(tag, name, position)
                 })
                 .map(|tag| reading.record_wait(tag))
             }
-            NextAction::End { position, finished } => {
-                return self.answer_pending(&Answer::End { position, finished });
+            NextAction::End { position, is_finished: finished } => {
+                return self.answer_pending(&NodeFrame::End { position, finished });
             }
             NextAction::Refuse(refusal) => return self.refuse_pending(refusal),
         };
@@ -277,28 +291,31 @@ impl Connection {
     }
 }
 
-fn ask_to_read(
+fn request_read(
     id: ConnectionId,
     reading: &ClientRead,
     (from, bytes): (u64, usize),
     cx: &mut Cx<'_>,
 ) -> Result<StreamTag, Failure> {
-    cx.make_request(Owner::Connection(id), |streams, tag| {
+    cx.make_request(RequestOwner::Connection(id), |streams, tag| {
         streams.read(tag, &reading.name, from, bytes)
     })
 }
 
 /// Converts a stream's description to its wire form.
-fn shown(info: &StreamInfo) -> wire::Info<'_> {
+fn to_wire_info(info: &StreamInfo) -> wire::Info<'_> {
     wire::Info {
         id: info.id,
         finished: info.finished,
-        writing: info.writing,
+        open_stream: info.open_stream,
         start: info.start,
-        end: info.end,
-        pieces: u32::try_from(info.pieces).unwrap_or(u32::MAX),
+        next_position: info.end,
+        piece_count: u32::try_from(info.pieces).unwrap_or(u32::MAX),
         created_ms: info.created_ms,
-        keep: wire::Keep { bytes: info.keep.bytes, age_ms: info.keep.age_ms },
+        retention: wire::Retention {
+            bytes: info.retention.bytes,
+            age_max_ms: info.retention.age_ms,
+        },
         name: info.name.as_str(),
     }
 }

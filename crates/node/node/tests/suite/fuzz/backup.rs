@@ -1,14 +1,14 @@
-//! Invariants that hold for any bytes given to `quorate restore`.
+//! Invariants that hold for any bytes given to `quorate restore_backup`.
 
 use std::{fs, path::Path};
 
 use quorate_core::slot::Slot;
 use quorate_node::{
     LockedFolder,
-    identity::{Expected, Identity},
+    identity::{ExpectedIdentity, Identity},
     restoring,
 };
-use quorate_replica::backup::{BadBackup, Checked, NewGroup, check as check_backup};
+use quorate_replica::backup::{BadBackup, CheckedBackup, NewGroup, check_backup};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Length of a header without the store's name, and the offset of the stream's size and checksum.
@@ -22,7 +22,7 @@ pub(crate) fn check(bytes: &[u8]) {
     read(&sealed(bytes));
 }
 
-fn checked(bytes: &[u8]) -> Result<Checked, BadBackup> {
+fn checked(bytes: &[u8]) -> Result<CheckedBackup, BadBackup> {
     let mut read = 0;
     let result = check_backup(bytes, &mut |_, _| Ok(()), &mut |_, at| {
         assert!(at >= read && at <= bytes.len() as u64, "{at} after {read}");
@@ -39,7 +39,7 @@ fn read(bytes: &[u8]) {
         return;
     };
     assert_eq!(checked.summary.bytes, bytes.len() as u64, "all of it was read");
-    let Ok(group) = NewGroup::of(&checked, 99, "here:1") else {
+    let Ok(group) = NewGroup::from_backup(&checked, 99, "here:1") else {
         return;
     };
     // A valid backup is restored as the node in its header.
@@ -47,16 +47,16 @@ fn read(bytes: &[u8]) {
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let folder = folder.expect("a folder of our own");
     let data = folder.path().join("data");
-    restoring::restore(&data, bytes, &checked, &group, 5).expect("it was checked");
-    assert!(group.at > checked.header.slot && group.at < Slot(u64::MAX >> 1));
+    restoring::restore_backup(&data, bytes, &checked, &group, 5).expect("it was checked");
+    assert!(group.first_slot > checked.header.slot && group.first_slot < Slot(u64::MAX >> 1));
     let home = LockedFolder::open(&data).expect("it was restored");
-    let identity = Identity::open(home, &Expected::default()).expect("it was restored");
+    let identity = Identity::open(home, &ExpectedIdentity::default()).expect("it was restored");
     assert_eq!(identity.founding().cluster, 99);
     assert_eq!(identity.founding().node, group.node);
     drop(identity);
     // A second restore into the same folder changes nothing.
     let before = names(&data);
-    assert!(restoring::restore(&data, bytes, &checked, &group, 5).is_err());
+    assert!(restoring::restore_backup(&data, bytes, &checked, &group, 5).is_err());
     assert_eq!(names(&data), before);
 }
 

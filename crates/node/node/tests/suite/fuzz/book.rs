@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_node::{
     LockedFolder,
-    identity::{AddressBook, Expected, Founding, Identity},
+    identity::{AddressBook, ExpectedIdentity, Founding, Identity},
 };
 
 /// Checks the bytes unchanged, and with the checksum at the end corrected.
@@ -32,27 +32,27 @@ pub(crate) fn check(bytes: &[u8]) {
 fn open(folder: &Path) -> Identity<LockedFolder> {
     let home = LockedFolder::open(folder).expect("it is there");
     // The book is a hint: the node starts with any contents.
-    Identity::open(home, &Expected::default()).expect("a book never stops a start")
+    Identity::open(home, &ExpectedIdentity::default()).expect("a book never stops a start")
 }
 
 fn read(folder: &Path, bytes: &[u8]) {
     fs::write(folder.join("peers"), bytes).expect("a file of our own");
     let mut identity = open(folder);
-    let book = identity.book().clone();
-    match identity.book_lost() {
+    let book = identity.address_book().clone();
+    match identity.address_book_damage() {
         Some(why) => {
             assert!(!why.is_empty());
             let founding = &identity.founding().members;
-            assert_eq!(book, AddressBook::founded(founding), "no other source is believed");
+            assert_eq!(book, AddressBook::from_founding(founding), "no other source is believed");
         }
-        None => assert_eq!(book.check(), Ok(())),
+        None => assert_eq!(book.check_limits(), Ok(())),
     }
     // Writing and reading leaves the book unchanged.
-    identity.set_book(book.clone());
-    identity.save_book().expect("a folder of our own");
+    identity.set_address_book(book.clone());
+    identity.save_address_book().expect("a folder of our own");
     drop(identity);
     let again = open(folder);
-    assert_eq!((again.book(), again.book_lost()), (&book, None));
+    assert_eq!((again.address_book(), again.address_book_damage()), (&book, None));
 }
 
 /// Returns the text up to the last line that begins with `checksum`, and the correct such line.

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use quorate_node::{
     LockedFolder,
-    identity::{Expected, Identity, IdentityError},
+    identity::{ExpectedIdentity, Identity, IdentityError},
 };
 
 /// Checks the bytes unchanged, and with the checksum at the end corrected.
@@ -18,12 +18,12 @@ pub(crate) fn check(bytes: &[u8]) {
 }
 
 fn open(folder: &Path) -> Result<Identity<LockedFolder>, IdentityError> {
-    Identity::open(LockedFolder::open(folder)?, &Expected::default())
+    Identity::open(LockedFolder::open(folder)?, &ExpectedIdentity::default())
 }
 
 fn read(folder: &Path, bytes: &[u8]) {
     fs::write(folder.join("identity"), bytes).expect("a file of our own");
-    let peeked = LockedFolder::peek(folder);
+    let peeked = LockedFolder::read_founding(folder);
     let mut identity = match open(folder) {
         Ok(identity) => identity,
         // A removed node does not start, but its founding record can still be read.
@@ -42,12 +42,12 @@ fn read(folder: &Path, bytes: &[u8]) {
     // The next start is counted, and writing and reading leaves the identity unchanged.
     let last = identity.begin_boot();
     assert_eq!(last.is_err(), boot == u32::MAX, "{last:?}");
-    let (incarnation, admitted) = (identity.incarnation(), identity.admitted().clone());
+    let (incarnation, admitted) = (identity.incarnation(), identity.admitted_nodes().clone());
     drop(identity);
     let again = open(folder).expect("what was saved opens");
     assert_eq!(again.founding(), &founding);
     assert_eq!(again.boot(), boot.saturating_add(1));
-    assert_eq!((again.incarnation(), again.admitted()), (incarnation, &admitted));
+    assert_eq!((again.incarnation(), again.admitted_nodes()), (incarnation, &admitted));
 }
 
 /// Returns the text up to the last line that begins with `checksum`, and the correct such line.

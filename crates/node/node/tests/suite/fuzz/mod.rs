@@ -16,10 +16,10 @@ use quorate_core::{
 use quorate_node::{
     LockedFolder,
     identity::{AddressBook, Founding, Identity},
-    terms::Terms,
+    terms::FoundingTerms,
 };
 use quorate_replica::{
-    group::As,
+    group::MemberRole,
     testing::backups::{file_of, header_of, stream},
 };
 
@@ -69,9 +69,9 @@ fn identities() -> Vec<Seed> {
 fn book() -> AddressBook {
     let peer = |node: u32| (NodeId(node), format!("10.0.0.{node}:7451"));
     AddressBook {
-        at: Slot(77),
+        as_of_slot: Slot(77),
         peers: [1, 4, 9].map(peer).into(),
-        removed: [2, 3].map(NodeId).into(),
+        removed_nodes: [2, 3].map(NodeId).into(),
     }
 }
 
@@ -86,13 +86,14 @@ fn joined() -> Vec<Seed> {
         store: "lsm".to_owned(),
         members: (1..=5).map(member).collect(),
         join_nonce: 99,
-        terms: Terms {
+        terms: FoundingTerms {
             auxiliaries: [NodeId(5)].into(),
-            rule: QuorumRule::parse("flexible:3,3").expect("it is one"),
+            quorum_rule: QuorumRule::parse("flexible:3,3").expect("it is one"),
         },
     };
     let home = LockedFolder::create(folder.path()).expect("an empty folder");
-    let mut identity = Identity::join(home, founding, As::Voter, book()).expect("an empty folder");
+    let mut identity =
+        Identity::join(home, founding, MemberRole::Voter, book()).expect("an empty folder");
     let mut seeds = Vec::new();
     let mut keep = |name: &str| {
         let bytes = fs::read(folder.path().join("identity")).expect("it was saved");
@@ -101,7 +102,7 @@ fn joined() -> Vec<Seed> {
     };
     keep("joining");
     identity.mark_joined().expect("a folder of our own");
-    identity.may_grant(95_000).expect("a folder of our own");
+    identity.permit_leases(95_000).expect("a folder of our own");
     keep("leasing");
     identity.mark_removed().expect("a folder of our own");
     keep("removed");
@@ -122,10 +123,10 @@ fn books() -> Vec<Seed> {
         store: "lsm".to_owned(),
         members: [(NodeId(1), "founder:1".to_owned())].into(),
         join_nonce: 99,
-        terms: Terms::default(),
+        terms: FoundingTerms::default(),
     };
     let home = LockedFolder::create(folder.path()).expect("an empty folder");
-    drop(Identity::join(home, founding, As::Learner, book()).expect("an empty folder"));
+    drop(Identity::join(home, founding, MemberRole::Learner, book()).expect("an empty folder"));
     let bytes = fs::read(folder.path().join("peers")).expect("it was saved");
     let many = (0..40).map(|node| format!("peer {node} h{node}:7451\n"));
     vec![

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_core::{node_id::NodeId, slot::Slot};
 
-use super::codec::{Key, decode_reply, encode_reply};
+use super::codec::{SessionKey, decode_reply, encode_reply};
 use crate::{
     fields::Fields,
     ports::outcome::{Sequenced, SessionId},
@@ -16,11 +16,11 @@ pub const OPEN_SEQUENCES_MAX: u64 = 64;
 const REPLY_OVERHEAD_BYTES: usize = 64;
 
 /// Origin, boot and number of a registration. A repeated registration has the same three.
-pub(super) type Request = (NodeId, u32, u64);
+pub(super) type RegistrationId = (NodeId, u32, u64);
 
 /// Verdict on a client's numbered command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict<'a> {
+pub(crate) enum CommandVerdict<'a> {
     /// Not executed yet. The caller executes the command and reports the reply with
     /// [`super::Sessions::executed`].
     Execute,
@@ -36,21 +36,21 @@ pub(crate) enum Verdict<'a> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ClientSession {
-    pub(super) request: Request,
+    pub(super) registration: RegistrationId,
     pub(super) last_slot: u64,
     /// Lowest open sequence. All lower ones were executed or acknowledged by the client.
-    pub(super) low: u64,
+    pub(super) lowest_open: u64,
     /// Executed sequences from `low` on with their replies; `None` if the reply was too large to
     /// store.
-    pub(super) executed: BTreeMap<u64, Option<Vec<u8>>>,
+    pub(super) executed_replies: BTreeMap<u64, Option<Vec<u8>>>,
 }
 
 impl ClientSession {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let (origin, boot, number) = self.request;
+        let (origin, boot, number) = self.registration;
         let mut value = origin.0.to_be_bytes().to_vec();
         value.extend_from_slice(&boot.to_be_bytes());
-        for word in [number, self.last_slot, self.low] {
+        for word in [number, self.last_slot, self.lowest_open] {
             value.extend_from_slice(&word.to_be_bytes());
         }
         value
@@ -59,18 +59,22 @@ impl ClientSession {
     pub(super) fn decode(value: &[u8]) -> Option<Self> {
         let mut rest = Fields(value);
         let request = (NodeId(rest.u32()?), rest.u32()?, rest.u64()?);
-        let session =
-            Self { request, last_slot: rest.u64()?, low: rest.u64()?, executed: BTreeMap::new() };
+        let session = Self {
+            registration: request,
+            last_slot: rest.u64()?,
+            lowest_open: rest.u64()?,
+            executed_replies: BTreeMap::new(),
+        };
         rest.0.is_empty().then_some(session)
     }
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct ClientSessions {
-    max: usize,
+    sessions_max: usize,
     reply_bytes_max: usize,
     table: BTreeMap<SessionId, ClientSession>,
-    by_request: BTreeMap<Request, SessionId>,
+    by_request: BTreeMap<RegistrationId, SessionId>,
     by_age: BTreeSet<(u64, SessionId)>,
     reply_bytes: usize,
 }
@@ -78,7 +82,7 @@ pub(super) struct ClientSessions {
 impl ClientSessions {
     pub(super) fn new(max: usize, reply_bytes_max: usize) -> Self {
         Self {
-            max,
+            sessions_max: max,
             reply_bytes_max,
             table: BTreeMap::new(),
             by_request: BTreeMap::new(),
@@ -87,20 +91,29 @@ impl ClientSessions {
         }
     }
 
-    pub(super) fn register(&mut self, slot: Slot, request: Request, changed: &mut BTreeSet<Key>) {
+    pub(super) fn register(
+        &mut self,
+        slot: Slot,
+        request: RegistrationId,
+        changed: &mut BTreeSet<SessionKey>,
+    ) {
         if self.by_request.contains_key(&request) {
             return;
         }
         let id = SessionId { slot: slot.0, index: 0 };
-        let session =
-            ClientSession { request, last_slot: slot.0, low: 1, executed: BTreeMap::new() };
-        self.adopt(id, session);
-        changed.insert(Key::Client(id));
-        self.make_room(id, changed);
+        let session = ClientSession {
+            registration: request,
+            last_slot: slot.0,
+            lowest_open: 1,
+            executed_replies: BTreeMap::new(),
+        };
+        self.restore_session(id, session);
+        changed.insert(SessionKey::Client(id));
+        self.drop_oldest_sessions(id, changed);
     }
 
     /// Returns the session that this registration began, if it still exists.
-    pub(super) fn registered(&self, request: Request) -> Option<SessionId> {
+    pub(super) fn session_of(&self, request: RegistrationId) -> Option<SessionId> {
         self.by_request.get(&request).copied()
     }
 
@@ -111,71 +124,76 @@ impl ClientSessions {
         Some((*boot, *number))
     }
 
-    pub(super) fn verdict(
+    pub(super) fn judge_command(
         &mut self,
         slot: Slot,
         at: Sequenced,
-        changed: &mut BTreeSet<Key>,
-    ) -> Verdict<'_> {
+        changed: &mut BTreeSet<SessionKey>,
+    ) -> CommandVerdict<'_> {
         let Some(session) = self.table.get_mut(&at.session) else {
-            return Verdict::Unknown;
+            return CommandVerdict::Unknown;
         };
         if session.last_slot != slot.0 {
             self.by_age.remove(&(session.last_slot, at.session));
             self.by_age.insert((slot.0, at.session));
             session.last_slot = slot.0;
-            changed.insert(Key::Client(at.session));
+            changed.insert(SessionKey::Client(at.session));
         }
         // The client cannot have received the reply to a command that is only now decided.
         let acknowledged = at.acknowledged_below.min(at.sequence);
         let needed = at.sequence.saturating_sub(OPEN_SEQUENCES_MAX - 1);
-        if !done_through(session, acknowledged.max(session.low), needed) {
-            return Verdict::Full;
+        if !are_all_executed(session, acknowledged.max(session.lowest_open), needed) {
+            return CommandVerdict::Full;
         }
-        self.raise_low(at.session, acknowledged.max(needed), changed);
+        self.raise_lowest_open(at.session, acknowledged.max(needed), changed);
         let session = &self.table[&at.session];
-        if at.sequence < session.low {
-            return Verdict::Forgotten;
+        if at.sequence < session.lowest_open {
+            return CommandVerdict::Forgotten;
         }
-        match session.executed.get(&at.sequence) {
-            None => Verdict::Execute,
-            Some(None) => Verdict::Forgotten,
-            Some(Some(reply)) => Verdict::Stored(reply),
+        match session.executed_replies.get(&at.sequence) {
+            None => CommandVerdict::Execute,
+            Some(None) => CommandVerdict::Forgotten,
+            Some(Some(reply)) => CommandVerdict::Stored(reply),
         }
     }
 
-    fn raise_low(&mut self, id: SessionId, low: u64, changed: &mut BTreeSet<Key>) {
+    fn raise_lowest_open(&mut self, id: SessionId, low: u64, changed: &mut BTreeSet<SessionKey>) {
         let Some(session) = self.table.get_mut(&id) else {
             return;
         };
-        if low <= session.low {
+        if low <= session.lowest_open {
             return;
         }
-        session.low = low;
-        changed.insert(Key::Client(id));
-        while let Some(first) = session.executed.first_entry()
+        session.lowest_open = low;
+        changed.insert(SessionKey::Client(id));
+        while let Some(first) = session.executed_replies.first_entry()
             && *first.key() < low
         {
-            changed.insert(Key::Reply(id, *first.key()));
-            self.reply_bytes -= charge(&first.remove());
+            changed.insert(SessionKey::Reply(id, *first.key()));
+            self.reply_bytes -= charged_bytes(&first.remove());
         }
     }
 
-    pub(super) fn executed(&mut self, at: Sequenced, reply: &[u8], changed: &mut BTreeSet<Key>) {
+    pub(super) fn store_reply(
+        &mut self,
+        at: Sequenced,
+        reply: &[u8],
+        changed: &mut BTreeSet<SessionKey>,
+    ) {
         let Some(session) = self.table.get_mut(&at.session) else {
             return;
         };
         let reply = Some(reply.to_vec());
-        self.reply_bytes += charge(&reply);
-        session.executed.insert(at.sequence, reply);
-        changed.insert(Key::Reply(at.session, at.sequence));
-        self.make_room(at.session, changed);
+        self.reply_bytes += charged_bytes(&reply);
+        session.executed_replies.insert(at.sequence, reply);
+        changed.insert(SessionKey::Reply(at.session, at.sequence));
+        self.drop_oldest_sessions(at.session, changed);
     }
 
     /// [session-3] Makes space in a full table by dropping the sessions whose last slot is the
     /// oldest. If only the newest session is left, drops its oldest replies.
-    fn make_room(&mut self, newest: SessionId, changed: &mut BTreeSet<Key>) {
-        while self.table.len() > self.max || self.reply_bytes > self.reply_bytes_max {
+    fn drop_oldest_sessions(&mut self, newest: SessionId, changed: &mut BTreeSet<SessionKey>) {
+        while self.table.len() > self.sessions_max || self.reply_bytes > self.reply_bytes_max {
             let oldest = self.by_age.iter().map(|(_, id)| *id).find(|id| *id != newest);
             match oldest {
                 Some(id) => self.remove(id, changed),
@@ -184,66 +202,71 @@ impl ClientSessions {
         }
     }
 
-    fn forget_replies(&mut self, id: SessionId, changed: &mut BTreeSet<Key>) {
+    fn forget_replies(&mut self, id: SessionId, changed: &mut BTreeSet<SessionKey>) {
         let Some(session) = self.table.get_mut(&id) else {
             return;
         };
-        for (sequence, reply) in &mut session.executed {
+        for (sequence, reply) in &mut session.executed_replies {
             if self.reply_bytes <= self.reply_bytes_max {
                 return;
             }
             if reply.is_some() {
-                self.reply_bytes -= charge(reply) - charge(&None);
+                self.reply_bytes -= charged_bytes(reply) - charged_bytes(&None);
                 *reply = None;
-                changed.insert(Key::Reply(id, *sequence));
+                changed.insert(SessionKey::Reply(id, *sequence));
             }
         }
     }
 
-    pub(super) fn remove(&mut self, id: SessionId, changed: &mut BTreeSet<Key>) {
+    pub(super) fn remove(&mut self, id: SessionId, changed: &mut BTreeSet<SessionKey>) {
         let Some(session) = self.table.remove(&id) else {
             return;
         };
-        self.by_request.remove(&session.request);
+        self.by_request.remove(&session.registration);
         self.by_age.remove(&(session.last_slot, id));
-        changed.insert(Key::Client(id));
-        for (sequence, reply) in &session.executed {
-            self.reply_bytes -= charge(reply);
-            changed.insert(Key::Reply(id, *sequence));
+        changed.insert(SessionKey::Client(id));
+        for (sequence, reply) in &session.executed_replies {
+            self.reply_bytes -= charged_bytes(reply);
+            changed.insert(SessionKey::Reply(id, *sequence));
         }
     }
 
     /// Adds a session restored from a persistent service, without its replies.
-    pub(super) fn adopt(&mut self, id: SessionId, session: ClientSession) {
-        self.by_request.insert(session.request, id);
+    pub(super) fn restore_session(&mut self, id: SessionId, session: ClientSession) {
+        self.by_request.insert(session.registration, id);
         self.by_age.insert((session.last_slot, id));
         self.table.insert(id, session);
     }
 
     /// Adds a reply restored from a persistent service to a session that was restored before.
     /// Returns `None` if the reply is unreadable.
-    pub(super) fn adopt_reply(&mut self, id: SessionId, sequence: u64, value: &[u8]) -> Option<()> {
+    pub(super) fn restore_reply(
+        &mut self,
+        id: SessionId,
+        sequence: u64,
+        value: &[u8],
+    ) -> Option<()> {
         let reply = decode_reply(value)?;
         let session = self.table.get_mut(&id)?;
-        self.reply_bytes += charge(&reply);
-        session.executed.insert(sequence, reply);
+        self.reply_bytes += charged_bytes(&reply);
+        session.executed_replies.insert(sequence, reply);
         Some(())
     }
 
-    pub(super) fn encoded(&self, id: SessionId) -> Option<Vec<u8>> {
+    pub(super) fn encode_entry(&self, id: SessionId) -> Option<Vec<u8>> {
         self.table.get(&id).map(ClientSession::encode)
     }
 
-    pub(super) fn encoded_reply(&self, id: SessionId, sequence: u64) -> Option<Vec<u8>> {
-        let reply = self.table.get(&id)?.executed.get(&sequence)?;
+    pub(super) fn encode_reply(&self, id: SessionId, sequence: u64) -> Option<Vec<u8>> {
+        let reply = self.table.get(&id)?.executed_replies.get(&sequence)?;
         Some(encode_reply(reply.as_deref()))
     }
 
     /// Iterates over the keys of all sessions, then of all replies.
-    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
-        let clients = self.table.keys().map(|id| Key::Client(*id));
+    pub(super) fn keys(&self) -> impl Iterator<Item = SessionKey> {
+        let clients = self.table.keys().map(|id| SessionKey::Client(*id));
         let replies = self.table.iter().flat_map(|(id, session)| {
-            session.executed.keys().map(|sequence| Key::Reply(*id, *sequence))
+            session.executed_replies.keys().map(|sequence| SessionKey::Reply(*id, *sequence))
         });
         clients.chain(replies)
     }
@@ -259,12 +282,12 @@ impl ClientSessions {
     }
 }
 
-fn done_through(session: &ClientSession, low: u64, to: u64) -> bool {
+fn are_all_executed(session: &ClientSession, low: u64, to: u64) -> bool {
     let missing = to.saturating_sub(low);
     missing <= OPEN_SEQUENCES_MAX
-        && session.executed.range(low..to.max(low)).count() as u64 == missing
+        && session.executed_replies.range(low..to.max(low)).count() as u64 == missing
 }
 
-fn charge(reply: &Option<Vec<u8>>) -> usize {
+fn charged_bytes(reply: &Option<Vec<u8>>) -> usize {
     REPLY_OVERHEAD_BYTES + reply.as_ref().map_or(0, Vec::len)
 }

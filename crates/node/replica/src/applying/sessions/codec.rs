@@ -8,7 +8,7 @@ use crate::{fields::Fields, ports::outcome::SessionId};
 
 /// Metadata keys of the table's entries in a persistent service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Key {
+pub(super) enum SessionKey {
     Node(NodeId),
     Client(SessionId),
     Reply(SessionId, u64),
@@ -16,19 +16,19 @@ pub(super) enum Key {
 
 /// Error for metadata that is inconsistent or not understood by this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct UnreadableMetadata {
     pub(crate) key: Vec<u8>,
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for UnreadableMetadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "unreadable session metadata key={:02x?}", self.key)
     }
 }
 
-impl std::error::Error for Unreadable {}
+impl std::error::Error for UnreadableMetadata {}
 
-impl Key {
+impl SessionKey {
     /// Encodes the key in big-endian order, so that encoded keys sort numerically.
     pub(super) fn encode(self) -> Vec<u8> {
         let mut key = Vec::with_capacity(21);

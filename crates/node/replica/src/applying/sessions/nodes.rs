@@ -7,20 +7,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_core::{node_id::NodeId, slot::Slot, value::BatchName};
 
-use super::codec::Key;
-use crate::{fields::Fields, proposing::batch::Header};
+use super::codec::SessionKey;
+use crate::{fields::Fields, proposing::batch::BatchHeader};
 
 /// Verdict on whether a batch is executed now, with the reason if not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum BatchVerdict {
     /// The next batch of its origin, to be executed now.
-    Now,
+    Execute,
     /// A batch that was executed before.
-    Past,
+    AlreadyExecuted,
     /// A batch that arrived before an earlier one of its origin; the origin resends both.
-    Early,
+    OutOfOrder,
     /// A batch of an unknown session, which is never executed in any slot ([session-4]).
-    Never,
+    UnknownSession,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,13 +57,13 @@ impl NodeSession {
 
 #[derive(Clone, Debug)]
 pub(super) struct NodeSessions {
-    max: usize,
+    sessions_max: usize,
     table: BTreeMap<NodeId, NodeSession>,
 }
 
 impl NodeSessions {
     pub(super) fn new(max: usize) -> Self {
-        Self { max, table: BTreeMap::new() }
+        Self { sessions_max: max, table: BTreeMap::new() }
     }
 
     pub(super) fn register(
@@ -72,7 +72,7 @@ impl NodeSessions {
         origin: NodeId,
         boot: u32,
         number: u64,
-        changed: &mut BTreeSet<Key>,
+        changed: &mut BTreeSet<SessionKey>,
     ) {
         // A newer session fences the older one: batches in flight from an earlier boot are not
         // executed. Their clients received "unknown", or were disconnected when that process ended.
@@ -81,60 +81,60 @@ impl NodeSessions {
         }
         let session = NodeSession { slot: slot.0, boot, number, next: 1, last_slot: slot.0 };
         self.table.insert(origin, session);
-        changed.insert(Key::Node(origin));
-        if self.table.len() > self.max {
+        changed.insert(SessionKey::Node(origin));
+        if self.table.len() > self.sessions_max {
             let oldest = self.table.iter().min_by_key(|(node, held)| (held.last_slot, **node));
             if let Some((&node, _)) = oldest {
                 self.table.remove(&node);
-                changed.insert(Key::Node(node));
+                changed.insert(SessionKey::Node(node));
             }
         }
     }
 
-    pub(super) fn expire(&mut self, slot: u64, changed: &mut BTreeSet<Key>) {
+    pub(super) fn expire_session(&mut self, slot: u64, changed: &mut BTreeSet<SessionKey>) {
         let node = self.table.iter().find(|(_, session)| session.slot == slot);
         if let Some((&node, _)) = node {
             self.table.remove(&node);
-            changed.insert(Key::Node(node));
+            changed.insert(SessionKey::Node(node));
         }
     }
 
     /// Decides whether this batch, decided in `slot`, is executed, and if so marks it as executed.
-    pub(super) fn take_turn(
+    pub(super) fn judge_batch(
         &mut self,
         slot: Slot,
         name: &BatchName,
-        header: Header,
-        changed: &mut BTreeSet<Key>,
-    ) -> Turn {
-        let turn = self.preview_turn(name, header);
-        if turn == Turn::Now
+        header: BatchHeader,
+        changed: &mut BTreeSet<SessionKey>,
+    ) -> BatchVerdict {
+        let turn = self.preview_verdict(name, header);
+        if turn == BatchVerdict::Execute
             && let Some(session) = self.table.get_mut(&name.origin)
         {
             session.next += 1;
             session.last_slot = slot.0;
-            changed.insert(Key::Node(name.origin));
+            changed.insert(SessionKey::Node(name.origin));
         }
         turn
     }
 
     /// Returns the result of [`Self::take_turn`] without changing anything.
-    pub(super) fn preview_turn(&self, name: &BatchName, header: Header) -> Turn {
+    pub(super) fn preview_verdict(&self, name: &BatchName, header: BatchHeader) -> BatchVerdict {
         let Some(session) = self.table.get(&name.origin) else {
-            return Turn::Never;
+            return BatchVerdict::UnknownSession;
         };
         if session.slot != header.session || session.boot != name.boot {
-            return Turn::Never;
+            return BatchVerdict::UnknownSession;
         }
         match header.sequence.cmp(&session.next) {
-            std::cmp::Ordering::Less => Turn::Past,
-            std::cmp::Ordering::Equal => Turn::Now,
-            std::cmp::Ordering::Greater => Turn::Early,
+            std::cmp::Ordering::Less => BatchVerdict::AlreadyExecuted,
+            std::cmp::Ordering::Equal => BatchVerdict::Execute,
+            std::cmp::Ordering::Greater => BatchVerdict::OutOfOrder,
         }
     }
 
     /// Returns the id of the session that this registration began, if it took effect.
-    pub(super) fn registered(&self, origin: NodeId, boot: u32, number: u64) -> Option<u64> {
+    pub(super) fn session_of(&self, origin: NodeId, boot: u32, number: u64) -> Option<u64> {
         let session = self.table.get(&origin)?;
         (session.boot == boot && session.number == number).then_some(session.slot)
     }
@@ -146,20 +146,20 @@ impl NodeSessions {
     }
 
     /// Returns the session id for boot `boot` of an origin, and the number of the next batch.
-    pub(super) fn stand(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
+    pub(super) fn current_session(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
         let session = self.table.get(&origin)?;
         (session.boot == boot).then_some((session.slot, session.next))
     }
 
-    pub(super) fn adopt(&mut self, node: NodeId, session: NodeSession) {
+    pub(super) fn restore_session(&mut self, node: NodeId, session: NodeSession) {
         self.table.insert(node, session);
     }
 
-    pub(super) fn encoded(&self, node: NodeId) -> Option<Vec<u8>> {
+    pub(super) fn encode_entry(&self, node: NodeId) -> Option<Vec<u8>> {
         self.table.get(&node).map(NodeSession::encode)
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
-        self.table.keys().map(|node| Key::Node(*node))
+    pub(super) fn keys(&self) -> impl Iterator<Item = SessionKey> {
+        self.table.keys().map(|node| SessionKey::Node(*node))
     }
 }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Delay in milliseconds before a retry if data cannot be read or accepted at the moment.
-pub(super) const SHORT_MS: u64 = 100;
+pub(super) const RETRY_DELAY_MS: u64 = 100;
 
 pub(crate) struct ReplicaParts<'a, 'o, D: Disk, S> {
     pub(crate) now: Time,
@@ -22,7 +22,7 @@ pub(crate) struct ReplicaParts<'a, 'o, D: Disk, S> {
     pub(crate) protocol: &'a mut Protocol,
     pub(crate) peers: &'a Peers,
     pub(crate) observing: &'a mut Observing,
-    pub(crate) out: &'a mut Outbox<'o>,
+    pub(crate) outbox: &'a mut Outbox<'o>,
 }
 
 impl<D: Disk, S: StateMachine> ReplicaParts<'_, '_, D, S> {

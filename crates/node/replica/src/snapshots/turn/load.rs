@@ -5,17 +5,17 @@ use quorate_log::disk::Disk;
 
 use super::{
     super::{
-        Job, Snapshots,
-        loading::{Failed, Loading},
+        SnapshotJob, Snapshots,
+        loading::{LoadFailure, Loading},
         manifest::Manifest,
         reading::Chunk,
     },
-    around::{ReplicaParts, SHORT_MS},
+    around::{RETRY_DELAY_MS, ReplicaParts},
 };
 use crate::{observing::events::Event, ports::service::StateMachine};
 
 /// Delay in milliseconds before the next item while the service's writes are behind.
-const BEHIND_MS: u64 = 2;
+const BEHIND_RETRY_MS: u64 = 2;
 
 impl Snapshots {
     pub(super) fn can_load(
@@ -26,39 +26,39 @@ impl Snapshots {
         lost: Option<Slot>,
     ) -> bool {
         let usable = |own: &Manifest| {
-            let bridges = lost.is_some_and(|lost| lost < own.at);
+            let bridges = lost.is_some_and(|lost| lost < own.slot);
             let needed = applied_to < start || !persistent || bridges;
-            own.at > applied_to && own.at >= start && needed
+            own.slot > applied_to && own.slot >= start && needed
         };
         self.own_snapshot.as_ref().is_some_and(usable)
     }
 
     /// Makes the service load this node's snapshot if the service is behind it.
-    pub(super) fn load<D: Disk, S: StateMachine>(
+    pub(super) fn advance_load<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
-        if self.switch.is_some() {
+        if self.base_switch.is_some() {
             return;
         }
-        if self.spoiled {
-            if around.now < self.load_at {
+        if self.is_service_spoiled {
+            if around.now < self.next_load_at {
                 return;
             }
             // The service has dropped its state. It starts over with the log or another snapshot.
-            if let Err(error) = around.applying.begin_again() {
-                self.load_at = around.now.plus_ms(SHORT_MS);
+            if let Err(error) = around.applying.restart_from_empty() {
+                self.next_load_at = around.now.plus_ms(RETRY_DELAY_MS);
                 let why = error.to_string();
                 around.observing.queue_event(Event::SnapshotFailed { why });
                 return;
             }
-            self.spoiled = false;
+            self.is_service_spoiled = false;
         }
         if self.loading.is_none() {
             let start = around.log().start();
             let applied_to = around.applying.applied_to();
             let persistent = around.applying.service_mut().synced_to().is_some();
-            let lost = around.catching_up.lost_value().map(|(lost, _)| lost);
+            let lost = around.catching_up.first_lost_slot().map(|(lost, _)| lost);
             let Some(own) =
                 self.own_snapshot.filter(|_| self.can_load(start, applied_to, persistent, lost))
             else {
@@ -67,10 +67,10 @@ impl Snapshots {
                 }
                 return;
             };
-            if around.now < self.load_at {
+            if around.now < self.next_load_at {
                 return;
             }
-            if let Some(Job::Taking(_)) = self.job
+            if let Some(SnapshotJob::Taking(_)) = self.job
                 && let Some(job) = self.job.take()
             {
                 self.abandon_job(job, around);
@@ -78,7 +78,7 @@ impl Snapshots {
             match Loading::begin_load(own, around.applying.service_mut()) {
                 Ok(loading) => self.loading = Some(loading),
                 Err(error) => {
-                    self.load_at = around.now.plus_ms(SHORT_MS);
+                    self.next_load_at = around.now.plus_ms(RETRY_DELAY_MS);
                     let why = error.to_string();
                     around.observing.queue_event(Event::SnapshotFailed { why });
                     return;
@@ -91,13 +91,13 @@ impl Snapshots {
             let percent = percent.unwrap_or(100);
             around.applying.set_loading(format!("it takes in a snapshot: {percent} %"));
             // The service accepts no items until its writes have caught up.
-            if around.now < self.load_at {
+            if around.now < self.next_load_at {
                 return;
             }
-            if around.applying.service_takes() {
+            if around.applying.service_accepts_commands() {
                 loading.read(&mut self.reads, around.storing.log_mut().disk_mut());
             } else {
-                self.load_at = around.now.plus_ms(BEHIND_MS);
+                self.next_load_at = around.now.plus_ms(BEHIND_RETRY_MS);
             }
         }
     }
@@ -114,24 +114,24 @@ impl Snapshots {
         match loading.on_chunk(self.cluster, chunk, service) {
             Ok(None) => {}
             Ok(Some(meta)) => {
-                let at = loading.manifest().at;
+                let at = loading.manifest().slot;
                 self.loading = None;
-                around.out.counters.snapshots_loaded += 1;
-                around.applying.loaded(at, meta);
+                around.outbox.counters.snapshots_loaded += 1;
+                around.applying.on_loaded(at, meta);
                 let sessions = around.applying.sessions();
                 around.origin.on_skipped(around.now, sessions, around.completions);
                 around.observing.queue_event(Event::SnapshotLoaded { at });
             }
-            Err(Failed::NotNow) => self.load_at = around.now.plus_ms(SHORT_MS),
-            Err(Failed::Snapshot(why)) => {
+            Err(LoadFailure::NotNow) => self.next_load_at = around.now.plus_ms(RETRY_DELAY_MS),
+            Err(LoadFailure::Snapshot(why)) => {
                 let manifest = *loading.manifest();
                 self.loading = None;
-                self.spoiled = true;
-                self.lose_own(manifest, &why, around);
+                self.is_service_spoiled = true;
+                self.on_own_damaged(manifest, &why, around);
             }
-            Err(Failed::Service(why)) => {
+            Err(LoadFailure::Service(why)) => {
                 self.loading = None;
-                self.load_at = around.now.plus_ms(SHORT_MS);
+                self.next_load_at = around.now.plus_ms(RETRY_DELAY_MS);
                 around.observing.queue_event(Event::SnapshotFailed { why });
             }
         }

@@ -4,17 +4,17 @@ use quorate_core::{slot::Slot, time::Time};
 use quorate_log::disk::Disk;
 
 use super::{
-    super::{Renewal, Snapshots, renewal::PATIENCE_MS},
+    super::{Renewal, Snapshots, renewal::STALL_TIMEOUT_MS},
     around::ReplicaParts,
 };
 use crate::{observing::events::Event, ports::service::StateMachine};
 
 impl Snapshots {
     /// Starts a renewal of the service. The log begins at `start`.
-    pub(crate) fn renew(&mut self, now: Time, start: Slot) {
+    pub(crate) fn begin_renewal(&mut self, now: Time, start: Slot) {
         if !self.renewal.is_under_way() {
-            let until = now.plus_ms(PATIENCE_MS);
-            self.renewal = Renewal::Wanted { from: start, until };
+            let until = now.plus_ms(STALL_TIMEOUT_MS);
+            self.renewal = Renewal::Wanted { from: start, deadline: until };
         }
     }
 
@@ -24,47 +24,50 @@ impl Snapshots {
 
     /// Extends the time limit of the renewal because the transfer of a peer's snapshot makes
     /// progress.
-    pub(in crate::snapshots) fn renewal_moves(&mut self, now: Time) {
-        if let Renewal::Wanted { until, .. } = &mut self.renewal {
-            *until = now.plus_ms(PATIENCE_MS);
+    pub(in crate::snapshots) fn extend_renewal(&mut self, now: Time) {
+        if let Renewal::Wanted { deadline: until, .. } = &mut self.renewal {
+            *until = now.plus_ms(STALL_TIMEOUT_MS);
         }
     }
 
     /// Returns whether a snapshot must be fetched for the renewal.
     pub(in crate::snapshots) fn lacks_replacement(&self, start: Slot) -> bool {
         matches!(self.renewal, Renewal::Wanted { .. })
-            && self.switch.is_none()
+            && self.base_switch.is_none()
             && !self.has_replacement(start)
     }
 
     /// Returns whether the disk has everything to rebuild the service: a snapshot, and the log
     /// after it.
     pub(in crate::snapshots) fn has_replacement(&self, start: Slot) -> bool {
-        self.switch.is_none() && self.own_snapshot.is_some_and(|own| own.at >= start)
+        self.base_switch.is_none() && self.own_snapshot.is_some_and(|own| own.slot >= start)
     }
 
     /// Returns whether the renewal only waits until this node no longer leads.
-    pub(crate) fn waits_to_follow(&self, start: Slot) -> bool {
+    pub(crate) fn waits_to_lose_leadership(&self, start: Slot) -> bool {
         matches!(self.renewal, Renewal::Wanted { .. }) && self.has_replacement(start)
     }
 
     /// Continues the renewal. Called before the log is trimmed, because a snapshot that arrived in
     /// this turn is useful only together with the log after it.
-    pub(super) fn go_on_renewing<D: Disk, S: StateMachine>(
+    pub(super) fn advance_renewal<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
         let start = around.log().start();
         match self.renewal {
             Renewal::Nothing | Renewal::Failed => {}
-            Renewal::Wanted { until, .. } if around.now >= until => {
+            Renewal::Wanted { deadline: until, .. } if around.now >= until => {
                 self.renewal = Renewal::Failed;
             }
             Renewal::Wanted { .. } => {
                 let failed = around.applying.service().has_failed();
-                let busy = self.job.is_some() || self.loading.is_some() || self.spoiled || failed;
+                let busy = self.job.is_some()
+                    || self.loading.is_some()
+                    || self.is_service_spoiled
+                    || failed;
                 // A leader hands over first, since it would serve no requests during the renewal.
-                if busy || around.protocol.leads() || !self.has_replacement(start) {
+                if busy || around.protocol.is_leader() || !self.has_replacement(start) {
                     return;
                 }
                 self.renewal = match around.applying.service_mut().renew() {

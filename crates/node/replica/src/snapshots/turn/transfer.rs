@@ -6,18 +6,18 @@ use quorate_wire::{Frame, Lane};
 
 use super::{
     super::{
-        Job, Snapshots,
-        fetching::{Offer, Question, Target},
-        layout::blocks,
-        reading::{Chunk, Purpose, READS_MAX, Unread},
+        SnapshotJob, Snapshots,
+        fetching::{NextRequest, SnapshotId, SnapshotOffer},
+        layout::padded_chunk_bytes,
+        reading::{Chunk, ChunkReadError, Purpose, READS_MAX},
         receiving::{self, Receiving},
     },
-    around::{ReplicaParts, SHORT_MS},
+    around::{RETRY_DELAY_MS, ReplicaParts},
 };
 use crate::{observing::events::Event, outbox::RETRY_MS, ports::service::StateMachine};
 
 /// Token of the disk operation that stores the state of the transfer.
-const KEEP_TOKEN: u64 = 0;
+const SAVE_STATE_TOKEN: u64 = 0;
 
 impl Snapshots {
     /// Requests a snapshot from peers, if one is needed.
@@ -31,7 +31,7 @@ impl Snapshots {
         // [aux-4] An auxiliary needs no state of its own unless its log grows too large.
         let small = around.log().used_bytes() <= self.options.log_bytes_max;
         let spared = around.protocol.node().is_auxiliary() && small;
-        if applied_to < start && !loads && !spared && self.switch.is_none() {
+        if applied_to < start && !loads && !spared && self.base_switch.is_none() {
             self.fetching.need_from(start);
         }
         let renews = self.lacks_replacement(start) && !around.protocol.node().is_auxiliary();
@@ -40,9 +40,9 @@ impl Snapshots {
             self.fetching.need_from(start);
         }
         let decided_to = around.protocol.node().decided_to();
-        let lost = around.catching_up.lost_value();
-        let lost = lost.is_some_and(|(lost, _)| Some(lost) < self.for_lost);
-        if let Some(needed) = self.fetching.needed()
+        let lost = around.catching_up.first_lost_slot();
+        let lost = lost.is_some_and(|(lost, _)| Some(lost) < self.lost_slots_below);
+        if let Some(needed) = self.fetching.needed_slot()
             && needed <= decided_to
             && applied_to >= start
             && !lost
@@ -53,18 +53,20 @@ impl Snapshots {
             self.abandon_transfer(around);
         }
         // Data received by an earlier process is not needed after all.
-        if self.fetching.needed().is_none() && around.now >= self.resume_until {
+        if self.fetching.needed_slot().is_none() && around.now >= self.resume_until {
             self.abandon_transfer(around);
         }
-        if self.switch.is_some() || matches!(self.job, Some(Job::Taking(_))) {
+        if self.base_switch.is_some() || matches!(self.job, Some(SnapshotJob::Taking(_))) {
             return;
         }
         self.resume_receiving(around);
         let (known, received) = match &self.job {
-            Some(Job::Receiving(receiving)) => (Some(receiving.target), receiving.writer.bytes()),
+            Some(SnapshotJob::Receiving(receiving)) => {
+                (Some(receiving.target), receiving.writer.bytes())
+            }
             _ => (None, 0),
         };
-        if self.resuming.is_some() || around.now < self.not_before {
+        if self.resuming.is_some() || around.now < self.no_transfer_before {
             return;
         }
         // A request makes the peer send a whole window, so most of the previous one must be written
@@ -73,20 +75,20 @@ impl Snapshots {
             return;
         }
         let leader = around.protocol.node().leader();
-        let question = self.fetching.question(around.now, leader, known, received);
+        let question = self.fetching.next_request(around.now, leader, known, received);
         match question {
             None => {}
-            Some(Question::Offers) => {
-                let offset = self.fetching.needed().unwrap_or_default().0;
+            Some(NextRequest::AskForOffers) => {
+                let offset = self.fetching.needed_slot().unwrap_or_default().0;
                 let frame = Frame::SnapshotAsk { at: Slot(0), digest: 0, offset };
-                for node in around.peers.ids() {
-                    around.out.send(node, Lane::Bulk, &frame);
+                for node in around.peers.connected_nodes() {
+                    around.outbox.send(node, Lane::Bulk, &frame);
                 }
             }
-            Some(Question::More(node, target, offset)) => {
+            Some(NextRequest::AskForBytes(node, target, offset)) => {
                 self.start_receiving(target, around);
-                let frame = Frame::SnapshotAsk { at: target.at, digest: target.digest, offset };
-                around.out.send(node, Lane::Bulk, &frame);
+                let frame = Frame::SnapshotAsk { at: target.slot, digest: target.digest, offset };
+                around.outbox.send(node, Lane::Bulk, &frame);
             }
         }
     }
@@ -94,10 +96,10 @@ impl Snapshots {
     /// Starts receiving this snapshot, unless it is already being received.
     pub(super) fn start_receiving<D: Disk, S: StateMachine>(
         &mut self,
-        target: Target,
+        target: SnapshotId,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
-        if let Some(Job::Receiving(receiving)) = &self.job
+        if let Some(SnapshotJob::Receiving(receiving)) = &self.job
             && receiving.target == target
         {
             return;
@@ -106,8 +108,12 @@ impl Snapshots {
             self.abandon_job(job, around);
         }
         let receiving = Receiving::new(target, self.options.layout, self.next_part);
-        around.disk().start_replace_small_file(KEEP_TOKEN, receiving::FILE, receiving.encode());
-        self.job = Some(Job::Receiving(Box::new(receiving)));
+        around.disk().start_replace_small_file(
+            SAVE_STATE_TOKEN,
+            receiving::TRANSFER_STATE_FILE,
+            receiving.encode(),
+        );
+        self.job = Some(SnapshotJob::Receiving(Box::new(receiving)));
     }
 
     pub(crate) fn on_piece<D: Disk, S: StateMachine>(
@@ -117,19 +123,19 @@ impl Snapshots {
         bytes: &[u8],
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
-        let Some(Job::Receiving(receiving)) = &mut self.job else {
+        let Some(SnapshotJob::Receiving(receiving)) = &mut self.job else {
             return;
         };
         let have = receiving.writer.bytes();
         let takes = receiving.has_room()
-            && self.fetching.takes(around.now, from, (at, digest, offset), have);
+            && self.fetching.accept_bytes(around.now, from, (at, digest, offset), have);
         if !takes {
             return;
         }
-        around.out.counters.snapshot_bytes_received += bytes.len() as u64;
+        around.outbox.counters.snapshot_bytes_received += bytes.len() as u64;
         let disk = around.storing.log_mut().disk_mut();
         match receiving.push(self.cluster, bytes, disk) {
-            Ok(()) => self.renewal_moves(around.now),
+            Ok(()) => self.extend_renewal(around.now),
             Err(wrong) => self.drop_received(wrong.0, around),
         }
     }
@@ -140,7 +146,7 @@ impl Snapshots {
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
-        let Some(Job::Receiving(receiving)) = &mut self.job else {
+        let Some(SnapshotJob::Receiving(receiving)) = &mut self.job else {
             return;
         };
         receiving.writer.retry_operations(around.storing.log_mut().disk_mut());
@@ -150,15 +156,15 @@ impl Snapshots {
             Some(Ok((manifest, header))) => {
                 let node = around.protocol.node();
                 // [snap-2] Slots that are not decided here may be known only to the service.
-                let unknown = header.at > node.decided_to();
+                let unknown = header.slot > node.decided_to();
                 // [disk-8] The snapshot also replaces slots that the log has lost.
-                let lost = around.catching_up.lost_value();
+                let lost = around.catching_up.first_lost_slot();
                 // [trim-1] A node that has forgotten the slots below its log accepts any snapshot.
                 let unknown = unknown || node.is_hollow();
-                let ahead = unknown || lost.is_some_and(|(lost, _)| lost < header.at);
+                let ahead = unknown || lost.is_some_and(|(lost, _)| lost < header.slot);
                 // The core may not know yet that the log of this auxiliary now begins later.
-                let below = unknown && header.at < around.storing.log().start();
-                if below || (unknown && !node.may_install(header.at, &header.eras)) {
+                let below = unknown && header.slot < around.storing.log().start();
+                if below || (unknown && !node.may_install(header.slot, &header.eras)) {
                     return self.drop_received("it contradicts what is known here", around);
                 }
                 self.next_part = receiving.writer.parts_end();
@@ -166,10 +172,10 @@ impl Snapshots {
                 self.fetching.stop();
                 let start = around.log().start();
                 let (start, install) = match ahead {
-                    true => (header.at, Some(header)),
+                    true => (header.slot, Some(header)),
                     false => (start, None),
                 };
-                self.rebase(start, Some(manifest), install, around);
+                self.begin_rebase(start, Some(manifest), install, around);
             }
         }
     }
@@ -180,7 +186,7 @@ impl Snapshots {
         why: &str,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
-        if let Some(source) = self.fetching.source() {
+        if let Some(source) = self.fetching.sender() {
             let why = format!("node {source}'s snapshot was refused: {why}");
             around.observing.queue_event(Event::SnapshotFailed { why });
             self.fetching.mark_as_worse(source);
@@ -195,7 +201,7 @@ impl Snapshots {
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
-        if matches!(self.job, Some(Job::Receiving(_)))
+        if matches!(self.job, Some(SnapshotJob::Receiving(_)))
             && let Some(job) = self.job.take()
         {
             self.abandon_job(job, around);
@@ -215,7 +221,8 @@ impl Snapshots {
         }
         let manifest = receiving.as_manifest();
         let offset = receiving.writer.bytes();
-        let place = manifest.layout.place(manifest.first_part, manifest.layout.chunk_at(offset).0);
+        let place =
+            manifest.layout.chunk_position(manifest.first_part, manifest.layout.chunk_at(offset).0);
         let there = |disk: &mut D| {
             let files = disk.files(quorate_log::disk::Family::Snapshot).unwrap_or_default();
             files.iter().any(|info| info.file == place.file)
@@ -223,7 +230,7 @@ impl Snapshots {
         if offset < manifest.bytes && there(around.disk()) {
             self.reads.start_read(Purpose::Resume, manifest, offset, around.disk());
         } else {
-            self.resumed(around);
+            self.end_resume(around);
         }
     }
 
@@ -235,15 +242,16 @@ impl Snapshots {
         let Some(receiving) = &mut self.resuming else {
             return;
         };
-        let whole =
-            chunk.content.is_ok_and(|content| receiving.have(self.cluster, &content).is_ok());
+        let whole = chunk
+            .content
+            .is_ok_and(|content| receiving.add_received(self.cluster, &content).is_ok());
         if !whole {
-            self.resumed(around);
+            self.end_resume(around);
         }
     }
 
     /// Ends the verification of data from an earlier process, and continues the transfer.
-    pub(super) fn resumed<D: Disk, S: StateMachine>(
+    pub(super) fn end_resume<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut ReplicaParts<'_, '_, D, S>,
     ) {
@@ -259,7 +267,7 @@ impl Snapshots {
         if receiving.writer.bytes() == receiving.target.bytes {
             receiving.writer.finish(around.disk());
         }
-        self.job = Some(Job::Receiving(receiving));
+        self.job = Some(SnapshotJob::Receiving(receiving));
     }
 
     /// Sends peers the bytes that they requested, round-robin.
@@ -273,26 +281,26 @@ impl Snapshots {
             let Some((to, offset)) = self.serving.next_read(around.now, &own) else {
                 return;
             };
-            if !self.allowance.may_transfer(around.now) {
-                let at = self.allowance.wake_at();
-                self.go_on_at = crate::wake::earliest([self.go_on_at, at]);
+            if !self.rate_limit.can_transfer(around.now) {
+                let at = self.rate_limit.wake_at();
+                self.next_turn_at = crate::wake::earliest_time([self.next_turn_at, at]);
                 return;
             }
-            let room = blocks(own.layout.content_bytes());
+            let room = padded_chunk_bytes(own.layout.content_bytes());
             let before = self.reads.count_reads(|purpose| purpose == Purpose::Serve(to));
-            if before > 0 && !around.out.fits(to, Lane::Bulk, room * (before + 1)) {
+            if before > 0 && !around.outbox.can_send(to, Lane::Bulk, room * (before + 1)) {
                 // The connection has space only for what is already being read.
                 return;
             }
-            if !around.out.has_room(to, Lane::Bulk, room) {
+            if !around.outbox.has_room(to, Lane::Bulk, room) {
                 let at = around.now.plus_ms(RETRY_MS);
-                self.go_on_at = crate::wake::earliest([self.go_on_at, Some(at)]);
+                self.next_turn_at = crate::wake::earliest_time([self.next_turn_at, Some(at)]);
                 return;
             }
             let disk = around.disk();
             let end = self.reads.start_read(Purpose::Serve(to), own, offset, disk);
-            self.allowance.spend_bytes(usize::try_from(end - offset).unwrap_or(usize::MAX));
-            self.serving.reads(to, end);
+            self.rate_limit.spend_bytes(usize::try_from(end - offset).unwrap_or(usize::MAX));
+            self.serving.record_reading(to, end);
         }
     }
 
@@ -305,35 +313,38 @@ impl Snapshots {
         let Chunk { manifest, offset, content, .. } = chunk;
         let content = match content {
             Ok(content) => content,
-            Err(Unread::NotNow) => {
+            Err(ChunkReadError::NotNow) => {
                 self.serving.restart_reading(to);
-                self.go_on_at = Some(around.now.plus_ms(SHORT_MS));
+                self.next_turn_at = Some(around.now.plus_ms(RETRY_DELAY_MS));
                 return;
             }
-            Err(Unread::Damaged(why)) => return self.lose_own(manifest, &why, around),
+            Err(ChunkReadError::Damaged(why)) => {
+                return self.on_own_damaged(manifest, &why, around);
+            }
         };
-        let Some((offset, bytes)) = self.serving.piece(to, &manifest, offset, &content) else {
+        let Some((offset, bytes)) = self.serving.piece_to_send(to, &manifest, offset, &content)
+        else {
             return;
         };
         let frame =
-            Frame::SnapshotPiece { at: manifest.at, digest: manifest.digest, offset, bytes };
-        let sent = around.out.send_all(NodeSet::one(to), Lane::Bulk, &frame, None);
+            Frame::SnapshotPiece { at: manifest.slot, digest: manifest.digest, offset, bytes };
+        let sent = around.outbox.send_all(NodeSet::one(to), Lane::Bulk, &frame, None);
         if sent.is_empty() {
             self.serving.restart_reading(to);
         } else {
-            around.out.counters.snapshot_bytes_sent += bytes.len() as u64;
-            self.serving.sent(around.now, to, bytes.len());
+            around.outbox.counters.snapshot_bytes_sent += bytes.len() as u64;
+            self.serving.record_sent(around.now, to, bytes.len());
         }
     }
 }
 
 /// Returns the reply to a peer that needs a snapshot.
-pub(crate) fn offer_frame(offer: Offer, log_start: Slot) -> Frame<'static> {
+pub(crate) fn offer_frame(offer: SnapshotOffer, log_start: Slot) -> Frame<'static> {
     Frame::SnapshotOffer {
-        at: offer.at,
+        at: offer.slot,
         digest: offer.digest,
         bytes: offer.bytes,
         log_start,
-        busy: offer.busy,
+        busy: offer.is_busy,
     }
 }

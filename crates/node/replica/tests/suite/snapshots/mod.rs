@@ -17,7 +17,7 @@ use quorate_log::disk::{BLOCK, Family, Fault, Source as _};
 use quorate_replica::{
     SnapshotOptions,
     front::{Failure, Tag},
-    plane::{Body, Plane, Received, TooLarge},
+    plane::{FrameBody, Plane, ReceivedFrame, TooLarge},
     status::{Activity, Snapshot},
     testing::{Cluster, Outcome},
 };
@@ -211,7 +211,7 @@ fn a_crash_loop_shortens_the_next_start() {
     for life in 0..4 {
         cluster.crash(node);
         cluster.start(node);
-        let at = cluster.replica(node).snapshot().map_or(Slot::FIRST, |snapshot| snapshot.at);
+        let at = cluster.replica(node).snapshot().map_or(Slot::FIRST, |snapshot| snapshot.slot);
         let now_left = decided_to.0 - at.0;
         assert!(now_left < left, "life {life}: {now_left} slots after {left}");
         left = now_left;
@@ -388,8 +388,8 @@ fn a_node_says_how_far_its_snapshot_is() {
     });
     assert!(installed);
     let bytes = cluster.replica(away).snapshot().unwrap().bytes;
-    assert!(seen.iter().all(|at| at.from == 0 && at.to == bytes));
-    assert!(seen.is_sorted_by_key(|at| at.at), "{seen:?}");
+    assert!(seen.iter().all(|at| at.from == 0 && at.end == bytes));
+    assert!(seen.is_sorted_by_key(|at| at.position), "{seen:?}");
     let far = |percent| {
         let mut seen = seen.iter();
         seen.any(|at| at.percent() > percent && at.per_second.is_some_and(|rate| rate > 0))
@@ -528,12 +528,12 @@ fn a_snapshot_that_is_being_taken_gives_way_to_one_that_is_sent() {
 fn rot(cluster: &Shelves, node: NodeId) {
     let mut disk = cluster.disk(node).clone();
     if !cluster.runs(node) {
-        disk = disk.attach();
+        disk = disk.reopen_after_crash();
     }
     let files = disk.files(Family::Snapshot).unwrap();
     assert!(!files.is_empty());
     for info in files {
-        assert!(disk.rot(info.file.at(0), 100 * 8));
+        assert!(disk.flip_bit(info.file.position_at(0), 100 * 8));
     }
 }
 
@@ -597,7 +597,7 @@ fn a_snapshot_that_rotted_is_not_sent_but_another_one_taken() {
 
 /// Returns the slot and the stream of a node's snapshot, as stored in its parts.
 fn stream(cluster: &Shelves, node: NodeId) -> (Slot, Vec<u8>) {
-    let Snapshot { at, bytes } = cluster.replica(node).snapshot().unwrap();
+    let Snapshot { slot: at, bytes } = cluster.replica(node).snapshot().unwrap();
     let mut disk = cluster.disk(node).clone();
     let (mut stream, mut filled) = (vec![0; bytes as usize], 0);
     for info in disk.files(Family::Snapshot).unwrap() {
@@ -651,7 +651,13 @@ impl Plane for Sink {
         true
     }
 
-    fn send(&mut self, to: NodeSet, _: Lane, _: &[u8], _: Body<'_>) -> Result<NodeSet, TooLarge> {
+    fn send(
+        &mut self,
+        to: NodeSet,
+        _: Lane,
+        _: &[u8],
+        _: FrameBody<'_>,
+    ) -> Result<NodeSet, TooLarge> {
         Ok(to)
     }
 }
@@ -659,7 +665,7 @@ impl Plane for Sink {
 fn deliver_frame(cluster: &mut Shelves, node: NodeId, from: u32, frame: Frame<'_>) {
     let now = cluster.now();
     let replica = cluster.replica_mut(node);
-    let received = Received::plain(Member::first(from), frame);
+    let received = ReceivedFrame::without_attributes(Member::first(from), frame);
     replica.on_frame(now, 0, received, &mut Sink);
     cluster.run_ms(0);
 }
@@ -691,7 +697,7 @@ fn absurd_questions_are_answered_and_forgotten() {
     let other = 1 + leader.0 % 3;
     fill(&mut cluster, leader, 200);
     cluster.run_ms(1_000);
-    let Snapshot { at, bytes } = cluster.replica(leader).snapshot().unwrap();
+    let Snapshot { slot: at, bytes } = cluster.replica(leader).snapshot().unwrap();
     for at in [0, 1, at.0, u64::MAX] {
         for offset in [0, 1, bytes, u64::MAX / 2, u64::MAX - 1, u64::MAX] {
             deliver_frame(&mut cluster, leader, other, snapshot_request(at, 0, offset));
@@ -703,7 +709,7 @@ fn absurd_questions_are_answered_and_forgotten() {
         fill(&mut cluster, leader, 100);
         cluster.run_ms(300);
     }
-    assert!(cluster.replica(leader).snapshot().unwrap().at > at, "another one is taken");
+    assert!(cluster.replica(leader).snapshot().unwrap().slot > at, "another one is taken");
     assert!(cluster.replica(leader).counters().trims > trims);
     level(&mut cluster);
 }

@@ -49,8 +49,8 @@ impl CrashCounts {
         let pending = disk.pending();
         let flies = |kind| pending.iter().any(|pending| pending.kind == kind);
         let of_snapshot = |family| family == Family::Snapshot;
-        let writes = pending.iter().any(|pending| of_snapshot(pending.at.file.family));
-        let (names, reuses) = (flies(PendingKind::Keep), flies(PendingKind::Reuse));
+        let writes = pending.iter().any(|pending| of_snapshot(pending.position.file.family));
+        let (names, reuses) = (flies(PendingKind::ReplaceSmallFile), flies(PendingKind::Reuse));
         self.writing += u64::from(writes);
         self.naming += u64::from(names);
         self.reusing += u64::from(reuses);
@@ -99,7 +99,7 @@ fn power_cut(
             least = (shelf.commands, start.max(start_of(&cluster, node)));
             cluster.crash(node);
         }
-        more = more && fates.advance();
+        more = more && fates.next_outcome();
         if !more {
             break;
         }

@@ -42,7 +42,7 @@ fn put(cluster: &Shelves, node: NodeId, at: Position, bytes: &[u8]) {
     let mut file = disk.bytes(at.file).unwrap();
     let offset = at.offset as usize;
     file[offset..offset + bytes.len()].copy_from_slice(bytes);
-    disk.set_bytes(at.file, &file);
+    disk.store_file(at.file, &file);
 }
 
 fn lying(cluster: &Shelves, node: NodeId, at: Position) -> Vec<u8> {
@@ -71,7 +71,7 @@ fn a_whole_node_is_read_and_nothing_is_found() {
     level(&mut cluster);
     for node in NODES {
         let status = scrub(&mut cluster, node);
-        assert_eq!((status.found.len(), status.more), (0, 0), "{status:?}");
+        assert_eq!((status.found.len(), status.unlisted_count), (0, 0), "{status:?}");
         let log = cluster.replica(node).log().written_bytes();
         assert_eq!(status.bytes[Kind::Log as usize], log);
         let own = cluster.replica(node).snapshot().unwrap();
@@ -88,7 +88,7 @@ type Spoil = fn(&Shelves, &[Position], usize);
 fn whatever_a_disk_does_to_a_log_is_found_and_repaired() {
     let wrongs: [(&str, Spoil); 4] = [
         ("a bit", |cluster, blocks, at| {
-            assert!(cluster.disk(N2).rot(blocks[at], 8 * 700));
+            assert!(cluster.disk(N2).flip_bit(blocks[at], 8 * 700));
         }),
         ("lost", |cluster, blocks, at| {
             put(cluster, N2, blocks[at], &[0; BLOCK]);
@@ -118,7 +118,7 @@ fn whatever_a_disk_does_to_a_log_is_found_and_repaired() {
         let of_log =
             |found: &quorate_replica::scrubbing::report::DamagedPlace| found.kind == Kind::Log;
         assert!(status.found.iter().all(of_log), "{what}: {status:?}");
-        assert!(status.found[0].what.contains("segment "), "{status:?}");
+        assert!(status.found[0].description.contains("segment "), "{status:?}");
         let counters = cluster.replica(N2).counters();
         assert!(counters.slots_lost > 0 && counters.slots_lost == counters.slots_repaired);
         level(&mut cluster);
@@ -132,7 +132,7 @@ fn whatever_a_disk_does_to_a_log_is_found_and_repaired() {
         cluster.crash(N2);
         cluster.isolate(N2, true);
         cluster.start(N2);
-        assert_eq!(cluster.replica(N2).lost_value(), None, "{what}");
+        assert_eq!(cluster.replica(N2).first_lost_slot(), None, "{what}");
         let same = cluster.run_until(5_000, |cluster| {
             cluster.replica(N2).service().commands + 10 >= before.commands
         });
@@ -170,7 +170,7 @@ fn a_damaged_vote_is_not_quietly_forgotten() {
     let mut fresh = cluster.disk(voter).written_blocks();
     fresh.retain(|at| !before.contains(at));
     for at in fresh {
-        assert!(cluster.disk(voter).rot(at, 8 * 700));
+        assert!(cluster.disk(voter).flip_bit(at, 8 * 700));
     }
     begin(&mut cluster, voter, FAST);
     let over = |cluster: &mut Shelves| cluster.replica(voter).scrub_status().now.is_none();
@@ -182,9 +182,9 @@ fn a_damaged_vote_is_not_quietly_forgotten() {
     cluster.crash(voter);
     let options = LogOptions::new(7, voter, quorate_core::node_id::Incarnation(0));
     let options = LogOptions { segment_bytes: SEGMENT_BYTES, write_bytes_max: 32 << 10, ..options };
-    let (_, recovery) = Log::open(cluster.disk(voter).attach(), options).unwrap();
+    let (_, recovery) = Log::open(cluster.disk(voter).reopen_after_crash(), options).unwrap();
     let damage = recovery.damage.expect("the damage is seen");
-    assert!(damage.forgotten, "{damage:?}");
+    assert!(damage.votes_lost, "{damage:?}");
     // The node returns as a new member.
     cluster.forget_votes(voter);
     cluster.start(voter);
@@ -211,7 +211,7 @@ fn a_damaged_snapshot_gives_way_to_another_one() {
             panic!("{status:?}");
         };
         assert_eq!((found.kind, found.fate), (Kind::Snapshot, Fate::Repaired));
-        assert!(found.what.contains("offset 0"), "{}", found.what);
+        assert!(found.description.contains("offset 0"), "{}", found.description);
         assert_eq!(scrub(&mut cluster, ill).found.len(), 0);
         // The node starts from the new snapshot, without peers.
         let before = state(&cluster, ill).1;
@@ -241,7 +241,7 @@ fn alone_a_node_loses_only_what_is_damaged() {
     fill(&mut cluster, one, 60);
     cluster.run_ms(50);
     let blocks = log_blocks(&cluster, one);
-    assert!(cluster.disk(one).rot(blocks[blocks.len() / 2], 8 * 700));
+    assert!(cluster.disk(one).flip_bit(blocks[blocks.len() / 2], 8 * 700));
     begin(&mut cluster, one, FAST);
     cluster.run_ms(2_000);
     let status = cluster.replica(one).scrub_status();
@@ -286,7 +286,7 @@ fn a_scrub_of_slots_that_are_trimmed_meanwhile_ends() {
     level(&mut cluster);
     let blocks = log_blocks(&cluster, N2);
     for at in [blocks.len() / 4, blocks.len() / 2] {
-        assert!(cluster.disk(N2).rot(blocks[at], 8 * 700));
+        assert!(cluster.disk(N2).flip_bit(blocks[at], 8 * 700));
     }
     let all = cluster.replica(N2).node().decided_to();
     // So slow that the scrub pauses after the first read.
@@ -311,13 +311,13 @@ fn a_scrub_of_slots_that_are_trimmed_meanwhile_ends() {
 #[test]
 fn a_node_scrubs_by_itself_when_it_is_time() {
     let mut cluster = shelves_at_rest(3, small(), 9);
-    cluster.options.scrub.every_ms = Some(60_000);
+    cluster.options.scrub.interval_ms = Some(60_000);
     for node in NODES {
         cluster.start(node);
     }
     let leader = led(&mut cluster);
     fill(&mut cluster, leader, 30);
-    let total = |cluster: &Shelves| cluster.replica(N2).scrub_status().bytes_total;
+    let total = |cluster: &Shelves| cluster.replica(N2).scrub_status().bytes_read_total;
     cluster.run_ms(40_000);
     assert_eq!(total(&cluster), 0, "it is not time");
     cluster.crash(N2);

@@ -16,7 +16,7 @@ use quorate_log::disk::Family;
 use quorate_replica::{
     ReplicaOptions, SnapshotOptions,
     front::Failure,
-    plane::{Body, Plane, Received, TooLarge},
+    plane::{FrameBody, Plane, ReceivedFrame, TooLarge},
     service::Health,
     stream_front::StreamTag,
     testing::DeliveredEvent,
@@ -46,7 +46,8 @@ fn bytes(from: u64, to: u64) -> Vec<u8> {
 
 fn options(class: Class) -> ReplicaOptions {
     let mut options = Group::options(3, class);
-    options.stream_layout = Layout { unit_bytes: 4 << 10, chunk_bytes: 16 << 10, file_chunks: 8 };
+    options.stream_layout =
+        Layout { unit_bytes: 4 << 10, chunk_bytes: 16 << 10, chunks_per_file: 8 };
     options
 }
 
@@ -105,12 +106,12 @@ impl Client {
                 }
                 DeliveredEvent::Ended(piece, _) if self.at == Some((node, piece)) => self.at = None,
                 DeliveredEvent::Durable(..) | DeliveredEvent::Ended(..) => {}
-                DeliveredEvent::Done(tag, _)
+                DeliveredEvent::Executed(tag, _)
                 | DeliveredEvent::Refused(tag, _)
                 | DeliveredEvent::Failed(tag, _)
-                | DeliveredEvent::Looked(tag)
+                | DeliveredEvent::UpToDate(tag)
                 | DeliveredEvent::Bytes(tag, _)
-                | DeliveredEvent::Nowhere(tag, _) => drop(self.events.insert(tag, heard)),
+                | DeliveredEvent::NoBytes(tag, _) => drop(self.events.insert(tag, heard)),
             }
         }
     }
@@ -147,7 +148,10 @@ impl Client {
                 return false;
             }
             match self.try_open(group, node) {
-                DeliveredEvent::Done(_, StreamOutcome::Opened { stream, at }) => {
+                DeliveredEvent::Executed(
+                    _,
+                    StreamOutcome::Opened { stream, start_position: at },
+                ) => {
                     assert!(at >= self.acknowledged, "{at}: acknowledged bytes are lost");
                     assert!(at <= self.given_to, "{at}: bytes that no client gave");
                     (self.at, self.first, self.given_to) = (Some((node, stream)), at, at);
@@ -203,7 +207,7 @@ impl Client {
         let (tag, asked) = group.streams(node, |streams, tag| streams.close(tag, piece, true));
         asked.unwrap();
         match self.wait_for_result(group, node, tag) {
-            DeliveredEvent::Done(_, StreamOutcome::Closed { at }) => at,
+            DeliveredEvent::Executed(_, StreamOutcome::Closed { end_position: at }) => at,
             other => panic!("{other:?}"),
         }
     }
@@ -221,10 +225,10 @@ fn read(group: &mut Group, node: NodeId, from: u64) -> Result<Vec<u8>, LocateErr
         asked.unwrap();
         match reader.wait_for_result(group, node, tag) {
             DeliveredEvent::Bytes(_, mut bytes) => read.append(&mut bytes),
-            DeliveredEvent::Nowhere(_, LocateError::BehindEnd { end, .. }) if end == position => {
+            DeliveredEvent::NoBytes(_, LocateError::PastEnd { end, .. }) if end == position => {
                 return Ok(read);
             }
-            DeliveredEvent::Nowhere(_, nowhere) => return Err(nowhere),
+            DeliveredEvent::NoBytes(_, nowhere) => return Err(nowhere),
             DeliveredEvent::Failed(_, Failure::Unavailable) => {
                 refused += 1;
                 assert!(refused < 6000, "node {node} never has {position}");
@@ -239,7 +243,7 @@ fn read(group: &mut Group, node: NodeId, from: u64) -> Result<Vec<u8>, LocateErr
 fn check_all(group: &mut Group, to: u64) {
     let level = group.run_until(60_000, |group| {
         ALL.into_iter().all(|node| {
-            let (_, info) = group.streams(node, |streams, _| streams.info(&name()));
+            let (_, info) = group.streams(node, |streams, _| streams.stream_info(&name()));
             info.is_some_and(|info| info.end >= to)
         })
     });
@@ -397,8 +401,8 @@ fn stream_of_a_lost_owner_is_closed() {
     group.kill(owner);
     let alive = leader(&mut group);
     let writing = |group: &mut Group| {
-        let (_, info) = group.streams(alive, |streams, _| streams.info(&name()));
-        info.unwrap().writing
+        let (_, info) = group.streams(alive, |streams, _| streams.stream_info(&name()));
+        info.unwrap().open_stream
     };
     assert!(writing(&mut group).is_some());
     assert!(group.run_until(60_000, |group| writing(group).is_none()));
@@ -420,8 +424,8 @@ fn owner_that_came_back_is_another_one() {
     group.start(owner);
     let alive = leader(&mut group);
     assert!(group.run_until(60_000, |group| {
-        let (_, info) = group.streams(alive, |streams, _| streams.info(&name()));
-        info.unwrap().writing.is_none()
+        let (_, info) = group.streams(alive, |streams, _| streams.stream_info(&name()));
+        info.unwrap().open_stream.is_none()
     }));
 }
 
@@ -575,7 +579,7 @@ fn content_learned_again_without_bytes_is_fetched_when_the_service_loses_its_sta
     group.crash(ALL[0]);
     let mut log = group.disk(ALL[0]).written_blocks();
     log.retain(|at| at.file.family == Family::Log);
-    assert!(group.disk(ALL[0]).rot(log[log.len() / 2], 1_000));
+    assert!(group.disk(ALL[0]).flip_bit(log[log.len() / 2], 1_000));
     group.start(ALL[0]);
     let error = group.replica(ALL[0]).error().unwrap();
     let lost = "the log has lost the value of slot";
@@ -678,10 +682,10 @@ fn streams_are_kept_as_long_and_as_large_as_they_are_to_be() {
             group.streams(owner, |streams, tag| streams.set_retention(tag, &name(), keep));
         asked.unwrap();
         let done = Client::new(0).wait_for_result(&mut group, owner, tag);
-        assert_eq!(done, DeliveredEvent::Done(tag, StreamOutcome::Retained));
+        assert_eq!(done, DeliveredEvent::Executed(tag, StreamOutcome::Retained));
         group.run_ms(30_000);
         ALL.map(|node| {
-            let (_, info) = group.streams(node, |streams, _| streams.info(&name()));
+            let (_, info) = group.streams(node, |streams, _| streams.stream_info(&name()));
             info.unwrap().start
         })
     };
@@ -705,14 +709,14 @@ fn trimmed_and_removed_bytes_are_not_there() {
     let (tag, asked) = group.streams(other, |streams, tag| streams.trim(tag, &name(), 60_000));
     asked.unwrap();
     let done = Client::new(0).wait_for_result(&mut group, other, tag);
-    assert_eq!(done, DeliveredEvent::Done(tag, StreamOutcome::Trimmed { start: 60_000 }));
+    assert_eq!(done, DeliveredEvent::Executed(tag, StreamOutcome::Trimmed { start: 60_000 }));
     assert_eq!(read(&mut group, other, 0), Err(LocateError::Trimmed { start: 60_000 }));
     assert_eq!(read(&mut group, other, 60_000), Ok(bytes(60_000, 100_000)));
     client.write_to(&mut group, 120_000, owner);
     let (tag, asked) = group.streams(other, |streams, tag| streams.remove(tag, &name()));
     asked.unwrap();
     let done = Client::new(0).wait_for_result(&mut group, other, tag);
-    assert_eq!(done, DeliveredEvent::Done(tag, StreamOutcome::Removed));
+    assert_eq!(done, DeliveredEvent::Executed(tag, StreamOutcome::Removed));
     assert_eq!(read(&mut group, other, 0), Err(LocateError::Unknown));
     assert!(group.run_until(5000, |group| {
         client.process_events(group, owner);
@@ -734,7 +738,7 @@ impl Plane for RecordedFrames {
         to: NodeSet,
         _: Lane,
         header: &[u8],
-        body: Body<'_>,
+        body: FrameBody<'_>,
     ) -> Result<NodeSet, TooLarge> {
         self.0.extend_from_slice(header);
         self.0.extend_from_slice(body.bytes());
@@ -758,7 +762,7 @@ fn a_full_replica_says_what_is_needless_and_no_more() {
         let mut said = RecordedFrames::default();
         let asker = ALL.into_iter().find(|other| *other != node).unwrap();
         let frame = Frame::FetchRequest { value, slot };
-        let received = Received::plain(Member::first(asker.0), frame);
+        let received = ReceivedFrame::without_attributes(Member::first(asker.0), frame);
         group.replica_mut(node).on_frame(now, 0, received, &mut said);
         match decode(&said.0, BODY_BYTES_MAX) {
             Ok(Decoded::Frame { frame: Frame::Needless { stream, below, from }, .. }) => {
@@ -796,7 +800,7 @@ fn what_clients_gave_and_nobody_decides_is_told() {
     client.write_to(&mut group, 5_000, node);
     let stopped = |group: &Group| {
         let status = group.replica(node).status(group.now());
-        status.streams.stopped
+        status.streams.stop_reason
     };
     group.run_ms(10_000);
     assert_eq!(stopped(&group), None, "no writer waits");

@@ -36,14 +36,14 @@ fn rotten_chunks_are_found_and_fetched_again() {
         blocks.retain(|at| at.file.family == Family::Stream);
         let spoiled = [blocks.len() / 5, blocks.len() / 2].map(|at| blocks[at]);
         for at in spoiled {
-            assert!(group.disk(ill).rot(at, 77));
+            assert!(group.disk(ill).flip_bit(at, 77));
         }
         let status = scrub(&mut group, ill);
         let repaired = status.count(Fate::Repaired);
         assert!(repaired > 0 && repaired == status.found.len(), "{status:?}");
         for found in &status.found {
             assert_eq!(found.kind, Kind::Streams, "{found:?}");
-            assert!(found.what.contains("offset"), "{found:?}");
+            assert!(found.description.contains("offset"), "{found:?}");
         }
         assert_eq!(group.replica(ill).error(), None);
         check_all(&mut group, 700_000);
@@ -74,7 +74,7 @@ fn alone_a_node_names_what_rotted_and_serves_the_rest() {
     group.run_ms(1_000);
     let mut blocks = group.disk(one).written_blocks();
     blocks.retain(|at| at.file.family == Family::Stream);
-    assert!(group.disk(one).rot(blocks[blocks.len() / 2], 77));
+    assert!(group.disk(one).flip_bit(blocks[blocks.len() / 2], 77));
     let now = group.now();
     let wall_ms = 1_700_000_000_000 + now.0 / 1000;
     group.replica_mut(one).begin_scrub(now, wall_ms, Some(1 << 30));

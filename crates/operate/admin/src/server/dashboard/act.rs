@@ -19,10 +19,9 @@ use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use super::super::{
     Admin,
-    access::{Requester, check},
-    change_members,
-    failure::{Body, Failure},
-    members_need, snapshot, transfer,
+    access::{Requester, check_role},
+    failure::{Failure, JsonBody},
+    handle_members, required_role, snapshot, transfer,
 };
 use crate::{
     client,
@@ -31,17 +30,17 @@ use crate::{
 };
 
 /// Maximum number of forwarded requests in flight.
-const HANDED_ON_MAX: usize = 4;
+const FORWARDED_MAX: usize = 4;
 /// Timeout for a forwarded request, longer than any such request takes.
-const WAIT: Duration = Duration::from_secs(15);
+const FORWARD_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Limits the number of forwarded requests in flight.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Acts(Arc<Semaphore>);
+pub(in super::super) struct ForwardLimit(Arc<Semaphore>);
 
-impl Default for Acts {
+impl Default for ForwardLimit {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(HANDED_ON_MAX)))
+        Self(Arc::new(Semaphore::new(FORWARDED_MAX)))
     }
 }
 
@@ -70,25 +69,25 @@ enum ButtonAction {
 pub(super) async fn handle_act(
     State(admin): State<Admin>,
     Extension(asker): Extension<Requester>,
-    Body(request): Body<ActRequest>,
+    JsonBody(request): JsonBody<ActRequest>,
 ) -> Result<Response, Failure> {
     // The roles are checked here, because the target only sees this node's certificate, which
     // permits everything.
     let needs = match &request.act {
         ButtonAction::Transfer(_) | ButtonAction::Snapshot(_) => Role::Operator,
-        ButtonAction::Members(asked) => members_need(asked),
+        ButtonAction::Members(asked) => required_role(asked),
     };
-    check(&asker, needs)?;
-    if admin.node() != Some(NodeId(request.node)) {
+    check_role(&asker, needs)?;
+    if admin.node_id() != Some(NodeId(request.node)) {
         return forward_to_leader(&admin, request).await;
     }
     let admin = State(admin);
     Ok(match request.act {
-        ButtonAction::Transfer(asked) => transfer(admin, Body(asked)).await?.into_response(),
+        ButtonAction::Transfer(asked) => transfer(admin, JsonBody(asked)).await?.into_response(),
         ButtonAction::Members(asked) => {
-            change_members(admin, Extension(asker), Body(asked)).await?.into_response()
+            handle_members(admin, Extension(asker), JsonBody(asked)).await?.into_response()
         }
-        ButtonAction::Snapshot(asked) => snapshot(admin, Body(asked)).await?.into_response(),
+        ButtonAction::Snapshot(asked) => snapshot(admin, JsonBody(asked)).await?.into_response(),
     })
 }
 
@@ -102,7 +101,7 @@ async fn forward_to_leader(admin: &Admin, request: ActRequest) -> Result<Respons
         let why = "this node does not know yet where to ask that one; nothing was done";
         return Err(Failure::unavailable("unknown_address", why));
     };
-    let _place = admin.acts.0.try_acquire().map_err(|_| {
+    let _place = admin.forward_limit.0.try_acquire().map_err(|_| {
         Failure::unavailable("busy", "too much is being asked of other nodes already")
     })?;
     let (path, body) = match &act {
@@ -111,18 +110,18 @@ async fn forward_to_leader(admin: &Admin, request: ActRequest) -> Result<Respons
         ButtonAction::Snapshot(asked) => ("/snapshot", serde_json::to_string(asked)),
     };
     let body = body.expect("texts and numbers are always JSON");
-    let asked = spawn_blocking(move || client::post(&address, path, &body, WAIT)).await;
+    let asked = spawn_blocking(move || client::post(&address, path, &body, FORWARD_TIMEOUT)).await;
     let answer = match asked {
         Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => return Err(unreachable(&error.to_string())),
-        Err(_) => return Err(unreachable("it could not be asked")),
+        Ok(Err(error)) => return Err(unreachable_failure(&error.to_string())),
+        Err(_) => return Err(unreachable_failure("it could not be asked")),
     };
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
     let kind = [(CONTENT_TYPE, "application/json")];
     Ok((status, kind, answer.body).into_response())
 }
 
-fn unreachable(why: &str) -> Failure {
+fn unreachable_failure(why: &str) -> Failure {
     Failure::new(
         StatusCode::BAD_GATEWAY,
         "unreachable",

@@ -2,7 +2,7 @@
 
 /// Static file of the dashboard.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct File {
+pub(in super::super) struct StaticFile {
     pub(super) path: &'static str,
     /// Value of the `Content-Type` header.
     pub(in super::super) kind: &'static str,
@@ -11,7 +11,11 @@ pub(in super::super) struct File {
 
 macro_rules! file {
     ($path:expr, $kind:literal, $name:literal) => {
-        File { path: $path, kind: concat!($kind, "; charset=utf-8"), text: include_str!($name) }
+        StaticFile {
+            path: $path,
+            kind: concat!($kind, "; charset=utf-8"),
+            text: include_str!($name),
+        }
     };
 }
 
@@ -22,11 +26,12 @@ macro_rules! script {
 }
 
 /// Style sheet with the colours that all web pages use.
-pub(in super::super) const COLOURS: File = file!("/page/colours.css", "text/css", "colours.css");
+pub(in super::super) const COLOURS_FILE: StaticFile =
+    file!("/page/colours.css", "text/css", "colours.css");
 
-pub(super) const ALL: &[File] = &[
+pub(super) const ALL_FILES: &[StaticFile] = &[
     file!("/", "text/html", "index.html"),
-    COLOURS,
+    COLOURS_FILE,
     file!("/page/style.css", "text/css", "style.css"),
     file!("/page/icon.svg", "image/svg+xml", "icon.svg"),
     script!("main.js"),

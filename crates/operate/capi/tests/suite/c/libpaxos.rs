@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_capi::evpaxos::message::{Found, Message};
+use quorate_capi::evpaxos::message::{DecodeResult, Message};
 use quorate_testbed::process::free_port;
 use tempfile::TempDir;
 
@@ -357,7 +357,7 @@ impl Foreign {
                 _ => return false,
             },
         }
-        while let Found::Message(message, used) = Message::decode(&self.heard, 1 << 23) {
+        while let DecodeResult::Message(message, used) = Message::decode(&self.heard, 1 << 23) {
             match message {
                 Message::Accepted { aid, iid, ballot, value, .. } => each(iid, aid, ballot, value),
                 other => panic!("a learner hears {other:?}"),
@@ -370,7 +370,7 @@ impl Foreign {
     /// Requests two instances and returns the one that arrives first.
     fn first_of(&mut self, one: u32, other: u32) -> u32 {
         for iid in [one, other] {
-            self.say(&Message::Repeat { from: iid, to: iid });
+            self.say(&Message::Repeat { from: iid, last_missing: iid });
         }
         let mut heard = Vec::new();
         let until = Instant::now() + PATIENCE;
@@ -403,7 +403,7 @@ fn learn(acceptors: &mut [Foreign], wanted: u32) -> Vec<Vec<u8>> {
         assert!(Instant::now() < until, "only {} are learned", learned.len());
         for acceptor in acceptors.iter_mut() {
             let from = u32::try_from(learned.len()).expect("few") + 1;
-            acceptor.say(&Message::Repeat { from, to: wanted });
+            acceptor.say(&Message::Repeat { from, last_missing: wanted });
             acceptor.hear(&mut |iid, aid, ballot, value| {
                 votes.entry(iid).or_default().insert(aid, (ballot, value.to_vec()));
             });

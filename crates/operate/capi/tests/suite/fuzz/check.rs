@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use quorate_capi::{
-    attach::frames::{Answer, Ask, read_frame, split_frame},
+    attach::frames::{Answer, Request, read_frame, split_frame},
     values::{
-        command::{Command, Held, Reply},
-        retained::{At, Retained},
+        command::{Command, Reply, RetainedRange},
+        retained::{RetainedValues, SlotContents},
     },
 };
 
@@ -26,7 +26,7 @@ pub(crate) fn check(bytes: &[u8]) {
         assert_eq!((same, more), (&frame[..], rest));
         buffered = more;
         let mut again = Vec::new();
-        if let Some(ask) = Ask::decode(&frame) {
+        if let Some(ask) = Request::decode(&frame) {
             ask.encode(&mut again);
             assert_eq!(again[4..], frame);
         }
@@ -45,7 +45,7 @@ pub(crate) fn check(bytes: &[u8]) {
         assert_eq!(again, bytes);
     }
     again.clear();
-    if let Some(held) = Held::decode(bytes) {
+    if let Some(held) = RetainedRange::decode(bytes) {
         held.encode(&mut again);
         assert_eq!(again, bytes);
     }
@@ -54,7 +54,7 @@ pub(crate) fn check(bytes: &[u8]) {
 
 /// Executes the bytes as length-prefixed commands, and then loads them as items of a snapshot.
 fn execute(bytes: &[u8]) {
-    let mut log = Retained::default();
+    let mut log = RetainedValues::default();
     let mut items = Vec::new();
     let mut rest = bytes;
     while let Some((length, more)) = rest.split_first_chunk() {
@@ -67,11 +67,11 @@ fn execute(bytes: &[u8]) {
     let mut first = 1;
     for (number, item) in items.iter().enumerate() {
         if number == items.len() / 2 {
-            log.begin_image();
+            log.begin_snapshot();
         }
         let slots = match log.execute(item) {
             Reply::Appended { slot } => slot..slot + 1,
-            Reply::Bundled { slot, count, .. } => slot..slot + count,
+            Reply::Bundled { first_slot: slot, appended_count: count, .. } => slot..slot + count,
             _ => 0..0,
         };
         for slot in slots.clone() {
@@ -79,23 +79,23 @@ fn execute(bytes: &[u8]) {
             assert_eq!(slot, given.len() as u64, "without gaps");
         }
         if let Some(last) = slots.last() {
-            assert!(matches!(log.at(last), At::Value(_)));
+            assert!(matches!(log.slot_contents(last), SlotContents::Value(_)));
         }
-        let held = log.held();
-        assert!(held.first >= first && held.next == given.len() as u64 + 1);
-        first = held.first;
+        let held = log.retained_range();
+        assert!(held.first_retained >= first && held.next == given.len() as u64 + 1);
+        first = held.first_retained;
     }
     let mut image: Vec<Vec<u8>> = Vec::new();
-    while log.next_image(10, &mut |item| image.push(item.to_vec())) == Some(true) {}
-    let mut loaded = Retained::default();
+    while log.next_snapshot_part(10, &mut |item| image.push(item.to_vec())) == Some(true) {}
+    let mut loaded = RetainedValues::default();
     loaded.begin_load();
     for item in &image {
-        assert_eq!(loaded.load(item), Some(Ok(())), "what is given is taken");
+        assert_eq!(loaded.load_item(item), Some(Ok(())), "what is given is taken");
     }
     assert_eq!(loaded.finish_load(), Some(Ok(())));
     loaded.begin_load();
     for item in &items {
-        let _ = loaded.load(item);
+        let _ = loaded.load_item(item);
     }
     let _ = loaded.finish_load();
 }

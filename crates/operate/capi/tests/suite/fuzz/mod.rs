@@ -6,7 +6,7 @@ mod libpaxos;
 use crate::driver::{self, Seed};
 use quorate::SessionId;
 use quorate_capi::{
-    attach::frames::{Answer, Ask, NO_SESSION, VERSION},
+    attach::frames::{Answer, NO_SESSION, Request, VERSION},
     source::Cursor,
     values::command::{Command, Reply, Values, WhenFull},
 };
@@ -17,31 +17,31 @@ fn seeds() -> Vec<Seed> {
     let session = SessionId { slot: 7, index: 1 };
     let mut asks = Vec::new();
     for ask in [
-        Ask::Hello { version: VERSION },
-        Ask::Register { id: 1 },
-        Ask::Append {
+        Request::Hello { version: VERSION },
+        Request::Register { id: 1 },
+        Request::Append {
             id: 2,
             session,
             sequence: 3,
             acknowledged_below: 2,
             values: Values::parse(VALUES, 5).expect("values"),
         },
-        Ask::Trim { id: 3, below: 9 },
-        Ask::Sync { id: 4 },
-        Ask::Status { id: 5 },
-        Ask::Deliver { epoch: 1, from: Cursor::Oldest },
-        Ask::Taken { epoch: 1, slot: 8 },
+        Request::Trim { id: 3, below: 9 },
+        Request::Sync { id: 4 },
+        Request::Status { id: 5 },
+        Request::Deliver { delivery_epoch: 1, from: Cursor::Oldest },
+        Request::Taken { delivery_epoch: 1, slot: 8 },
     ] {
         ask.encode(&mut asks);
     }
     let mut answers = Vec::new();
     let text = "no\nhint";
     for answer in [
-        Answer::Welcome { version: VERSION, cluster: 7, node: 1, value_bytes_max: 100 },
+        Answer::Welcome { version: VERSION, cluster_id: 7, node_id: 1, value_bytes_max: 100 },
         Answer::Registered { id: 1, session },
         Answer::Done { id: 2, code: NO_SESSION, slot: 4, text },
-        Answer::Value { epoch: 1, slot: 4, value: b"" },
-        Answer::Forgotten { epoch: 1, first: 9 },
+        Answer::Value { delivery_epoch: 1, slot: 4, value: b"" },
+        Answer::Forgotten { delivery_epoch: 1, first_retained: 9 },
         Answer::Alive,
         Answer::Appended { id: 2, slot: 4, count: 1, text },
     ] {
@@ -49,14 +49,14 @@ fn seeds() -> Vec<Seed> {
     }
     let append = |value: &'static [u8], when_full| {
         let held_max = 1000;
-        Command::Append { held_max, when_full, value }
+        Command::Append { retained_bytes_max: held_max, when_full, value }
     };
     let commands = [
         append(b"one", WhenFull::Refuse),
         append(b"", WhenFull::ForgetOldest),
         Command::Trim { below: 2 },
         Command::Bundle {
-            held_max: 1000,
+            retained_bytes_max: 1000,
             when_full: WhenFull::ForgetOldest,
             values: Values::parse(VALUES, 5).expect("values"),
         },
@@ -68,9 +68,10 @@ fn seeds() -> Vec<Seed> {
         log.extend(command);
     }
     let mut reply = Vec::new();
-    Reply::Full { first: 1, held: 2 }.encode(&mut reply);
+    Reply::Full { first_retained: 1, retained_bytes: 2 }.encode(&mut reply);
     let mut bundled = Vec::new();
-    Reply::Bundled { slot: 1, count: 2, first: 3, held: 4 }.encode(&mut bundled);
+    Reply::Bundled { first_slot: 1, appended_count: 2, first_retained: 3, retained_bytes: 4 }
+        .encode(&mut bundled);
     [("asks", asks), ("answers", answers), ("log", log), ("reply", reply), ("bundled", bundled)]
         .map(|(name, bytes)| Seed { name: name.to_owned(), bytes })
         .into()

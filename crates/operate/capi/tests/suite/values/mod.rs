@@ -14,8 +14,8 @@ use quorate_capi::{
     error::{Code, Failed},
     handle::{Event, Handle},
     options::Options,
-    source::{Cursor, Read},
-    values::{machine::Values, shared::Shared},
+    source::{Cursor, ReadResult},
+    values::{machine::ValuesMachine, shared::SharedValues},
 };
 
 /// Generous time limit for any step.
@@ -40,18 +40,20 @@ fn submit(handle: &Handle, value: &[u8]) -> Result<u64, Failed> {
 
 /// Returns the next value, or the error if there is none.
 fn next(handle: &Handle) -> Result<(u64, Arc<[u8]>), Failed> {
-    let turn = handle.turn().expect("no other turn");
+    let turn = handle.begin_turn().expect("no other turn");
     let until = Instant::now() + PATIENCE;
     loop {
-        turn.hush();
+        turn.clear_readable();
         match turn.next_event(true) {
             Event::Completed(done, outcome) => done(outcome),
-            Event::Value { slot, value, epoch } => {
-                turn.delivered(slot, epoch);
+            Event::Value { slot, value, delivery_epoch: epoch } => {
+                turn.mark_delivered(slot, epoch);
                 return Ok((slot, value));
             }
-            Event::Failed(failed) => return Err(failed),
-            Event::Nothing => assert!(turn.wait(Some(until)).expect("open"), "nothing comes"),
+            Event::DeliveryFailed(failed) => return Err(failed),
+            Event::Nothing => {
+                assert!(turn.wait_for_event(Some(until)).expect("open"), "nothing comes")
+            }
         }
     }
 }
@@ -59,8 +61,8 @@ fn next(handle: &Handle) -> Result<(u64, Arc<[u8]>), Failed> {
 /// Returns whether no value is available now. Fails if the descriptor does not become readable
 /// again for pending completions.
 fn is_quiet(handle: &Handle) -> bool {
-    let turn = handle.turn().expect("no other turn");
-    turn.hush();
+    let turn = handle.begin_turn().expect("no other turn");
+    turn.clear_readable();
     loop {
         match turn.next_event(true) {
             Event::Completed(done, outcome) => done(outcome),
@@ -100,16 +102,16 @@ fn after_a_restart_nothing_is_shown_that_was_trimmed() {
 fn a_node_starts_with_a_snapshot_of_its_values() {
     let folder = tempfile::tempdir().expect("a folder");
     let begin = || {
-        let shared = Arc::new(Shared::default());
-        let values = Values::new(Arc::clone(&shared));
+        let shared = Arc::new(SharedValues::default());
+        let values = ValuesMachine::new(Arc::clone(&shared));
         let node = Builder::new(folder.path()).start(move || values).expect("starts");
         let status = node.status().expect("answers");
-        shared.read_from(status.decided_to.0);
+        shared.set_readable_after(status.decided_to.0);
         (node, shared)
     };
     let append = |value: &[u8]| {
         let command = quorate_capi::values::command::Command::Append {
-            held_max: 1 << 20,
+            retained_bytes_max: 1 << 20,
             when_full: Default::default(),
             value,
         };
@@ -123,7 +125,7 @@ fn a_node_starts_with_a_snapshot_of_its_values() {
         quorate_capi::values::command::Values::push(value, &mut values);
     }
     let bundle = quorate_capi::values::command::Command::Bundle {
-        held_max: 1 << 20,
+        retained_bytes_max: 1 << 20,
         when_full: Default::default(),
         values: quorate_capi::values::command::Values::parse(&values, 5).expect("values"),
     };
@@ -140,12 +142,12 @@ fn a_node_starts_with_a_snapshot_of_its_values() {
         assert!(Instant::now() < until, "it does not come back");
         std::thread::yield_now();
     }
-    assert_eq!(shared.read(&mut Cursor::At(1)), Read::Forgotten(2));
+    assert_eq!(shared.read_next(&mut Cursor::At(1)), ReadResult::Trimmed(2));
     let values = [(2, &b""[..]), (3, b"three"), (4, b"four")];
     for (slot, value) in values {
-        assert_eq!(shared.read(&mut Cursor::At(slot)), Read::Value(slot, value.into()));
+        assert_eq!(shared.read_next(&mut Cursor::At(slot)), ReadResult::Value(slot, value.into()));
     }
-    assert_eq!(shared.read(&mut Cursor::At(5)), Read::Ahead);
+    assert_eq!(shared.read_next(&mut Cursor::At(5)), ReadResult::NotYetWritten);
     drop(node);
     assert!(shared.has_ended());
 }
@@ -163,7 +165,7 @@ fn who_forgets_the_oldest_never_waits_and_tells_who_is_slow() {
     let failed = next(&node).expect_err("forgotten");
     assert_eq!(failed.code, Code::Trimmed);
     assert!(failed.detail.contains("slot 2 ") && failed.detail.contains("22"));
-    assert!(!node.delivers());
+    assert!(!node.is_delivering());
     node.deliver_from(Cursor::Oldest).expect("held");
     assert_eq!(next(&node).expect("held").0, 22);
     let failed = submit(&node, &[1; 9937]).expect_err("fits nowhere");
@@ -189,7 +191,7 @@ fn open_submits_are_bounded() {
             node.sync(PATIENCE).expect("answered");
         }
     };
-    assert_eq!((failed.code, taken), (Code::Busy, quorate_capi::submits::OPEN_MAX));
+    assert_eq!((failed.code, taken), (Code::Busy, quorate_capi::submits::OPEN_REQUESTS_MAX));
     let large = node.submit_and_wait(b"x", PATIENCE).expect_err("as many");
     assert_eq!(large.code, Code::Busy);
     node.deliver_from(Cursor::At(1)).expect("held");
@@ -197,7 +199,7 @@ fn open_submits_are_bounded() {
         assert_eq!(next(&node).expect("held").0, slot);
     }
     node.close().expect("ends well");
-    node.last_completions(|(done, outcome)| done(outcome));
+    node.drain_completions(|(done, outcome)| done(outcome));
     drop(tell);
     let mut slots: Vec<u64> = told.iter().map(|slot| slot.expect("in a slot")).collect();
     slots.sort_unstable();
@@ -211,7 +213,7 @@ fn values_of_one_bundle_stand_one_behind_the_other() {
     let node = start(folder.path(), &[("held-max", "10000"), ("value-max", "3000")]);
     let (tell, told) = channel();
     // Values submitted within a callback are gathered until it ends.
-    let turn = node.turn().expect("no other turn");
+    let turn = node.begin_turn().expect("no other turn");
     for number in 0..4_u8 {
         let tell = tell.clone();
         let done = Box::new(move |outcome| tell.send((number, outcome)).expect("listens"));
@@ -224,8 +226,8 @@ fn values_of_one_bundle_stand_one_behind_the_other() {
     let until = Instant::now() + PATIENCE;
     while outcomes.len() < 4 {
         assert!(Instant::now() < until, "some are told nothing");
-        let turn = node.turn().expect("no other turn");
-        turn.hush();
+        let turn = node.begin_turn().expect("no other turn");
+        turn.clear_readable();
         while let Event::Completed(done, outcome) = turn.next_event(false) {
             done(outcome);
         }
@@ -252,9 +254,9 @@ fn a_node_shows_what_it_holds() {
     submit(&node, b"one").expect("in a slot");
     submit(&node, b"two").expect("in a slot");
     node.trim_and_wait(2, PATIENCE).expect("trimmed");
-    assert_eq!(node.peek(2).as_deref(), Ok(&b"two"[..]));
-    assert_eq!(node.peek(1).expect_err("forgotten").code, Code::Trimmed);
-    assert_eq!(node.peek(3).expect_err("not yet").code, Code::Timeout);
+    assert_eq!(node.read_slot(2).as_deref(), Ok(&b"two"[..]));
+    assert_eq!(node.read_slot(1).expect_err("forgotten").code, Code::Trimmed);
+    assert_eq!(node.read_slot(3).expect_err("not yet").code, Code::Timeout);
 }
 
 /// A program may set another delivery position within a callback, and delivery continues from
@@ -267,15 +269,15 @@ fn a_program_goes_elsewhere_while_it_is_delivered_a_value() {
         assert_eq!(submit(&node, b"x"), Ok(slot));
     }
     node.deliver_from(Cursor::At(2)).expect("held");
-    let turn = node.turn().expect("no other turn");
-    assert_eq!(node.turn().err().expect("one at a time").code, Code::InUse);
+    let turn = node.begin_turn().expect("no other turn");
+    assert_eq!(node.begin_turn().err().expect("one at a time").code, Code::InUse);
     let mut passed = Vec::new();
-    while let Event::Value { slot, epoch, .. } = turn.next_event(true) {
+    while let Event::Value { slot, delivery_epoch: epoch, .. } = turn.next_event(true) {
         if passed.is_empty() {
             node.deliver_from(Cursor::At(1)).expect("held");
         }
         passed.push(slot);
-        turn.delivered(slot, epoch);
+        turn.mark_delivered(slot, epoch);
     }
     assert_eq!(passed, [2, 1, 2, 3]);
 }
@@ -295,16 +297,16 @@ fn a_node_that_starts_says_so_and_can_be_closed() {
     assert!(node.status(PATIENCE).expect("said").contains("starting"));
     node.deliver_from(Cursor::Oldest).expect("later");
     assert!(is_quiet(&node));
-    let ready = node.ready(Duration::from_millis(10)).expect_err("starts");
+    let ready = node.wait_until_ready(Duration::from_millis(10)).expect_err("starts");
     assert_eq!(ready.code, Code::Timeout);
     node.close().expect("ends");
     assert_eq!(submit(&node, b"x").expect_err("closed").code, Code::Stopped);
     // A thread whose event was taken by another thread also returns before its deadline.
-    let turn = node.turn().expect("no other turn");
-    turn.hush();
+    let turn = node.begin_turn().expect("no other turn");
+    turn.clear_readable();
     assert!(matches!(turn.next_event(false), Event::Nothing));
     let until = Instant::now() + Duration::from_millis(10);
-    assert_eq!(turn.wait(Some(until)).expect_err("closed").code, Code::Stopped);
+    assert_eq!(turn.wait_for_event(Some(until)).expect_err("closed").code, Code::Stopped);
     drop(turn);
     let short = [&cluster[..], &[("start-wait-ms", "10")]].concat();
     let failed = Handle::start(options(folder.path(), &short)).err().expect("no founder");

@@ -8,10 +8,10 @@ use std::{
 
 use quorate::SessionId;
 use quorate_capi::{
-    attach::frames::{Answer, Ask, VERSION, read_frame},
+    attach::frames::{Answer, Request, VERSION, read_frame},
     error::Code,
     source::Cursor,
-    submits::BUNDLE_BYTES,
+    submits::BUNDLE_BYTES_MAX,
     values::command::Values,
 };
 
@@ -21,14 +21,14 @@ use super::{
     next, start, submit,
 };
 
-fn frame(ask: &Ask<'_>) -> Vec<u8> {
+fn frame(ask: &Request<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     ask.encode(&mut bytes);
     bytes
 }
 
 fn hello() -> Vec<u8> {
-    frame(&Ask::Hello { version: VERSION })
+    frame(&Request::Hello { version: VERSION })
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn strangers_are_shown_out_and_nobody_else_notices() {
     let program = attach(&at, &[]);
     let after_hello = |bytes: &[u8]| [&hello()[..], bytes].concat();
     let too_long = after_hello(&u32::MAX.to_le_bytes());
-    let append = |values| Ask::Append {
+    let append = |values| Request::Append {
         id: 1,
         session: SessionId::default(),
         sequence: 1,
@@ -49,7 +49,7 @@ fn strangers_are_shown_out_and_nobody_else_notices() {
     };
     let (mut much, mut large) = (Vec::new(), Vec::new());
     Values::push(&[0; 1001], &mut large);
-    Values::push(&[0; BUNDLE_BYTES], &mut much);
+    Values::push(&[0; BUNDLE_BYTES_MAX], &mut much);
     let values = |bytes| Values::parse(bytes, usize::MAX).expect("values");
     let (much, large) = (append(values(&much)), append(values(&large)));
     let mut none = frame(&large);
@@ -65,7 +65,7 @@ fn strangers_are_shown_out_and_nobody_else_notices() {
         after_hello(&frame(&much)),
         after_hello(&frame(&large)),
         after_hello(&none),
-        frame(&Ask::Sync { id: 1 }),
+        frame(&Request::Sync { id: 1 }),
     ] {
         let mut stranger = TcpStream::connect(&at).expect("listens");
         stranger.set_read_timeout(Some(PATIENCE / 10)).expect("set");
@@ -85,7 +85,7 @@ fn strangers_are_shown_out_and_nobody_else_notices() {
     // The session is unknown.
     let mut stranger = TcpStream::connect(&at).expect("listens");
     let mut bytes = hello();
-    Ask::Append {
+    Request::Append {
         id: 7,
         session: SessionId { slot: 99, index: 9 },
         sequence: 1,
@@ -132,7 +132,8 @@ fn impostor(cluster: u128, version: u8, answers: &[Answer<'_>]) -> String {
     let port = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = port.local_addr().expect("bound").to_string();
     let mut bytes = Vec::new();
-    Answer::Welcome { version, cluster, node: 1, value_bytes_max: u64::MAX }.encode(&mut bytes);
+    Answer::Welcome { version, cluster_id: cluster, node_id: 1, value_bytes_max: u64::MAX }
+        .encode(&mut bytes);
     answers.iter().for_each(|answer| answer.encode(&mut bytes));
     thread::spawn(move || {
         while let Ok((mut program, _)) = port.accept() {
@@ -159,7 +160,7 @@ fn nodes_of_another_cluster_or_version_are_refused() {
     assert!(failed.detail.contains("another cluster"), "{failed:?}");
     assert_eq!(submit(&program, b"x").expect_err("it is over").code, Code::Refused);
     program.close().expect("ends");
-    program.last_completions(|(done, outcome)| done(outcome));
+    program.drain_completions(|(done, outcome)| done(outcome));
     assert!(told.recv().expect("told").is_err());
 
     let newer = impostor(7, VERSION + 1, &[]);

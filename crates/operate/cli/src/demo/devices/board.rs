@@ -25,18 +25,18 @@ use super::{
 };
 
 /// Interval between polls of a node.
-const LOOK: Duration = Duration::from_millis(150);
+const POLL_INTERVAL: Duration = Duration::from_millis(150);
 /// Timeout for a request to a node.
-const QUESTION: Duration = Duration::from_millis(300);
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(300);
 /// Maximum age of a node's status to be shown as current.
-const FRESH: Duration = Duration::from_millis(1500);
+const STATUS_AGE_MAX: Duration = Duration::from_millis(1500);
 /// Timeout for a key operation from the page.
-const KEY_DEADLINE: Duration = Duration::from_secs(4);
+const KEY_TIMEOUT: Duration = Duration::from_secs(4);
 /// Maximum length of a key in bytes.
 const KEY_BYTES_MAX: usize = 100;
 const VALUE_BYTES_MAX: usize = 1000;
 /// Number of events shown.
-const EVENTS: usize = 40;
+const SHOWN_EVENTS_MAX: usize = 40;
 
 /// Request sent by a button.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
@@ -65,7 +65,7 @@ pub(super) enum Ask {
 
 /// Action that the demo's main thread executes. Actions run in the order of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum DeviceAction {
     Fail(Part, u32),
     Restore(Part, u32),
     Lead(u32),
@@ -114,16 +114,16 @@ struct Event {
 
 /// Part of the page's state that the demo's main thread writes.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct StageState {
     pub(super) phase: Phase,
     /// Description of the action in progress, if any.
     pub(super) busy: Option<String>,
-    pub(super) works: [Works; 3],
+    pub(super) working_parts: [Works; 3],
     pub(super) failures: u64,
     /// Number of acknowledged writes lost, according to the final comparison.
     pub(super) lost_at_end: Option<u64>,
     events: VecDeque<Event>,
-    said: u64,
+    event_count: u64,
 }
 
 /// A document with which the page is updated.
@@ -194,20 +194,20 @@ type LastStatus = Option<(Instant, Box<NodeView>)>;
 
 /// State shared by the main thread, the polling threads and the page's server.
 pub(super) struct Board {
-    started: Instant,
+    started_at: Instant,
     own_networks: bool,
-    why_not: Option<String>,
-    clients: Vec<String>,
-    wanted: [DeviceKind; 3],
-    stage: Mutex<Stage>,
-    said: [Mutex<LastStatus>; 3],
+    no_networks_reason: Option<String>,
+    client_addresses: Vec<String>,
+    device_kinds: [DeviceKind; 3],
+    stage: Mutex<StageState>,
+    last_statuses: [Mutex<LastStatus>; 3],
     load: Arc<load::Observations>,
-    acts: SyncSender<Act>,
+    action_queue: SyncSender<DeviceAction>,
     is_over: AtomicBool,
     /// Set if a viewer has seen the final result.
-    end_was_seen: AtomicBool,
+    is_end_seen: AtomicBool,
     /// Time of the page's last request for its state.
-    looked: Mutex<Option<Instant>>,
+    last_page_request_at: Mutex<Option<Instant>>,
 }
 
 impl Board {
@@ -216,94 +216,95 @@ impl Board {
         why_not: Option<String>,
         clients: Vec<String>,
         load: Arc<load::Observations>,
-        acts: SyncSender<Act>,
+        acts: SyncSender<DeviceAction>,
     ) -> Self {
-        let stage = Stage {
+        let stage = StageState {
             phase: Phase::Running,
             busy: None,
-            works: parts.works(),
+            working_parts: parts.working_parts(),
             failures: 0,
             lost_at_end: None,
             events: VecDeque::new(),
-            said: 0,
+            event_count: 0,
         };
         Self {
-            started: Instant::now(),
+            started_at: Instant::now(),
             own_networks: why_not.is_none(),
-            why_not,
-            clients,
-            wanted: parts.wanted(),
+            no_networks_reason: why_not,
+            client_addresses: clients,
+            device_kinds: parts.device_kinds(),
             stage: Mutex::new(stage),
-            said: Default::default(),
+            last_statuses: Default::default(),
             load,
-            acts,
+            action_queue: acts,
             is_over: AtomicBool::new(false),
-            end_was_seen: AtomicBool::new(false),
-            looked: Mutex::default(),
+            is_end_seen: AtomicBool::new(false),
+            last_page_request_at: Mutex::default(),
         }
     }
 
     /// Starts one thread per node that polls the node's status until the demo ends.
-    pub(super) fn watch(self: &Arc<Self>, admins: Vec<String>) {
-        for (at, admin) in admins.into_iter().enumerate().take(self.said.len()) {
+    pub(super) fn start_polling(self: &Arc<Self>, admins: Vec<String>) {
+        for (at, admin) in admins.into_iter().enumerate().take(self.last_statuses.len()) {
             let board = Arc::clone(self);
             thread::spawn(move || {
                 while !board.is_over.load(Ordering::SeqCst) {
                     if let Some(view) = query_status(&admin) {
-                        *lock(&board.said[at]) = Some((Instant::now(), Box::new(view)));
+                        *lock(&board.last_statuses[at]) = Some((Instant::now(), Box::new(view)));
                     }
-                    thread::sleep(LOOK);
+                    thread::sleep(POLL_INTERVAL);
                 }
             });
         }
     }
 
-    pub(super) fn stage(&self) -> MutexGuard<'_, Stage> {
+    pub(super) fn lock_stage(&self) -> MutexGuard<'_, StageState> {
         lock(&self.stage)
     }
 
     /// Adds an event to the page.
     pub(super) fn add_event(&self, kind: Kind, text: &str) {
         let ms = self.elapsed_ms();
-        let mut stage = self.stage();
-        stage.said += 1;
-        let number = stage.said;
+        let mut stage = self.lock_stage();
+        stage.event_count += 1;
+        let number = stage.event_count;
         stage.events.push_back(Event { number, ms, kind, text: text.to_owned() });
-        while stage.events.len() > EVENTS {
+        while stage.events.len() > SHOWN_EVENTS_MAX {
             stage.events.pop_front();
         }
     }
 
     /// Returns the leader in the highest ballot reported recently, if that node is running.
-    pub(super) fn leader(&self) -> Option<u32> {
-        let works = self.stage().works;
-        let views = self.said.iter().filter_map(fresh_status);
+    pub(super) fn reported_leader(&self) -> Option<u32> {
+        let works = self.lock_stage().working_parts;
+        let views = self.last_statuses.iter().filter_map(fresh_status);
         let claims = views.filter_map(|view| Some((view.ballot, view.leader?)));
         let (_, leader) = claims.max_by_key(|(ballot, _)| *ballot)?;
-        let mut all = parts::ALL.iter().zip(works);
+        let mut all = parts::ALL_NODES.iter().zip(works);
         all.any(|(node, works)| *node == leader && works.node).then_some(leader)
     }
 
     /// Stops polling. If a browser shows the page, waits until it has shown the result.
-    pub(super) fn end(&self, patience: Duration) {
+    pub(super) fn end_polling(&self, patience: Duration) {
         self.is_over.store(true, Ordering::SeqCst);
         let until = Instant::now() + patience;
-        let watched = lock(&self.looked).is_some_and(|at| at.elapsed() < patience);
-        while watched && !self.end_was_seen.load(Ordering::SeqCst) && Instant::now() < until {
+        let watched = lock(&self.last_page_request_at).is_some_and(|at| at.elapsed() < patience);
+        while watched && !self.is_end_seen.load(Ordering::SeqCst) && Instant::now() < until {
             thread::sleep(Duration::from_millis(10));
         }
     }
 
     fn elapsed_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn node(&self, at: usize, works: Works) -> Node {
-        let view = if works.node { self.said.get(at).and_then(fresh_status) } else { None };
+    fn shown_node(&self, at: usize, works: Works) -> Node {
+        let view =
+            if works.node { self.last_statuses.get(at).and_then(fresh_status) } else { None };
         let view = view.as_deref();
         Node {
-            node: parts::ALL[at],
-            wanted: self.wanted[at],
+            node: parts::ALL_NODES[at],
+            wanted: self.device_kinds[at],
             works,
             answers: view.is_some(),
             role: view.map(|view| view.role.clone()),
@@ -321,27 +322,35 @@ impl Board {
     }
 
     /// Queues an action, or refuses it if it is impossible in the current state.
-    fn queue_action(&self, act: Act) -> Result<ButtonReply, ButtonRefusal> {
-        let leader = self.leader();
-        let stage = self.stage();
+    fn queue_action(&self, act: DeviceAction) -> Result<ButtonReply, ButtonRefusal> {
+        let leader = self.reported_leader();
+        let stage = self.lock_stage();
         if stage.phase != Phase::Running {
-            return Err(refusal("over", "the demo is ending"));
+            return Err(button_refusal("over", "the demo is ending"));
         }
         let obstacle = match act {
-            Act::Fail(part, node) => parts::obstacle(stage.works, part, node, true),
-            Act::Restore(part, node) => parts::obstacle(stage.works, part, node, false),
-            Act::Lead(_) if leader.is_none() => Some("no leader now".to_owned()),
-            Act::Lead(node) => parts::obstacle(stage.works, Part::Node, node, true),
+            DeviceAction::Fail(part, node) => {
+                parts::action_obstacle(stage.working_parts, part, node, true)
+            }
+            DeviceAction::Restore(part, node) => {
+                parts::action_obstacle(stage.working_parts, part, node, false)
+            }
+            DeviceAction::Lead(_) if leader.is_none() => Some("no leader now".to_owned()),
+            DeviceAction::Lead(node) => {
+                parts::action_obstacle(stage.working_parts, Part::Node, node, true)
+            }
         };
         if let Some(why) = obstacle {
-            return Err(refusal("not_now", why));
+            return Err(button_refusal("not_now", why));
         }
-        match self.acts.try_send(act) {
+        match self.action_queue.try_send(act) {
             Ok(()) => {
                 Ok(ButtonReply { said: "it is being done".to_owned(), ..ButtonReply::default() })
             }
-            Err(TrySendError::Full(_)) => Err(refusal("busy", "too much is being done already")),
-            Err(TrySendError::Disconnected(_)) => Err(refusal("over", "the demo has ended")),
+            Err(TrySendError::Full(_)) => {
+                Err(button_refusal("busy", "too much is being done already"))
+            }
+            Err(TrySendError::Disconnected(_)) => Err(button_refusal("over", "the demo has ended")),
         }
     }
 
@@ -351,44 +360,44 @@ impl Board {
         command: impl FnOnce(&mut Client) -> Result<Reply, Error>,
     ) -> Result<(Reply, u64), ButtonRefusal> {
         let options = Options {
-            deadline: KEY_DEADLINE,
-            attempt: Duration::from_secs(1),
+            command_timeout: KEY_TIMEOUT,
+            attempt_timeout: Duration::from_secs(1),
             ..Options::default()
         };
         let begun = Instant::now();
-        let reply = command(&mut Client::new(&self.clients, options));
+        let reply = command(&mut Client::new(&self.client_addresses, options));
         let us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         match reply {
             Ok(reply) => Ok((reply, us)),
-            Err(error) => Err(refusal("no_answer", error)),
+            Err(error) => Err(button_refusal("no_answer", error)),
         }
     }
 }
 
-impl page::Board for Board {
+impl page::PageBoard for Board {
     type PageState = Shown;
     type ButtonRequest = Ask;
     type Outcome = ButtonReply;
 
-    fn show(&self) -> Shown {
-        *lock(&self.looked) = Some(Instant::now());
-        let leader = self.leader();
+    fn page_state(&self) -> Shown {
+        *lock(&self.last_page_request_at) = Some(Instant::now());
+        let leader = self.reported_leader();
         let load = self.load.figures();
-        let stage = self.stage();
+        let stage = self.lock_stage();
         if stage.phase == Phase::Over {
-            self.end_was_seen.store(true, Ordering::SeqCst);
+            self.is_end_seen.store(true, Ordering::SeqCst);
         }
-        let nodes = stage.works.into_iter().enumerate();
+        let nodes = stage.working_parts.into_iter().enumerate();
         Shown {
             phase: stage.phase,
             busy: stage.busy.clone(),
             elapsed_ms: self.elapsed_ms(),
             own_networks: self.own_networks,
-            why_not: self.why_not.clone(),
+            why_not: self.no_networks_reason.clone(),
             failures: stage.failures,
             lost_at_end: stage.lost_at_end,
             leader,
-            nodes: nodes.map(|(at, works)| self.node(at, works)).collect(),
+            nodes: nodes.map(|(at, works)| self.shown_node(at, works)).collect(),
             load,
             events: stage.events.iter().cloned().collect(),
         }
@@ -396,18 +405,18 @@ impl page::Board for Board {
 
     fn execute_button(&self, ask: Ask) -> Result<ButtonReply, ButtonRefusal> {
         match ask {
-            Ask::Fail { part, node } => self.queue_action(Act::Fail(part, node)),
-            Ask::Restore { part, node } => self.queue_action(Act::Restore(part, node)),
-            Ask::Lead { node } => self.queue_action(Act::Lead(node)),
+            Ask::Fail { part, node } => self.queue_action(DeviceAction::Fail(part, node)),
+            Ask::Restore { part, node } => self.queue_action(DeviceAction::Restore(part, node)),
+            Ask::Lead { node } => self.queue_action(DeviceAction::Lead(node)),
             Ask::Set { key, value } => {
-                check(&key, &value)?;
+                check_key_and_value(&key, &value)?;
                 let words: [&[u8]; 3] = [b"SET", key.as_bytes(), value.as_bytes()];
                 let (_, us) = self.key(|client| client.run(&words))?;
                 Ok(ButtonReply { said: "stored at a majority".to_owned(), value: Some(value), us })
             }
             Ask::Get { key } => {
-                check(&key, "")?;
-                let (reply, us) = self.key(|client| client.ask(&[b"GET", key.as_bytes()]))?;
+                check_key_and_value(&key, "")?;
+                let (reply, us) = self.key(|client| client.read(&[b"GET", key.as_bytes()]))?;
                 let value = reply.bytes();
                 let value = value.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
                 let said = match value {
@@ -421,33 +430,33 @@ impl page::Board for Board {
 }
 
 /// Checks the length and characters of a key and a value entered on the page.
-fn check(key: &str, value: &str) -> Result<(), ButtonRefusal> {
+fn check_key_and_value(key: &str, value: &str) -> Result<(), ButtonRefusal> {
     let why = match () {
         () if key.is_empty() => "a key has at least one character".to_owned(),
         () if key.len() > KEY_BYTES_MAX => format!("a key here has up to {KEY_BYTES_MAX} bytes"),
         () if value.len() > VALUE_BYTES_MAX => {
             format!("a value here has up to {VALUE_BYTES_MAX} bytes")
         }
-        () if key.starts_with(load::PREFIX) => {
-            format!("keys that begin with {} are the writers'", load::PREFIX)
+        () if key.starts_with(load::KEY_PREFIX) => {
+            format!("keys that begin with {} are the writers'", load::KEY_PREFIX)
         }
         () => return Ok(()),
     };
-    Err(refusal("bad_key", why))
+    Err(button_refusal("bad_key", why))
 }
 
-fn refusal(code: &'static str, message: impl ToString) -> ButtonRefusal {
+fn button_refusal(code: &'static str, message: impl ToString) -> ButtonRefusal {
     ButtonRefusal { code, message: message.to_string() }
 }
 
 fn query_status(admin: &str) -> Option<NodeView> {
-    client::get(admin, "/status", QUESTION).ok()?.json().ok()
+    client::get(admin, "/status", REQUEST_TIMEOUT).ok()?.parse_json().ok()
 }
 
 fn fresh_status(said: &Mutex<LastStatus>) -> Option<Box<NodeView>> {
     let said = lock(said);
     let (at, view) = said.as_ref()?;
-    (at.elapsed() < FRESH).then(|| view.clone())
+    (at.elapsed() < STATUS_AGE_MAX).then(|| view.clone())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -490,11 +499,11 @@ mod tests {
 
     #[test]
     fn keys_of_writers_and_long_keys_are_refused() {
-        assert_eq!(check("a", ""), Ok(()));
-        assert_eq!(check(&"k".repeat(100), &"v".repeat(1000)), Ok(()));
+        assert_eq!(check_key_and_value("a", ""), Ok(()));
+        assert_eq!(check_key_and_value(&"k".repeat(100), &"v".repeat(1000)), Ok(()));
         let (long_key, long_value) = ("k".repeat(101), "v".repeat(1001));
         for (key, value) in [("", ""), (&*long_key, ""), ("a", &*long_value), ("load:0:1", "7")] {
-            assert_eq!(check(key, value).unwrap_err().code, "bad_key");
+            assert_eq!(check_key_and_value(key, value).unwrap_err().code, "bad_key");
         }
     }
 }

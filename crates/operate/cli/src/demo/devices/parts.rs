@@ -8,17 +8,17 @@ use std::{
 
 use quorate_testbed::{
     network::Network,
-    nodes::Nodes,
-    process::{Spec, cluster},
+    nodes::NodeCluster,
+    process::{NodeSpec, loopback_cluster},
 };
 use serde::{Deserialize, Serialize};
 
 /// Node with simulated hardware.
-pub(super) const BOX: u32 = 1;
-pub(super) const ALL: [u32; 3] = [BOX, 2, 3];
+pub(super) const BOX_NODE: u32 = 1;
+pub(super) const ALL_NODES: [u32; 3] = [BOX_NODE, 2, 3];
 
 /// Flag that makes nodes trust the plane. Only the demo uses its network or loopback.
-const TRUSTED: &str = "--plane-trusted";
+const TRUSTED_FLAG: &str = "--plane-trusted";
 
 /// Kind of device that a node is started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -69,9 +69,9 @@ pub(super) struct Parts {
     /// Virtual network; `None` if all nodes use loopback.
     network: Option<Network>,
     /// File that prevents the device processes from starting while it exists.
-    down: PathBuf,
-    wanted: [DeviceKind; 3],
-    works: [Works; 3],
+    box_block_file: PathBuf,
+    device_kinds: [DeviceKind; 3],
+    working_parts: [Works; 3],
 }
 
 impl Parts {
@@ -82,12 +82,12 @@ impl Parts {
         interpreter: &Path,
         folder: &Path,
         own_networks: bool,
-    ) -> io::Result<(Self, Vec<Spec>)> {
-        let nodes = u32::try_from(ALL.len()).unwrap_or(0);
+    ) -> io::Result<(Self, Vec<NodeSpec>)> {
+        let nodes = u32::try_from(ALL_NODES.len()).unwrap_or(0);
         let network = own_networks.then(|| Network::new(nodes)).transpose()?;
         let mut specs = match &network {
-            Some(network) => network.specs(program, folder, nodes, &[TRUSTED])?,
-            None => cluster(program, folder, nodes, &[TRUSTED])?,
+            Some(network) => network.node_specs(program, folder, nodes, &[TRUSTED_FLAG])?,
+            None => loopback_cluster(program, folder, nodes, &[TRUSTED_FLAG])?,
         };
         let down = folder.join("box-is-down");
         let second = match own_networks {
@@ -107,35 +107,45 @@ impl Parts {
         }
         let works = |node| Works {
             node: true,
-            device: (node == BOX).then_some(true),
+            device: (node == BOX_NODE).then_some(true),
             interface: network.is_some().then_some(true),
         };
-        let parts = Self { works: ALL.map(works), network, down, wanted };
+        let parts = Self {
+            working_parts: ALL_NODES.map(works),
+            network,
+            box_block_file: down,
+            device_kinds: wanted,
+        };
         Ok((parts, specs))
     }
 
     /// Returns the kind of device of each node, node 1 first.
-    pub(super) const fn wanted(&self) -> [DeviceKind; 3] {
-        self.wanted
+    pub(super) const fn device_kinds(&self) -> [DeviceKind; 3] {
+        self.device_kinds
     }
 
-    pub(super) const fn works(&self) -> [Works; 3] {
-        self.works
+    pub(super) const fn working_parts(&self) -> [Works; 3] {
+        self.working_parts
     }
 
     /// Returns why a part cannot be failed or restored now, or `None` if it can.
-    pub(super) fn obstacle(&self, part: Part, node: u32, fail: bool) -> Option<String> {
-        obstacle(self.works, part, node, fail)
+    pub(super) fn action_obstacle(&self, part: Part, node: u32, fail: bool) -> Option<String> {
+        action_obstacle(self.working_parts, part, node, fail)
     }
 
-    pub(super) fn fail(&mut self, nodes: &mut Nodes, part: Part, node: u32) -> io::Result<()> {
+    pub(super) fn fail_part(
+        &mut self,
+        nodes: &mut NodeCluster,
+        part: Part,
+        node: u32,
+    ) -> io::Result<()> {
         match part {
             Part::Node => nodes.kill(&[node])?,
             Part::Device => {
-                fs::write(&self.down, "")?;
+                fs::write(&self.box_block_file, "")?;
                 nodes.node(node)?.kill_children()?;
             }
-            Part::Interface => self.network()?.take_down(&[node])?,
+            Part::Interface => self.network()?.shut_interfaces(&[node])?,
         }
         self.set(part, node, false);
         Ok(())
@@ -143,27 +153,33 @@ impl Parts {
 
     /// Restores a part. As when a machine is switched on, restoring a node also restores its device
     /// processes and network.
-    pub(super) fn restore(&mut self, nodes: &mut Nodes, part: Part, node: u32) -> io::Result<()> {
+    pub(super) fn restore_part(
+        &mut self,
+        nodes: &mut NodeCluster,
+        part: Part,
+        node: u32,
+    ) -> io::Result<()> {
         match part {
             Part::Node => {
                 for own in [Part::Device, Part::Interface] {
-                    if self.present(own, node) == Some(false) {
-                        self.restore(nodes, own, node)?;
+                    if self.part_state(own, node) == Some(false) {
+                        self.restore_part(nodes, own, node)?;
                     }
                 }
                 nodes.restart(&[node])?;
             }
-            Part::Device => match fs::remove_file(&self.down) {
+            Part::Device => match fs::remove_file(&self.box_block_file) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             },
             Part::Interface => {
-                self.network()?.heal()?;
+                self.network()?.heal_links()?;
                 // Restoring the node restored all interfaces, so shut down again those that should
                 // still be down.
-                let cut = |other: &u32| *other != node && self.present(part, *other) == Some(false);
-                let others: Vec<u32> = ALL.into_iter().filter(cut).collect();
-                self.network()?.take_down(&others)?;
+                let cut =
+                    |other: &u32| *other != node && self.part_state(part, *other) == Some(false);
+                let others: Vec<u32> = ALL_NODES.into_iter().filter(cut).collect();
+                self.network()?.shut_interfaces(&others)?;
             }
         }
         self.set(part, node, true);
@@ -171,11 +187,11 @@ impl Parts {
     }
 
     /// Restores all failed parts.
-    pub(super) fn restore_all(&mut self, nodes: &mut Nodes) -> io::Result<()> {
+    pub(super) fn restore_all(&mut self, nodes: &mut NodeCluster) -> io::Result<()> {
         for part in [Part::Node, Part::Interface, Part::Device] {
-            for node in ALL {
-                if self.obstacle(part, node, false).is_none() {
-                    self.restore(nodes, part, node)?;
+            for node in ALL_NODES {
+                if self.action_obstacle(part, node, false).is_none() {
+                    self.restore_part(nodes, part, node)?;
                 }
             }
         }
@@ -183,12 +199,13 @@ impl Parts {
     }
 
     /// Records that a node's process ended unexpectedly.
-    pub(super) fn record_ended(&mut self, node: u32) {
+    pub(super) fn record_ended_node(&mut self, node: u32) {
         self.set(Part::Node, node, false);
     }
 
-    fn present(&self, part: Part, node: u32) -> Option<bool> {
-        let (_, works) = ALL.into_iter().zip(self.works).find(|(one, _)| *one == node)?;
+    fn part_state(&self, part: Part, node: u32) -> Option<bool> {
+        let (_, works) =
+            ALL_NODES.into_iter().zip(self.working_parts).find(|(one, _)| *one == node)?;
         works.state_of(part)
     }
 
@@ -198,20 +215,25 @@ impl Parts {
     }
 
     fn set(&mut self, part: Part, node: u32, works: bool) {
-        let Some(at) = ALL.iter().position(|one| *one == node) else {
+        let Some(at) = ALL_NODES.iter().position(|one| *one == node) else {
             return;
         };
         match part {
-            Part::Node => self.works[at].node = works,
-            Part::Device => self.works[at].device = Some(works),
-            Part::Interface => self.works[at].interface = Some(works),
+            Part::Node => self.working_parts[at].node = works,
+            Part::Device => self.working_parts[at].device = Some(works),
+            Part::Interface => self.working_parts[at].interface = Some(works),
         }
     }
 }
 
 /// Returns why a part cannot be failed or restored in the given state, or `None` if it can.
-pub(super) fn obstacle(all: [Works; 3], part: Part, node: u32, fail: bool) -> Option<String> {
-    let Some((_, works)) = ALL.into_iter().zip(all).find(|(one, _)| *one == node) else {
+pub(super) fn action_obstacle(
+    all: [Works; 3],
+    part: Part,
+    node: u32,
+    fail: bool,
+) -> Option<String> {
+    let Some((_, works)) = ALL_NODES.into_iter().zip(all).find(|(one, _)| *one == node) else {
         return Some(format!("there is no node {node}"));
     };
     let what = match part {
@@ -253,7 +275,8 @@ mod tests {
         let down = Works { node: false, ..up };
         let off = Works { device: Some(false), ..up };
         let plain = Works { device: None, ..up };
-        let check = |works, part, fail| obstacle([works, plain, plain], part, BOX, fail);
+        let check =
+            |works, part, fail| action_obstacle([works, plain, plain], part, BOX_NODE, fail);
         for (works, part, fail) in [
             (up, Part::Node, true),
             (down, Part::Node, false),
@@ -274,9 +297,9 @@ mod tests {
             assert_eq!(found.as_deref(), Some(why), "{works:?} {part:?} {fail}");
         }
         for node in [0, 4, u32::MAX] {
-            assert!(obstacle([up; 3], Part::Node, node, true).is_some());
+            assert!(action_obstacle([up; 3], Part::Node, node, true).is_some());
         }
-        let found = obstacle([up, plain, plain], Part::Device, 3, true);
+        let found = action_obstacle([up, plain, plain], Part::Device, 3, true);
         assert_eq!(found.as_deref(), Some("node 3 has no such part"));
     }
 }

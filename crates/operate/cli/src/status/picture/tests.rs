@@ -12,7 +12,7 @@ use super::*;
 use crate::top::fixtures;
 
 fn member(node: u32, lag: Option<u64>) -> MemberView {
-    MemberView { lag, admin: None, plane: None, ..fixtures::member(1, node) }
+    MemberView { lag, admin: None, plane: None, ..fixtures::sample_member(1, node) }
 }
 
 fn view(node: u32, applied: u64) -> NodeView {
@@ -28,7 +28,7 @@ fn view(node: u32, applied: u64) -> NodeView {
         disk: DiskView::default(),
         traffic: TrafficView::default(),
         members: Vec::new(),
-        ..fixtures::view(node)
+        ..fixtures::sample_status(node)
     }
 }
 
@@ -50,13 +50,13 @@ fn cluster(views: Vec<NodeView>) -> ClusterView {
     ClusterView::new(views.into_iter().map(answer).collect())
 }
 
-fn drawn(cluster: &ClusterView, rates: &Rates) -> String {
-    let picture = Picture { cluster, rates, steps: None, colours: false };
+fn drawn(cluster: &ClusterView, rates: &ClusterRates) -> String {
+    let picture = ClusterPicture { cluster, rates, remaining_steps: None, uses_colours: false };
     picture.draw()
 }
 
 /// Returns a cluster with every kind of activity in progress.
-fn busy() -> (ClusterView, Rates, PlanInProgressView) {
+fn busy() -> (ClusterView, ClusterRates, PlanInProgressView) {
     let look = |at: u64| {
         let mut leader = view(1, 10_000 + at);
         leader.members = vec![
@@ -97,7 +97,7 @@ fn busy() -> (ClusterView, Rates, PlanInProgressView) {
         });
         cluster
     };
-    let mut rates = Rates::default();
+    let mut rates = ClusterRates::default();
     for at in [0, 10, 40, 110, 180] {
         rates.update(&look(at), Duration::from_secs(1));
     }
@@ -114,8 +114,12 @@ fn busy() -> (ClusterView, Rates, PlanInProgressView) {
 #[test]
 fn picture_shows_changes_in_progress() {
     let (cluster, rates, steps) = busy();
-    let mut picture =
-        Picture { cluster: &cluster, rates: &rates, steps: Some(&steps), colours: false };
+    let mut picture = ClusterPicture {
+        cluster: &cluster,
+        rates: &rates,
+        remaining_steps: Some(&steps),
+        uses_colours: false,
+    };
     let expected = "\
 cluster ab (durable, store lsm, era 4): node 1 leads
 10180 slots decided, 70/s ▂▄██
@@ -140,10 +144,10 @@ plan 88: remove node 5
 
     // Steps of another plan are not shown.
     let other = PlanInProgressView { id: 87, ..steps.clone() };
-    picture.steps = Some(&other);
+    picture.remaining_steps = Some(&other);
     assert!(!picture.draw().contains("next:"));
     let last = PlanInProgressView { steps: steps.steps[..1].to_vec(), ..steps.clone() };
-    picture.steps = Some(&last);
+    picture.remaining_steps = Some(&last);
     assert!(picture.draw().contains("next: node 2: + 1 (the last step)"));
 }
 
@@ -151,10 +155,14 @@ plan 88: remove node 5
 #[test]
 fn colours_do_not_change_the_text() {
     let (cluster, rates, steps) = busy();
-    let mut picture =
-        Picture { cluster: &cluster, rates: &rates, steps: Some(&steps), colours: true };
+    let mut picture = ClusterPicture {
+        cluster: &cluster,
+        rates: &rates,
+        remaining_steps: Some(&steps),
+        uses_colours: true,
+    };
     let coloured = picture.draw();
-    picture.colours = false;
+    picture.uses_colours = false;
     let mut plain = String::new();
     for (at, part) in coloured.split('\x1b').enumerate() {
         let text = if at == 0 { part } else { part.split_once('m').unwrap().1 };
@@ -171,7 +179,7 @@ fn an_auxiliary_that_is_needed_looks_different() {
     leader.members[1].engaged = Some(true);
     let mut auxiliary = view(2, 0);
     auxiliary.role = "auxiliary".to_owned();
-    let drawn = drawn(&cluster(vec![leader, auxiliary]), &Rates::default());
+    let drawn = drawn(&cluster(vec![leader, auxiliary]), &ClusterRates::default());
     assert!(drawn.contains("\n● 2  auxiliary, engaged  "), "{drawn}");
 }
 
@@ -181,7 +189,7 @@ fn empty_cluster_can_be_drawn() {
     let mut lone = view(1, 0);
     (lone.log_start, lone.log_bytes, lone.leader) = (0, 0, None);
     lone.role = "candidate".to_owned();
-    let mut rates = Rates::default();
+    let mut rates = ClusterRates::default();
     let lone = cluster(vec![lone]);
     rates.update(&lone, Duration::ZERO);
     let expected = "\
@@ -195,7 +203,7 @@ cluster ab (durable, store lsm, era 4): no leader
     assert!(drawn(&lone, &rates).contains("0 slots decided, 0/s ▁\n"));
     let empty = ClusterView::new(Vec::new());
     let expected = "cluster unknown: no leader\n0 slots decided\n";
-    assert_eq!(drawn(&empty, &Rates::default()), expected);
+    assert_eq!(drawn(&empty, &ClusterRates::default()), expected);
 }
 
 #[test]
@@ -204,7 +212,7 @@ fn unreachable_nodes_have_a_line_each() {
         node: (node != 7).then_some(node),
         error: format!("no node answers at h:{node}: refused"),
     });
-    let drawn = drawn(&ClusterView::new(gone.collect()), &Rates::default());
+    let drawn = drawn(&ClusterView::new(gone.collect()), &ClusterRates::default());
     let lines: Vec<&str> = drawn.lines().collect();
     assert_eq!(lines.len(), 3 + 2 * 7, "{drawn}");
     assert_eq!(lines[3], "✕ 1  unreachable");
@@ -221,7 +229,7 @@ fn the_largest_numbers_fit() {
     let mut second = view(2, 0);
     second.progress = Some(progress("catching_up", "slots", 0, u64::MAX, 250));
     let largest = cluster(vec![leader, second]);
-    let mut rates = Rates::default();
+    let mut rates = ClusterRates::default();
     rates.update(&cluster(vec![view(1, 0)]), Duration::MAX);
     rates.update(&largest, Duration::from_millis(1));
     let drawn = drawn(&largest, &rates);
@@ -231,19 +239,19 @@ fn the_largest_numbers_fit() {
 
 #[test]
 fn a_bar_is_full_and_empty_only_at_its_ends() {
-    let cells = |at, of| bar(at, of).chars().filter(|cell| *cell != '░').count();
+    let cells = |at, of| draw_bar(at, of).chars().filter(|cell| *cell != '░').count();
     for of in [1, 2, 3, 24, 100, 1000, u64::MAX] {
-        assert_eq!((cells(0, of), bar(of, of)), (0, "█".repeat(BAR)));
-        assert!(bar(of, of) == bar(u64::MAX, of), "more than all is all");
+        assert_eq!((cells(0, of), draw_bar(of, of)), (0, "█".repeat(BAR_CHARS)));
+        assert!(draw_bar(of, of) == draw_bar(u64::MAX, of), "more than all is all");
         if of > 1 {
             assert_eq!(cells(1, of).max(1), cells(1, of), "it has begun: {of}");
-            assert_ne!(bar(of - 1, of), bar(of, of), "it has not ended: {of}");
+            assert_ne!(draw_bar(of - 1, of), draw_bar(of, of), "it has not ended: {of}");
         }
         for at in [0, 1, of / 3, of / 2, of - 1, of] {
-            assert_eq!(bar(at, of).chars().count(), BAR);
+            assert_eq!(draw_bar(at, of).chars().count(), BAR_CHARS);
         }
     }
-    assert_eq!(bar(0, 0), "░".repeat(BAR));
+    assert_eq!(draw_bar(0, 0), "░".repeat(BAR_CHARS));
 }
 
 /// Counters restart at zero after a restart or a change of leader.
@@ -259,18 +267,18 @@ fn decreased_counters_start_a_new_rate() {
         }
         cluster(views)
     };
-    let mut rates = Rates::default();
+    let mut rates = ClusterRates::default();
     let second = Duration::from_secs(1);
     rates.update(&look(1, 100, 1000), second);
-    assert!(rates.decided.is_empty() && rates.sent.is_empty());
+    assert!(rates.decided_history.is_empty() && rates.sent_rates.is_empty());
     rates.update(&look(1, 300, 6000), second * 2);
-    assert_eq!(rates.decided, [100]);
-    assert_eq!((rates.applied[&1], rates.sent[&2]), (100, 2500));
+    assert_eq!(rates.decided_history, [100]);
+    assert_eq!((rates.applied_rates[&1], rates.sent_rates[&2]), (100, 2500));
     rates.update(&look(2, 200, 7000), second);
-    assert!(rates.applied.is_empty() && rates.sent.is_empty());
-    assert_eq!(rates.decided, [100, 0]);
+    assert!(rates.applied_rates.is_empty() && rates.sent_rates.is_empty());
+    assert_eq!(rates.decided_history, [100, 0]);
     for at in 0..100 {
         rates.update(&look(2, 300 + at, 0), second);
     }
-    assert_eq!(rates.decided.len(), 40);
+    assert_eq!(rates.decided_history.len(), 40);
 }

@@ -9,23 +9,23 @@ use std::{
     path::Path,
 };
 
-use quorate_client::stream::{Info, StreamReader};
+use quorate_client::stream::{StreamInfo, StreamReader};
 
 use crate::{
     output::{Exit, Problem},
-    stream::{options, problem},
+    stream::{client_options, client_problem},
 };
 
 /// File or standard input from which bytes are read.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct InputSource {
     name: String,
     file: File,
     /// Length of a regular file. `None` for a pipe or standard input.
     length: Option<u64>,
 }
 
-impl Source {
+impl InputSource {
     /// Opens the source. `-` denotes standard input, which is read without buffering.
     pub(super) fn open(path: &Path) -> Result<Self, Problem> {
         let stdin = path.as_os_str() == "-";
@@ -46,7 +46,7 @@ impl Source {
             Ok((file, length))
         };
         let (file, length) =
-            opened().map_err(|error| Problem::io(format_args!("open {name}"), &error))?;
+            opened().map_err(|error| Problem::io_error(format_args!("open {name}"), &error))?;
         Ok(Self { name, file, length })
     }
 
@@ -62,57 +62,59 @@ impl Source {
     /// Moves the read position to `position`.
     pub(super) fn seek(&mut self, position: u64) -> Result<(), Problem> {
         let sought = self.file.seek(SeekFrom::Start(position));
-        let sought = sought.map_err(|error| Problem::io(format_args!("seek in {self}"), &error));
+        let sought =
+            sought.map_err(|error| Problem::io_error(format_args!("seek in {self}"), &error));
         sought.map(drop)
     }
 }
 
-impl Read for Source {
+impl Read for InputSource {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.file.read(buffer)
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for InputSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
 }
 
 /// Compares a range of the stream with the same range of the file.
-pub(super) fn compare(
+pub(super) fn compare_with_stream(
     nodes: &[String],
-    info: &Info,
+    info: &StreamInfo,
     range: Range<u64>,
-    source: &mut Source,
+    source: &mut InputSource,
 ) -> Result<(), Problem> {
     let name = &info.name;
     let differs = |position: u64| {
         let what = format_args!("stream {name} differs from {source} at position {position}");
         Problem::new(Exit::Failed, "differs", what)
-            .hint("this is another file, or it was changed: use another stream name")
+            .with_hint("this is another file, or it was changed: use another stream name")
     };
     if source.length.is_some_and(|length| length < range.end) {
         let length = source.length.unwrap_or_default();
         let what =
             format_args!("stream {name} has {} bytes, but {source} only {length}", range.end);
         return Err(Problem::new(Exit::Failed, "differs", what)
-            .hint("this is another file, or it was changed: use another stream name"));
+            .with_hint("this is another file, or it was changed: use another stream name"));
     }
-    let mut reader = StreamReader::new(nodes, name, options()).from(range.start).to(range.end);
+    let mut reader =
+        StreamReader::new(nodes, name, client_options()).from(range.start).stop_at(range.end);
     let mut own = Vec::new();
     loop {
         let at = reader.position();
-        let bytes =
-            reader.next_bytes().map_err(|error| problem(&error, format_args!("stream {name}")))?;
+        let bytes = reader
+            .next_bytes()
+            .map_err(|error| client_problem(&error, format_args!("stream {name}")))?;
         if bytes.is_empty() {
             break;
         }
         own.resize(bytes.len(), 0);
-        source
-            .file
-            .read_exact_at(&mut own, at)
-            .map_err(|error| Problem::io(format_args!("read {source} at position {at}"), &error))?;
+        source.file.read_exact_at(&mut own, at).map_err(|error| {
+            Problem::io_error(format_args!("read {source} at position {at}"), &error)
+        })?;
         if let Some(first) = own.iter().zip(bytes).position(|(a, b)| a != b) {
             return Err(differs(at + first as u64));
         }

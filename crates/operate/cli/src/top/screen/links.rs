@@ -1,35 +1,35 @@
 //! View of round-trip times between all pairs of nodes. Each row of the matrix is a measuring node,
 //! each column a measured one.
 
-use quorate_admin::units::micros;
+use quorate_admin::units::format_micros;
 use quorate_admin::view::MemberView;
 use ratatui::{style::Style, text::Line};
 
 use super::{
     super::{
-        cluster::{Node, Now},
+        cluster::{ClusterSnapshot, Node},
         health::Severity,
-        text::width,
+        text::text_width,
     },
-    Canvas,
-    paint::{mark, plain},
-    parts::{marked, paragraph},
+    ViewArea,
+    paint::{plain_line, severity_mark},
+    parts::{marked_lines, wrap_paragraph},
 };
 
 /// A cell of the matrix: its severity, and its text in a long and a short form.
-struct Cell {
-    is: Option<Severity>,
-    long: String,
-    short: String,
+struct LinkCell {
+    severity: Option<Severity>,
+    long_text: String,
+    short_text: String,
 }
 
-fn cell(from: &Node<'_>, to: u32) -> Cell {
+fn link_cell(from: &Node<'_>, to: u32) -> LinkCell {
     let set = |is: Option<Severity>, long: &str, short: &str| {
-        let mark = is.map_or("", mark);
-        Cell {
-            is,
-            long: format!("{mark} {long}").trim().to_owned(),
-            short: format!("{mark}{short}"),
+        let mark = is.map_or("", severity_mark);
+        LinkCell {
+            severity: is,
+            long_text: format!("{mark} {long}").trim().to_owned(),
+            short_text: format!("{mark}{short}"),
         }
     };
     if from.node == to {
@@ -46,7 +46,7 @@ fn cell(from: &Node<'_>, to: u32) -> Cell {
     }
     let plane = member.plane.as_ref();
     let rtt = plane.and_then(|plane| plane.rtt_us);
-    let rtt = rtt.map_or("–".to_owned(), |us| micros(us as f64));
+    let rtt = rtt.map_or("–".to_owned(), |us| format_micros(us as f64));
     let way = plane.map_or("", |plane| &plane.way);
     let is = match plane.is_some_and(|plane| plane.why.is_some()) {
         true => Severity::Wait,
@@ -55,56 +55,61 @@ fn cell(from: &Node<'_>, to: u32) -> Cell {
     set(Some(is), &format!("{rtt} {way}"), &rtt)
 }
 
-pub(super) fn lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
+pub(super) fn link_lines(now: &ClusterSnapshot<'_>, canvas: ViewArea) -> Vec<Line<'static>> {
     let paint = canvas.paint;
     let mut lines =
-        vec![paint.heading("Round trips from the node of the row to that of the column")];
-    let rows: Vec<Vec<Cell>> = now
+        vec![paint.heading_line("Round trips from the node of the row to that of the column")];
+    let rows: Vec<Vec<LinkCell>> = now
         .nodes
         .iter()
-        .map(|from| now.nodes.iter().map(|to| cell(from, to.node)).collect())
+        .map(|from| now.nodes.iter().map(|to| link_cell(from, to.node)).collect())
         .collect();
-    let widest = |text: fn(&Cell) -> &String| {
-        let all = rows.iter().flatten().map(|cell| width(text(cell)));
+    let widest = |text: fn(&LinkCell) -> &String| {
+        let all = rows.iter().flatten().map(|cell| text_width(text(cell)));
         all.max().unwrap_or(0).max(6)
     };
     let needs = |cells: usize| 10 + now.nodes.len() * (cells + 2);
-    let long = widest(|cell| &cell.long);
-    let is_long = needs(long) <= canvas.cells;
-    let wide = if is_long { long } else { widest(|cell| &cell.short) };
-    let shown = (canvas.cells.saturating_sub(10) / (wide + 2)).min(now.nodes.len());
+    let long = widest(|cell| &cell.long_text);
+    let is_long = needs(long) <= canvas.width;
+    let wide = if is_long { long } else { widest(|cell| &cell.short_text) };
+    let shown = (canvas.width.saturating_sub(10) / (wide + 2)).min(now.nodes.len());
     let head: String = now.nodes[..shown]
         .iter()
         .map(|to| format!("{:<wide$}  ", format!("to {}", to.node)))
         .collect();
-    lines.push(Line::styled(format!("{:<10}{head}", "from"), paint.bold()));
+    lines.push(Line::styled(format!("{:<10}{head}", "from"), paint.bold_style()));
     for (from, row) in now.nodes.iter().zip(&rows) {
-        let mut line = plain(format!("{:<10}", format!("node {}", from.node)));
+        let mut line = plain_line(format!("{:<10}", format!("node {}", from.node)));
         for cell in &row[..shown] {
-            let text = if is_long { &cell.long } else { &cell.short };
-            let style = cell.is.map_or(Style::new(), |is| paint.is(is));
-            let text = super::super::text::padded(text, wide + 2, false);
+            let text = if is_long { &cell.long_text } else { &cell.short_text };
+            let style = cell.severity.map_or(Style::new(), |is| paint.severity_style(is));
+            let text = super::super::text::pad_to_width(text, wide + 2, false);
             line.push_span(ratatui::text::Span::styled(text, style));
         }
         lines.push(line);
     }
     if shown < now.nodes.len() {
         let more = format!("… {} more columns: too narrow", now.nodes.len() - shown);
-        lines.push(Line::styled(more, paint.dim()));
+        lines.push(Line::styled(more, paint.dim_style()));
     }
-    lines.push(plain(""));
-    lines.extend(paragraph(
+    lines.push(plain_line(""));
+    lines.extend(wrap_paragraph(
         "● as configured  ◐ by another plane  ✕ cut  – connected, not probed (--plane tcp)  ? unknown",
-        canvas.cells,
+        canvas.width,
     ));
-    lines.extend(reasons(now).into_iter().flat_map(|reason| {
-        marked(mark(Severity::Wait), &reason, canvas.cells, paint.is(Severity::Wait))
+    lines.extend(unused_plane_reasons(now).into_iter().flat_map(|reason| {
+        marked_lines(
+            severity_mark(Severity::Wait),
+            &reason,
+            canvas.width,
+            paint.severity_style(Severity::Wait),
+        )
     }));
     lines
 }
 
 /// Returns the reasons for which preferred planes are not used.
-fn reasons(now: &Now<'_>) -> Vec<String> {
+fn unused_plane_reasons(now: &ClusterSnapshot<'_>) -> Vec<String> {
     let fresh = now.nodes.iter().filter_map(Node::fresh_view);
     let all = fresh.flat_map(|view| {
         let why = |member: &MemberView| {

@@ -9,19 +9,19 @@ use super::super::health::Severity;
 
 /// Provides text styles, with colours if these are enabled.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Paint {
-    pub(in super::super) colours: bool,
+pub(in super::super) struct TextStyles {
+    pub(in super::super) has_colours: bool,
 }
 
-impl Paint {
+impl TextStyles {
     fn colour(self, colour: Color) -> Style {
-        match self.colours {
+        match self.has_colours {
             true => Style::new().fg(colour),
             false => Style::new(),
         }
     }
 
-    pub(super) fn is(self, is: Severity) -> Style {
+    pub(super) fn severity_style(self, is: Severity) -> Style {
         match is {
             Severity::Good => self.colour(Color::Green),
             Severity::Note => self.colour(Color::Cyan),
@@ -30,29 +30,29 @@ impl Paint {
         }
     }
 
-    pub(super) fn data(self) -> Style {
+    pub(super) fn data_style(self) -> Style {
         self.colour(Color::Cyan)
     }
 
-    pub(super) fn dim(self) -> Style {
+    pub(super) fn dim_style(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    pub(super) fn bold(self) -> Style {
+    pub(super) fn bold_style(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    pub(super) fn chosen(self) -> Style {
+    pub(super) fn chosen_style(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    pub(super) fn heading(self, text: &str) -> Line<'static> {
-        Line::styled(text.to_owned(), self.bold())
+    pub(super) fn heading_line(self, text: &str) -> Line<'static> {
+        Line::styled(text.to_owned(), self.bold_style())
     }
 }
 
 /// Returns the symbol that has the same meaning as the colour.
-pub(super) const fn mark(is: Severity) -> &'static str {
+pub(super) const fn severity_mark(is: Severity) -> &'static str {
     match is {
         Severity::Good => "●",
         Severity::Note => "○",
@@ -61,6 +61,6 @@ pub(super) const fn mark(is: Severity) -> &'static str {
     }
 }
 
-pub(super) fn plain(text: impl Into<String>) -> Line<'static> {
+pub(super) fn plain_line(text: impl Into<String>) -> Line<'static> {
     Line::from(Span::raw(text.into()))
 }

@@ -12,55 +12,55 @@ use super::{
     super::{
         cluster::Node,
         health::Severity,
-        text::{padded, width, wrapped},
+        text::{pad_to_width, text_width, wrap_to_width},
     },
-    paint::{Paint, plain},
+    paint::{TextStyles, plain_line},
 };
 
 /// A column of a table: its heading, alignment and width limit.
-pub(super) struct Column {
+pub(super) struct TableColumn {
     pub(super) name: &'static str,
     /// Set if cells are aligned to the right, as for numbers.
-    pub(super) at_right: bool,
+    pub(super) is_right_aligned: bool,
     /// Columns with the highest rank are dropped first when the screen is too narrow. Columns with
     /// rank 0 are never dropped.
-    pub(super) rank: u8,
+    pub(super) drop_rank: u8,
     /// Maximum width in cells.
-    pub(super) widest: usize,
+    pub(super) width_max: usize,
 }
 
 /// A row of a table, with a style for each cell.
-pub(super) struct Row {
+pub(super) struct TableRow {
     pub(super) cells: Vec<(String, Style)>,
     pub(super) is_chosen: bool,
 }
 
 /// Formats a table with as many of the columns as fit.
-pub(super) fn table(
-    columns: &[Column],
-    rows: &[Row],
+pub(super) fn format_table(
+    columns: &[TableColumn],
+    rows: &[TableRow],
     cells: usize,
-    paint: Paint,
+    paint: TextStyles,
 ) -> Vec<Line<'static>> {
     const GAP: usize = 2;
     let widths: Vec<usize> = columns
         .iter()
         .enumerate()
         .map(|(at, column)| {
-            let said = rows.iter().map(|row| width(&row.cells[at].0));
+            let said = rows.iter().map(|row| text_width(&row.cells[at].0));
             let said = said.max().unwrap_or(0);
             // Drop columns that have no content in any row.
             match said {
                 0 => 0,
-                said => said.max(width(column.name)).min(column.widest),
+                said => said.max(text_width(column.name)).min(column.width_max),
             }
         })
         .collect();
     let mut kept: Vec<usize> = (0..columns.len()).filter(|at| widths[*at] > 0).collect();
     let total = |kept: &[usize]| kept.iter().map(|at| widths[*at] + GAP).sum::<usize>();
     while total(&kept) > cells + GAP {
-        let last = kept.iter().max_by_key(|at| (columns[**at].rank, **at));
-        match last.copied().filter(|at| columns[*at].rank > 0) {
+        let last = kept.iter().max_by_key(|at| (columns[**at].drop_rank, **at));
+        match last.copied().filter(|at| columns[*at].drop_rank > 0) {
             Some(last) => kept.retain(|at| *at != last),
             None => break,
         }
@@ -69,22 +69,22 @@ pub(super) fn table(
         let mut spans = Vec::new();
         for (nth, at) in kept.iter().enumerate() {
             let (text, style) = texts(*at);
-            let text = padded(&text, widths[*at], columns[*at].at_right);
+            let text = pad_to_width(&text, widths[*at], columns[*at].is_right_aligned);
             let gap = if nth > 0 { " ".repeat(GAP) } else { String::new() };
             spans.push(Span::raw(gap));
             spans.push(Span::styled(text, style));
         }
         let line = Line::from(spans);
-        if chosen { line.style(paint.chosen()) } else { line }
+        if chosen { line.style(paint.chosen_style()) } else { line }
     };
-    let head = line(&|at| (columns[at].name.to_owned(), paint.bold()), false);
+    let head = line(&|at| (columns[at].name.to_owned(), paint.bold_style()), false);
     let rows = rows.iter().map(|row| line(&|at| row.cells[at].clone(), row.is_chosen));
     std::iter::once(head).chain(rows).collect()
 }
 
 /// Draws a chart from block characters, with the newest value on the right. Unknown values are
 /// blank.
-pub(super) fn chart(
+pub(super) fn draw_chart(
     values: &[Option<f64>],
     cells: usize,
     high: usize,
@@ -111,27 +111,37 @@ pub(super) fn chart(
 }
 
 /// Formats `name  what`. Long text is wrapped and indented below its first line.
-pub(super) fn field(name: &str, what: &str, cells: usize, paint: Paint) -> Vec<Line<'static>> {
+pub(super) fn field_lines(
+    name: &str,
+    what: &str,
+    cells: usize,
+    paint: TextStyles,
+) -> Vec<Line<'static>> {
     const NAME: usize = 11;
-    let lines = wrapped(what, cells.saturating_sub(NAME).max(1));
+    let lines = wrap_to_width(what, cells.saturating_sub(NAME).max(1));
     let lines = lines.into_iter().enumerate();
     lines
         .map(|(at, text)| {
             let name = if at == 0 { name } else { "" };
-            let name = Span::styled(padded(name, NAME, false), paint.dim());
+            let name = Span::styled(pad_to_width(name, NAME, false), paint.dim_style());
             Line::from(vec![name, Span::raw(text)])
         })
         .collect()
 }
 
 /// Wraps a text to the given width.
-pub(super) fn paragraph(text: &str, cells: usize) -> Vec<Line<'static>> {
-    wrapped(text, cells).into_iter().map(plain).collect()
+pub(super) fn wrap_paragraph(text: &str, cells: usize) -> Vec<Line<'static>> {
+    wrap_to_width(text, cells).into_iter().map(plain_line).collect()
 }
 
 /// Formats a text after a symbol that shows its severity.
-pub(super) fn marked(mark: &str, text: &str, cells: usize, style: Style) -> Vec<Line<'static>> {
-    let lines = wrapped(text, cells.saturating_sub(2).max(1));
+pub(super) fn marked_lines(
+    mark: &str,
+    text: &str,
+    cells: usize,
+    style: Style,
+) -> Vec<Line<'static>> {
+    let lines = wrap_to_width(text, cells.saturating_sub(2).max(1));
     let lines = lines.into_iter().enumerate();
     lines
         .map(|(at, text)| {
@@ -141,34 +151,34 @@ pub(super) fn marked(mark: &str, text: &str, cells: usize, style: Style) -> Vec<
         .collect()
 }
 
-pub(super) fn ballot(ballot: BallotView) -> String {
+pub(super) fn format_ballot(ballot: BallotView) -> String {
     format!("{}.{}.{}", ballot.era, ballot.round, ballot.node)
 }
 
 /// Formats the notes about one node. The notes do not repeat the node's name.
-pub(super) fn of_node(node: &Node<'_>) -> Vec<(Severity, String)> {
+pub(super) fn node_notes(node: &Node<'_>) -> Vec<(Severity, String)> {
     let mut said = Vec::new();
     if let Some(progress) = node.progress {
         said.push((Severity::Wait, progress.to_string()));
-    } else if let Some(trouble) = node.trouble {
+    } else if let Some(trouble) = node.last_failure {
         let is = if node.is_starting { Severity::Wait } else { Severity::Bad };
         said.push((is, trouble.to_owned()));
     }
     let Some(view) = node.fresh_view() else {
         return said;
     };
-    said.extend(of_view(view));
+    said.extend(view_notes(view));
     said
 }
 
-fn of_view(view: &NodeView) -> Vec<(Severity, String)> {
+fn view_notes(view: &NodeView) -> Vec<(Severity, String)> {
     let mut said: Vec<(Severity, String)> = Vec::new();
     said.extend(view.error.iter().map(|error| (Severity::Bad, error.clone())));
     if let Some(taking) = view.snapshot_taking {
-        let so_far = quorate_admin::units::bytes(taking.bytes);
+        let so_far = quorate_admin::units::format_bytes(taking.bytes);
         let what = format!(
             "taking a snapshot at slot {}: {so_far} so far",
-            quorate_admin::units::slot(taking.slot)
+            quorate_admin::units::format_slot(taking.slot)
         );
         said.push((Severity::Note, what));
     }
@@ -182,18 +192,18 @@ fn of_view(view: &NodeView) -> Vec<(Severity, String)> {
 }
 
 /// Formats the time elapsed from `then` to `at`.
-pub(super) fn since(at: Instant, then: Instant) -> String {
-    quorate_admin::units::span(at.saturating_duration_since(then).as_secs())
+pub(super) fn format_elapsed(at: Instant, then: Instant) -> String {
+    quorate_admin::units::format_span(at.saturating_duration_since(then).as_secs())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PAINT: Paint = Paint { colours: false };
+    const PAINT: TextStyles = TextStyles { has_colours: false };
 
-    fn column(name: &'static str, rank: u8) -> Column {
-        Column { name, at_right: rank > 0, rank, widest: 6 }
+    fn column(name: &'static str, rank: u8) -> TableColumn {
+        TableColumn { name, is_right_aligned: rank > 0, drop_rank: rank, width_max: 6 }
     }
 
     fn texts(lines: &[Line<'_>]) -> Vec<String> {
@@ -203,12 +213,12 @@ mod tests {
     #[test]
     fn less_important_columns_are_dropped_if_space_is_short() {
         let columns = [column("node", 0), column("slots", 2), column("log", 1), column("no", 1)];
-        let row = |cells: [&str; 4]| Row {
+        let row = |cells: [&str; 4]| TableRow {
             cells: cells.map(|cell| (cell.to_owned(), Style::new())).to_vec(),
             is_chosen: false,
         };
         let rows = [row(["1", "12345678", "7", ""]), row(["2", "1", "8", ""])];
-        let table = |cells| texts(&table(&columns, &rows, cells, PAINT));
+        let table = |cells| texts(&format_table(&columns, &rows, cells, PAINT));
         assert_eq!(table(17), ["node   slots  log", "1     12345…    7", "2          1    8"]);
         assert_eq!(table(16), ["node  log", "1       7", "2       8"]);
         assert_eq!(table(3), ["node", "1   ", "2   "]);
@@ -218,9 +228,9 @@ mod tests {
     fn chart_ends_with_the_newest_sample_and_shows_gaps() {
         let values = [Some(9.0), Some(1.0), None, Some(2.0), Some(4.0)];
         let style = Style::new();
-        assert_eq!(texts(&chart(&values, 4, 1, style)), ["▂ ▄█"]);
-        assert_eq!(texts(&chart(&values[1..], 6, 2, style)), ["     █", "  ▄ ██"]);
-        assert_eq!(texts(&chart(&[Some(0.0)], 2, 1, style)), [" ▁"]);
-        assert_eq!(texts(&chart(&[], 2, 1, style)), ["  "]);
+        assert_eq!(texts(&draw_chart(&values, 4, 1, style)), ["▂ ▄█"]);
+        assert_eq!(texts(&draw_chart(&values[1..], 6, 2, style)), ["     █", "  ▄ ██"]);
+        assert_eq!(texts(&draw_chart(&[Some(0.0)], 2, 1, style)), [" ▁"]);
+        assert_eq!(texts(&draw_chart(&[], 2, 1, style)), ["  "]);
     }
 }

@@ -12,8 +12,8 @@ use ratatui::{Terminal, backend::TestBackend, style::Color};
 use super::{
     super::{
         app::Action,
-        fixtures::{answered, tuning, view},
-        gather::News,
+        fixtures::{sample_status, sample_tuning, traffic_with},
+        gather::NodeResponse,
     },
     *,
 };
@@ -41,7 +41,7 @@ impl Screen {
         screen.at += 2 * SECOND;
         screen.hear(|mut view| {
             view.traffic.applied += 24_690;
-            view.traffic.add(&answered(1000, 896));
+            view.traffic.add(&traffic_with(1000, 896));
             change(view)
         });
         screen
@@ -49,21 +49,21 @@ impl Screen {
 
     fn hear(&mut self, change: impl Fn(NodeView) -> Option<NodeView>) {
         for node in 1..=3 {
-            let answer = match change(view(node)) {
+            let answer = match change(sample_status(node)) {
                 Some(view) => Answer::Node(Box::new(view)),
                 None => Answer::Unreachable {
                     node: Some(node),
                     error: format!("no node answers at admin:{node}: refused"),
                 },
             };
-            self.take(News::Answer(format!("admin:{node}"), answer));
+            self.take(NodeResponse::Answer(format!("admin:{node}"), answer));
         }
-        self.take(News::Tuning(1, Box::new(tuning())));
+        self.take(NodeResponse::Tuning(1, Box::new(sample_tuning())));
         self.app.record_state(self.at);
     }
 
-    fn take(&mut self, news: News) {
-        self.app.record_news(news, self.at);
+    fn take(&mut self, news: NodeResponse) {
+        self.app.record_response(news, self.at);
     }
 
     fn wish(&mut self, wish: Action) {
@@ -81,9 +81,12 @@ impl Screen {
         let mut terminal = Terminal::new(TestBackend::new(wide, high)).unwrap();
         let mut scroll_max = 0;
         terminal
-            .draw(|frame| scroll_max = draw(frame, &self.app, self.at, Paint { colours }))
+            .draw(|frame| {
+                scroll_max =
+                    draw_screen(frame, &self.app, self.at, TextStyles { has_colours: colours })
+            })
             .unwrap();
-        self.app.scroll_max = scroll_max;
+        self.app.scrolled_lines_max = scroll_max;
         let buffer = terminal.backend().buffer();
         let lines = (0..high).map(|y| {
             let cells = (0..wide).map(|x| buffer[(x, y)].symbol());
@@ -204,7 +207,7 @@ fn missing_answers_are_shown_without_ending() {
     }
     let error = "no node answers at h:9: Connection refused".to_owned();
     let answer = Answer::Unreachable { node: None, error };
-    screen.take(News::Answer("h:9".to_owned(), answer));
+    screen.take(NodeResponse::Answer("h:9".to_owned(), answer));
     for size in SIZES {
         let lines = screen.seen(size);
         assert_line(&lines, &["✕ No node answers."]);
@@ -321,10 +324,10 @@ fn truncated_content_is_marked() {
 fn a_table_that_is_too_long_moves_with_the_selection() {
     let mut screen = Screen::new(Some);
     for node in 4..=40 {
-        let mut other = view(node);
+        let mut other = sample_status(node);
         other.members = Vec::new();
         let answer = Answer::Node(Box::new(other));
-        screen.take(News::Answer(format!("admin:{node}"), answer));
+        screen.take(NodeResponse::Answer(format!("admin:{node}"), answer));
     }
     screen.wish(Action::Show(View::Members));
     screen.wish(Action::Move(29));

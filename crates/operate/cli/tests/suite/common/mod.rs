@@ -12,11 +12,11 @@ use std::{
 
 use quorate_client::{Client, Options};
 pub(crate) use quorate_testbed::{
-    nodes::PATIENCE,
-    process::{NodeProcess, Spec},
+    nodes::START_TIMEOUT,
+    process::{NodeProcess, NodeSpec},
 };
 use quorate_testbed::{
-    nodes::{Nodes, answer},
+    nodes::{NodeCluster, fetch},
     process, wait,
 };
 pub(crate) use rustix::process::Signal;
@@ -62,12 +62,12 @@ pub(crate) fn quorate_json(arguments: &[&str]) -> (i32, Json) {
 
 /// Waits for a condition. Panics on timeout with a description of the condition.
 pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
-    wait::at_most(PATIENCE, what, condition).unwrap_or_else(|error| panic!("{error}"))
+    wait::wait_at_most(START_TIMEOUT, what, condition).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Waits for a condition with three times the usual timeout.
 pub(crate) fn wait_long_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
-    wait::at_most(3 * PATIENCE, what, condition).unwrap_or_else(|error| panic!("{error}"))
+    wait::wait_at_most(3 * START_TIMEOUT, what, condition).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Returns the result of the first run of a benchmark in which every row had a reply in every
@@ -89,7 +89,7 @@ fn is_silent(document: &Json) -> bool {
 
 /// Running nodes that store their data in a common folder.
 pub(crate) struct Cluster {
-    pub(crate) nodes: Nodes,
+    pub(crate) nodes: NodeCluster,
 }
 
 impl Cluster {
@@ -100,7 +100,7 @@ impl Cluster {
 
     /// Starts a cluster with another binary, or with a program that runs it.
     pub(crate) fn start_program(program: &Path, nodes: u32, flags: &[&str]) -> Self {
-        let nodes = Nodes::on_loopback(program, "quorate-test-", nodes, flags);
+        let nodes = NodeCluster::start_on_loopback(program, "quorate-test-", nodes, flags);
         let nodes = nodes.unwrap_or_else(|error| panic!("{error}"));
         let cluster = Self { nodes };
         cluster.wait_until_all_serve();
@@ -118,7 +118,7 @@ impl Cluster {
     /// Returns the status of a node, if the node responds.
     pub(crate) fn status(&self, id: u32) -> Option<Json> {
         let admin = self.nodes.admin_addresses().swap_remove(id as usize - 1);
-        let body = answer(&admin, "/status", PATIENCE)?;
+        let body = fetch(&admin, "/status", START_TIMEOUT)?;
         Some(serde_json::from_str(&body).unwrap())
     }
 
@@ -165,7 +165,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         if thread::panicking() {
             for node in self.nodes.all() {
-                let text = fs::read_to_string(&node.spec.stderr).unwrap_or_default();
+                let text = fs::read_to_string(&node.spec.log_path).unwrap_or_default();
                 eprintln!("--- node {}\n{text}", node.ready.node);
             }
         }
@@ -173,7 +173,11 @@ impl Drop for Cluster {
 }
 
 pub(crate) fn patient() -> Options {
-    Options { deadline: PATIENCE, attempt: Duration::from_secs(2), ..Options::default() }
+    Options {
+        command_timeout: START_TIMEOUT,
+        attempt_timeout: Duration::from_secs(2),
+        ..Options::default()
+    }
 }
 
 pub(crate) fn signal(node: &NodeProcess, signal: Signal) {
@@ -181,17 +185,17 @@ pub(crate) fn signal(node: &NodeProcess, signal: Signal) {
 }
 
 pub(crate) fn wait_end(node: &mut NodeProcess) -> ExitStatus {
-    node.wait_end().unwrap()
+    node.wait_for_exit().unwrap()
 }
 
 /// Sends `GET path` and returns the status code and the body.
 pub(crate) fn http(address: &str, path: &str) -> Option<(u16, String)> {
-    let response = quorate_admin::client::get(address, path, PATIENCE).ok()?;
+    let response = quorate_admin::client::get(address, path, START_TIMEOUT).ok()?;
     Some((response.status, response.body))
 }
 
 /// Returns the spec of a single node in `data`, with free ports.
-pub(crate) fn single(data: &Path, flags: &[&str]) -> Spec {
+pub(crate) fn single(data: &Path, flags: &[&str]) -> NodeSpec {
     let ports = [
         "--client",
         "127.0.0.1:0",
@@ -202,18 +206,18 @@ pub(crate) fn single(data: &Path, flags: &[&str]) -> Spec {
         "--stream",
         "127.0.0.1:0",
     ];
-    Spec {
+    NodeSpec {
         program: program(),
-        data: data.to_owned(),
+        data_folder: data.to_owned(),
         flags: ports.iter().chain(flags).map(|flag| (*flag).to_owned()).collect(),
-        variables: Vec::new(),
-        stderr: data.with_extension("log"),
-        tied: true,
+        environment: Vec::new(),
+        log_path: data.with_extension("log"),
+        dies_with_parent: true,
     }
 }
 
 /// Replaces the value of a flag that the spec contains.
-pub(crate) fn with(mut spec: Spec, flag: &str, value: &str) -> Spec {
+pub(crate) fn with(mut spec: NodeSpec, flag: &str, value: &str) -> NodeSpec {
     let at = spec.flags.iter().position(|known| known == flag).unwrap();
     value.clone_into(&mut spec.flags[at + 1]);
     spec
@@ -225,8 +229,8 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// Starts a node that should end at once. Returns its exit code and standard error.
-pub(crate) fn refused(spec: &Spec) -> (i32, String) {
-    let mut arguments = vec!["start", "--data", spec.data.to_str().unwrap()];
+pub(crate) fn refused(spec: &NodeSpec) -> (i32, String) {
+    let mut arguments = vec!["start", "--data", spec.data_folder.to_str().unwrap()];
     arguments.extend(spec.flags.iter().map(String::as_str));
     let output = run(&spec.program, &arguments);
     assert!(output.stdout.is_empty(), "a refused node printed {:?}", output.stdout);

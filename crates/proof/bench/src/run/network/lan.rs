@@ -9,20 +9,20 @@ use std::{
 };
 
 use quorate_testbed::{
-    namespace::inside,
-    segment::{self, PEERS},
-    usage::{Machine, Usage},
+    namespace::namespace_command,
+    segment::{self, PEERS_INTERFACE},
+    usage::{MachineCpuTime, ResourceUsage},
 };
 
-use super::{super::program::program, Network, far};
+use super::{super::program::node_program, Network, peer_address};
 use crate::{
-    emulated::Emulated,
+    emulated::EmulatedNetwork,
     lan::{
-        self, Way,
-        figures::{BareSetting, Found},
+        self, DatagramTransport,
+        figures::{BareMeasurement, BareSetting},
         port,
         receiver::Reception,
-        sender::AT_ONCE,
+        sender::DATAGRAMS_PER_CALL_MAX,
     },
     problem::Problem,
 };
@@ -30,18 +30,18 @@ use crate::{
 const KIB: u64 = 1024;
 /// Time for which senders continue after the receivers' measured time, unless they are killed
 /// earlier.
-const SENDING_MORE: Duration = Duration::from_secs(30);
+const SEND_LONGER: Duration = Duration::from_secs(30);
 
 /// A running bare program, which is killed on drop.
-pub struct Bare {
+pub struct BareProgram {
     child: Child,
     stdout: BufReader<ChildStdout>,
 }
 
-impl Bare {
+impl BareProgram {
     /// Starts a part of the probe in the namespace of a node, at its interface to the segment.
     fn start(node: u32, part: &str, time: Duration, flags: &[String]) -> Result<Self, Problem> {
-        Self::start_program(node, &program()?, &["bench", "part", part], time, flags)
+        Self::start_program(node, &node_program()?, &["bench", "part", part], time, flags)
     }
 
     /// Starts a program in the namespace of a node. Its arguments are `words`, its interface to the
@@ -54,11 +54,11 @@ impl Bare {
         time: Duration,
         flags: &[String],
     ) -> Result<Self, Problem> {
-        let failed = |error| Problem::io("start a bare program", &error);
-        let mut child = inside(node)
+        let failed = |error| Problem::io_error("start a bare program", &error);
+        let mut child = namespace_command(node)
             .arg(program)
             .args(words)
-            .arg(PEERS)
+            .arg(PEERS_INTERFACE)
             .arg(time.as_millis().to_string())
             .args(flags)
             // The program watches this pipe and also exits if this process is killed.
@@ -74,7 +74,7 @@ impl Bare {
     }
 
     /// Reads the next line of the program's output. Fails if the program has exited.
-    pub fn line(&mut self) -> io::Result<String> {
+    pub fn read_line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         self.stdout.read_line(&mut line)?;
         Ok(line.trim_end().to_owned())
@@ -85,8 +85,8 @@ impl Bare {
     }
 
     /// Waits until the program prints this word.
-    fn wait_for(&mut self, word: &str) -> io::Result<()> {
-        if self.line()? == word {
+    fn wait_for_word(&mut self, word: &str) -> io::Result<()> {
+        if self.read_line()? == word {
             return Ok(());
         }
         let why = format!("a bare receiver ended before it was {word}");
@@ -94,7 +94,7 @@ impl Bare {
     }
 }
 
-impl Drop for Bare {
+impl Drop for BareProgram {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -103,99 +103,107 @@ impl Drop for Bare {
 
 /// Measures the throughput from one sender to the slowest of `receivers` receivers, in payload
 /// bytes per second.
-pub(in super::super) fn measure(receivers: u32, time: Duration) -> Result<f64, Problem> {
+pub(in super::super) fn measure_throughput(receivers: u32, time: Duration) -> Result<f64, Problem> {
     let asked = BareSetting {
-        way: Way::Multicast,
+        transport: DatagramTransport::Multicast,
         senders: 1,
         receivers,
         load_percent: None,
-        burst: AT_ONCE,
+        burst_datagrams: DATAGRAMS_PER_CALL_MAX,
         queue_kib: None,
     };
-    let found = carry(&asked, None, [lan::WARMUP, time])?;
-    let slowest = found.slowest().map(|heard| heard.to_string());
+    let found = run_bare_programs(&asked, None, [lan::WARMUP_DURATION, time])?;
+    let slowest = found.slowest_reception().map(|heard| heard.to_string());
     slowest
-        .and_then(|said| segment::rate(&said))
-        .ok_or_else(|| Problem::io("measure the segment", &io::ErrorKind::InvalidData.into()))
+        .and_then(|said| segment::parse_rate(&said))
+        .ok_or_else(|| Problem::io_error("measure the segment", &io::ErrorKind::InvalidData.into()))
 }
 
 impl Network {
     /// Configures the switch for the bare programs. Multicast is limited to receivers, and queues
     /// get the requested size.
-    pub fn arrange(&self, asked: &BareSetting) -> Result<(), Problem> {
-        let failed = |error| Problem::io("arrange the segment", &error);
-        let Emulated::Lan(lan) = self.kind else {
+    pub fn configure_switch(&self, asked: &BareSetting) -> Result<(), Problem> {
+        let failed = |error| Problem::io_error("arrange the segment", &error);
+        let EmulatedNetwork::Lan(lan) = self.kind else {
             return Err(failed(io::ErrorKind::Unsupported.into()));
         };
         let receivers = asked.senders + 1..=asked.senders + asked.receivers;
         for node in 1..=self.nodes {
-            segment::pass_groups(node, receivers.contains(&node)).map_err(failed)?;
+            segment::set_multicast(node, receivers.contains(&node)).map_err(failed)?;
             if let Some(kib) = asked.queue_kib {
-                segment::hold(lan, node, u64::from(kib) * KIB).map_err(failed)?;
+                segment::limit_queue(lan, node, u64::from(kib) * KIB).map_err(failed)?;
             }
         }
         Ok(())
     }
 
     /// Runs the senders and receivers once, for a warm-up and a measured time.
-    pub fn carry(&self, asked: &BareSetting, times: [Duration; 2]) -> Result<Found, Problem> {
+    pub fn run_datagrams(
+        &self,
+        asked: &BareSetting,
+        times: [Duration; 2],
+    ) -> Result<BareMeasurement, Problem> {
         let rate = match self.kind {
-            Emulated::Lan(lan) => asked.per_second(lan),
-            Emulated::Wan(_) => None,
+            EmulatedNetwork::Lan(lan) => asked.datagrams_per_second(lan),
+            EmulatedNetwork::Wan(_) => None,
         };
-        carry(asked, rate, times)
+        run_bare_programs(asked, rate, times)
     }
 }
 
 /// Runs senders in the first namespaces and receivers in the following ones. `rate` is the rate of
 /// each sender in datagrams per second.
-fn carry(asked: &BareSetting, rate: Option<u64>, times: [Duration; 2]) -> Result<Found, Problem> {
-    let failed = |error: io::Error| Problem::io("measure the segment", &error);
+fn run_bare_programs(
+    asked: &BareSetting,
+    rate: Option<u64>,
+    times: [Duration; 2],
+) -> Result<BareMeasurement, Problem> {
+    let failed = |error: io::Error| Problem::io_error("measure the segment", &error);
     let [warmup, time] = times;
     let nodes = asked.senders + 1..=asked.senders + asked.receivers;
     let mut receivers = Vec::new();
     for node in nodes.clone() {
         let flags = receiver_flags(asked, warmup);
-        receivers.push(Bare::start(node, "lan-receiver", time, &flags)?);
+        receivers.push(BareProgram::start(node, "lan-receiver", time, &flags)?);
     }
     for receiver in &mut receivers {
-        receiver.wait_for("ready").map_err(failed)?;
+        receiver.wait_for_word("ready").map_err(failed)?;
     }
     let mut senders = Vec::new();
-    let long = warmup * 2 + time * 2 + SENDING_MORE;
+    let long = warmup * 2 + time * 2 + SEND_LONGER;
     for node in 1..=asked.senders {
-        let to = match asked.way {
-            Way::Multicast => None,
-            Way::Unicast => Some(nodes.clone()),
+        let to = match asked.transport {
+            DatagramTransport::Multicast => None,
+            DatagramTransport::Unicast => Some(nodes.clone()),
         };
-        let flags = sender_flags(node - 1, asked.burst, rate, to.into_iter().flatten());
-        senders.push(Bare::start(node, "lan-sender", long, &flags)?);
+        let flags = sender_flags(node - 1, asked.burst_datagrams, rate, to.into_iter().flatten());
+        senders.push(BareProgram::start(node, "lan-sender", long, &flags)?);
     }
     for receiver in &mut receivers {
-        receiver.wait_for("begun").map_err(failed)?;
+        receiver.wait_for_word("begun").map_err(failed)?;
     }
-    let [sending, hearing] = [ids(&senders), ids(&receivers)];
-    let before = UsageReading::now(&sending, &hearing);
+    let [sending, hearing] = [process_ids(&senders), process_ids(&receivers)];
+    let before = UsageReading::read_now(&sending, &hearing);
     let mut heard: Vec<Reception> = Vec::new();
     let mut after = None;
     for receiver in &mut receivers {
-        let said = receiver.line().map_err(failed)?;
+        let said = receiver.read_line().map_err(failed)?;
         heard.push(said.parse().map_err(failed)?);
         // All other programs are still sending or receiving at this point.
-        after = after.or_else(|| Some(UsageReading::now(&sending, &hearing)));
+        after = after.or_else(|| Some(UsageReading::read_now(&sending, &hearing)));
     }
-    let after = after.unwrap_or_else(|| UsageReading::now(&sending, &hearing));
-    Ok(after.since(&before, heard))
+    let after = after.unwrap_or_else(|| UsageReading::read_now(&sending, &hearing));
+    Ok(after.measurement_since(&before, heard))
 }
 
-fn ids(all: &[Bare]) -> Vec<u32> {
-    all.iter().map(Bare::id).collect()
+fn process_ids(all: &[BareProgram]) -> Vec<u32> {
+    all.iter().map(BareProgram::id).collect()
 }
 
 fn receiver_flags(asked: &BareSetting, warmup: Duration) -> Vec<String> {
     let (senders, warmup) = (asked.senders, warmup.as_millis());
     let mut flags = vec![format!("--senders={senders}"), format!("--warmup-ms={warmup}")];
-    if asked.way == Way::Unicast {
+    if asked.transport == DatagramTransport::Unicast {
         flags.push("--unicast".to_owned());
     }
     flags
@@ -209,7 +217,7 @@ fn sender_flags(
 ) -> Vec<String> {
     let mut flags = vec![format!("--sender={sender}"), format!("--burst={burst}")];
     flags.extend(rate.map(|rate| format!("--per-second={rate}")));
-    flags.extend(to.map(|node| format!("--to={}:{}", far(node), port())));
+    flags.extend(to.map(|node| format!("--to={}:{}", peer_address(node), port())));
     flags
 }
 
@@ -217,31 +225,31 @@ fn sender_flags(
 struct UsageReading {
     at: Instant,
     senders_cpu_s: f64,
-    receivers: Usage,
-    machine: Option<Machine>,
+    receivers: ResourceUsage,
+    machine: Option<MachineCpuTime>,
 }
 
 impl UsageReading {
-    fn now(senders: &[u32], receivers: &[u32]) -> Self {
+    fn read_now(senders: &[u32], receivers: &[u32]) -> Self {
         Self {
             at: Instant::now(),
-            senders_cpu_s: senders.iter().filter_map(|id| Usage::exact_cpu_s(*id)).sum(),
-            receivers: Usage::of_processes(receivers),
-            machine: Machine::now(),
+            senders_cpu_s: senders.iter().filter_map(|id| ResourceUsage::precise_cpu_s(*id)).sum(),
+            receivers: ResourceUsage::of_processes(receivers),
+            machine: MachineCpuTime::now(),
         }
     }
 
-    fn since(&self, before: &Self, heard: Vec<Reception>) -> Found {
+    fn measurement_since(&self, before: &Self, heard: Vec<Reception>) -> BareMeasurement {
         let senders_cpu_s = (self.senders_cpu_s - before.senders_cpu_s).max(0.0);
         let own_s = senders_cpu_s + self.receivers.since(before.receivers).cpu_s();
         let machines = self.machine.zip(before.machine);
-        let taken = |own_s| machines.map(|(now, then)| now.foreign_share(then, own_s));
-        Found {
-            heard,
+        let taken = |own_s| machines.map(|(now, then)| now.other_processes_share(then, own_s));
+        BareMeasurement {
+            receptions: heard,
             senders_cpu_s,
-            seconds: (self.at - before.at).as_secs_f64(),
-            cpus_busy: taken(0.0),
-            foreign_cpu: taken(own_s),
+            elapsed_seconds: (self.at - before.at).as_secs_f64(),
+            cpu_busy_share: taken(0.0),
+            foreign_cpu_share: taken(own_s),
         }
     }
 }
@@ -253,15 +261,15 @@ mod tests {
     #[test]
     fn programs_get_flags_for_their_group() {
         let asked = BareSetting {
-            way: Way::Unicast,
+            transport: DatagramTransport::Unicast,
             senders: 2,
             receivers: 2,
             load_percent: None,
-            burst: AT_ONCE,
+            burst_datagrams: DATAGRAMS_PER_CALL_MAX,
             queue_kib: None,
         };
         assert_eq!(
-            receiver_flags(&asked, lan::WARMUP),
+            receiver_flags(&asked, lan::WARMUP_DURATION),
             ["--senders=2", "--warmup-ms=500", "--unicast"]
         );
         assert_eq!(

@@ -3,20 +3,20 @@
 use std::{io, net::SocketAddr, process::Stdio};
 
 use quorate_testbed::relay::{
-    device::Device,
-    running::{Node, Relay},
+    device::TunDevice,
+    running::{Relay, RelayNode},
 };
 
 use quorate_testbed::{
-    namespace::{inside, ip},
-    run::read,
-    segment::PEERS,
+    namespace::{namespace_command, run_ip},
+    run::read_output,
+    segment::PEERS_INTERFACE,
 };
 
-use super::{super::program::program, Network, far};
+use super::{super::program::node_program, Network, peer_address};
 use crate::{
     problem::{Kind, Problem},
-    wan::{Measured, Profile},
+    wan::{LinkProfile, MeasuredLink},
 };
 
 const PROBE_PORT: u16 = 7460;
@@ -24,35 +24,35 @@ const PROBE_PORT: u16 = 7460;
 const CONGESTION_CONTROL: &str = "reno";
 
 /// Creates the relay with one device in each namespace.
-pub(super) fn create_relay(profile: Profile, nodes: u32) -> io::Result<Relay> {
+pub(super) fn create_relay(profile: LinkProfile, nodes: u32) -> io::Result<Relay> {
     let mut ends = Vec::new();
     for node in 1..=nodes {
         let device = format!("wan{node}");
-        ends.push(Node { device: Device::create(&device)?, address: far(node) });
-        ip(&format!("link set {device} netns n{node} name {PEERS}"))?;
-        ip(&format!("-n n{node} addr add {}/24 dev {PEERS}", far(node)))?;
-        ip(&format!("-n n{node} link set {PEERS} up"))?;
+        ends.push(RelayNode { device: TunDevice::create(&device)?, address: peer_address(node) });
+        run_ip(&format!("link set {device} netns n{node} name {PEERS_INTERFACE}"))?;
+        run_ip(&format!("-n n{node} addr add {}/24 dev {PEERS_INTERFACE}", peer_address(node)))?;
+        run_ip(&format!("-n n{node} link set {PEERS_INTERFACE} up"))?;
         let control = "/proc/sys/net/ipv4/tcp_congestion_control";
         let set = format!("echo {CONGESTION_CONTROL} > {control}");
-        read(inside(node).args(["sh", "-c", &set]))?;
+        read_output(namespace_command(node).args(["sh", "-c", &set]))?;
     }
-    Relay::start(ends, profile.law())
+    Relay::start(ends, profile.link_law())
 }
 
 impl Network {
     /// Measures the link between the first two nodes with a bare program.
-    pub fn measure_links(&self) -> Result<Measured, Problem> {
-        let program = program()?;
-        let address = SocketAddr::from((far(2), PROBE_PORT)).to_string();
-        let failed = |error| Problem::io("measure the links", &error);
-        let mut server = inside(2)
+    pub fn measure_links(&self) -> Result<MeasuredLink, Problem> {
+        let program = node_program()?;
+        let address = SocketAddr::from((peer_address(2), PROBE_PORT)).to_string();
+        let failed = |error| Problem::io_error("measure the links", &error);
+        let mut server = namespace_command(2)
             .arg(&program)
             .args(["bench", "part", "wan-server", &address])
             // The program watches this pipe and also exits if this process is killed.
             .stdin(Stdio::piped())
             .spawn()
             .map_err(failed)?;
-        let client = inside(1)
+        let client = namespace_command(1)
             .arg(&program)
             .args(["bench", "part", "wan-client", &address])
             .stderr(Stdio::inherit())
@@ -60,7 +60,7 @@ impl Network {
         let _ = server.kill();
         let _ = server.wait();
         let said = client.map_err(failed)?.stdout;
-        Measured::parse(&String::from_utf8_lossy(&said)).ok_or_else(|| {
+        MeasuredLink::parse(&String::from_utf8_lossy(&said)).ok_or_else(|| {
             let what = "the links could not be measured";
             Problem::new(Kind::Failed, "not_possible", what)
         })

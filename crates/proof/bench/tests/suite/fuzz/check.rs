@@ -7,7 +7,7 @@ use quorate_replica::{
     front::{Completion, ConnectionId, Endpoints, Failure, Front as _, Requests, Sequenced, Tag},
     status::Status,
 };
-use quorate_wire::frame_clients::{Name, NodePosition};
+use quorate_wire::frame_clients::{LentName, NodePosition};
 
 pub(crate) const COMMAND_BYTES_MAX: usize = 1000;
 
@@ -65,19 +65,19 @@ impl Requests for Replica {
 }
 
 impl FrameClients for Replica {
-    fn assign_name(&mut self) -> Result<Name, Failure> {
-        Name::of(1, 2, 3).ok_or(Failure::Unavailable)
+    fn assign_name(&mut self) -> Result<LentName, Failure> {
+        LentName::lend(1, 2, 3).ok_or(Failure::Unavailable)
     }
 
-    fn stand(&self, name: Name) -> NodePosition {
+    fn node_position(&self, name: LentName) -> NodePosition {
         NodePosition { next: name.boot.into(), ..NodePosition::default() }
     }
 
-    fn register(&mut self, _: Name) -> Result<(), Failure> {
+    fn register_session(&mut self, _: LentName) -> Result<(), Failure> {
         Err(Failure::NoQuorum)
     }
 
-    fn offer(&mut self, _: Name, counter: u64, bytes: &[u8]) -> Result<(), Failure> {
+    fn propose_batch(&mut self, _: LentName, counter: u64, bytes: &[u8]) -> Result<(), Failure> {
         assert!(bytes.len() <= COMMAND_BYTES_MAX + 100);
         counter.is_multiple_of(2).then_some(()).ok_or(Failure::Busy)
     }

@@ -4,34 +4,34 @@ mod check;
 
 use crate::driver::{self, Seed};
 use quorate_bench::{
-    frames::{self, Status},
-    introduction::{QUESTION, text},
+    frames::{self, CommandStatus},
+    introduction::{INTRODUCTION_REQUEST, text},
 };
-use quorate_wire::frame_clients::{Name, Request};
+use quorate_wire::frame_clients::{LentName, Request};
 
 /// Returns seeds, each of which has a name, the length of its pieces, and the bytes to send.
 fn seeds() -> Vec<Seed> {
     let mut commands = Vec::new();
     for command in [&b"x"[..], b"", &[7; 300]] {
-        frames::command(command, &mut commands);
+        frames::append_command(command, &mut commands);
     }
     let mut largest = Vec::new();
-    frames::command(&[b'v'; check::COMMAND_BYTES_MAX], &mut largest);
+    frames::append_command(&[b'v'; check::COMMAND_BYTES_MAX], &mut largest);
     let too_long = [&commands[..], &1001_u32.to_le_bytes(), b"rest"].concat();
-    let asked = [&commands[..], QUESTION, &commands[..], QUESTION].concat();
+    let asked = [&commands[..], INTRODUCTION_REQUEST, &commands[..], INTRODUCTION_REQUEST].concat();
     let said = text("0.1.0", "none", "volatile");
     let mut frame = Vec::new();
-    frames::reply(Status::Done, said.as_bytes(), &mut frame);
+    frames::append_reply(CommandStatus::Done, said.as_bytes(), &mut frame);
     let mut refused = Vec::new();
-    frames::reply(Status::TooBig, &[], &mut refused);
+    frames::append_reply(CommandStatus::TooBig, &[], &mut refused);
     let bulk = format!("${}\r\n# Server\r\n{said}\r\n", said.len() + 10);
-    let name = Name { origin: 7, boot: 9 };
+    let name = LentName { origin: 7, boot: 9 };
     let mut by_frames = commands.clone();
     for request in [
-        Request::Lend,
-        Request::Stand(name),
+        Request::LendName,
+        Request::QueryPosition(name),
         Request::Register(name),
-        Request::Offer { name, counter: 2, bytes: b"batch" },
+        Request::OfferBatch { name, batch_number: 2, bytes: b"batch" },
     ] {
         request.encode(&mut by_frames);
     }

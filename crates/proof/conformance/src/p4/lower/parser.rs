@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use super::Lower;
+use super::Lowering;
 use crate::p4::{
     Error,
-    ast::{Block, Body, Name, Transition},
-    ir::{Next, Op, State},
-    lower::scope::{Entry, Ty},
+    ast::{Block, BlockBody, Name, Transition},
+    ir::{NextState, Op, ParserState},
+    lower::scope::{ScopeEntry, Ty},
     token::error,
 };
 
-impl<'a> Lower<'a> {
+impl<'a> Lowering<'a> {
     /// Lowers all states of a parser. Returns them, and the index of the first state.
-    pub(super) fn parser(
+    pub(super) fn lower_parser(
         &mut self,
         block: &'a Block,
-        arguments: &[Entry<'a>],
-    ) -> Result<(Vec<State>, usize), Error> {
-        let Body::Parser(states) = &block.body else {
+        arguments: &[ScopeEntry<'a>],
+    ) -> Result<(Vec<ParserState>, usize), Error> {
+        let BlockBody::Parser(states) = &block.body else {
             return Err(error(&block.name.place, "expected a parser"));
         };
         let mut numbers = BTreeMap::new();
@@ -30,34 +30,34 @@ impl<'a> Lower<'a> {
             }
         }
         let next = |name: &Name| match name.text.as_str() {
-            "accept" => Ok(Next::Accept),
-            "reject" => Ok(Next::Reject),
+            "accept" => Ok(NextState::Accept),
+            "reject" => Ok(NextState::Reject),
             text => match numbers.get(text) {
-                Some(number) => Ok(Next::State(*number)),
+                Some(number) => Ok(NextState::State(*number)),
                 None => Err(error(&name.place, format!("there is no state {text}"))),
             },
         };
         self.scope.open();
         self.control_depth = self.scope.depth();
         for (parameter, argument) in block.parameters.iter().zip(arguments) {
-            self.bind(parameter, argument)?;
+            self.bind_parameter(parameter, argument)?;
         }
         let mut begin = Vec::new();
         for local in &block.locals {
-            self.local(local, &BTreeMap::new(), &mut begin)?;
+            self.lower_local(local, &BTreeMap::new(), &mut begin)?;
         }
         let mut lowered = Vec::new();
         for state in states {
             let mut ops = Vec::new();
             self.scope.open();
-            self.statements(&state.statements, &mut ops)?;
+            self.lower_statements(&state.statements, &mut ops)?;
             let (keys, cases) = match &state.transition {
                 Transition::To(name) => (Vec::new(), vec![(Vec::new(), next(name)?)]),
                 Transition::Select(keys, cases, place) => {
                     let mut exprs = Vec::new();
                     let mut widths = Vec::new();
                     for key in keys {
-                        let value = self.expr(key)?;
+                        let value = self.lower_expr(key)?;
                         let Ty::Bits(width) = value.ty else {
                             return Err(error(&key.place, "expected a bit string"));
                         };
@@ -66,23 +66,23 @@ impl<'a> Lower<'a> {
                     }
                     let mut lowered = Vec::new();
                     for (sets, name) in cases {
-                        lowered.push((self.masks(sets, &widths, place)?, next(name)?));
+                        lowered.push((self.lower_masks(sets, &widths, place)?, next(name)?));
                     }
                     (exprs, lowered)
                 }
             };
             self.scope.close();
-            lowered.push(State { ops, keys, cases });
+            lowered.push(ParserState { ops, keys, cases });
         }
         self.scope.close();
         let start = numbers.get("start").copied();
         let start = start.ok_or_else(|| error(&block.name.place, "there is no state start"))?;
         if !begin.is_empty() {
             // Locals get their values before the first state.
-            lowered.push(State {
+            lowered.push(ParserState {
                 ops: vec![Op::Body(begin)],
                 keys: Vec::new(),
-                cases: vec![(Vec::new(), Next::State(start))],
+                cases: vec![(Vec::new(), NextState::State(start))],
             });
             return Ok((lowered, states.len()));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::p4::{
     ast::{Action, Block},
-    ir::{Expr, Slot},
+    ir::{Expr, VariableIndex},
 };
 
 /// Type of an expression.
@@ -45,18 +45,18 @@ pub(crate) struct Struct {
 /// A variable. Its fields occupy consecutive slots, starting at `slot`.
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
-    pub(crate) slot: Slot,
+    pub(crate) slot: VariableIndex,
     pub(crate) ty: Ty,
     /// Validity of the header that contains the variable.
-    pub(crate) valid: Option<Slot>,
+    pub(crate) validity: Option<VariableIndex>,
     /// Set if the program may write to the variable.
-    pub(crate) writable: bool,
+    pub(crate) is_writable: bool,
     pub(crate) slice: Option<(u32, u32)>,
 }
 
 impl Variable {
     pub(crate) const fn packet(ty: Ty) -> Self {
-        Self { slot: 0, ty, valid: None, writable: false, slice: None }
+        Self { slot: 0, ty, validity: None, is_writable: false, slice: None }
     }
 }
 
@@ -66,21 +66,21 @@ pub(crate) struct Value {
     pub(crate) ty: Ty,
     pub(crate) expr: Expr,
     /// Value of a number without a width. Meaningless for other types.
-    pub(crate) int: i128,
+    pub(crate) int_value: i128,
 }
 
 impl Value {
     pub(crate) const fn new(ty: Ty, expr: Expr) -> Self {
-        Self { ty, expr, int: 0 }
+        Self { ty, expr, int_value: 0 }
     }
 
     pub(crate) const fn int(int: i128) -> Self {
-        Self { ty: Ty::Int, expr: Expr::Constant(0), int }
+        Self { ty: Ty::Int, expr: Expr::Constant(0), int_value: int }
     }
 
     /// Returns the value if it is known at compile time. Meaningless for numbers without a width,
     /// whose value is `int`.
-    pub(crate) const fn fixed(&self) -> Option<u128> {
+    pub(crate) const fn constant_value(&self) -> Option<u128> {
         match self.expr {
             Expr::Constant(value) => Some(value),
             _ => None,
@@ -90,7 +90,7 @@ impl Value {
 
 /// Meaning of a name.
 #[derive(Clone, Debug)]
-pub(crate) enum Entry<'a> {
+pub(crate) enum ScopeEntry<'a> {
     Constant(Ty, u128),
     Type(Ty),
     Block(&'a Block),
@@ -104,7 +104,7 @@ pub(crate) enum Entry<'a> {
 
 /// Stack of scopes, the innermost last.
 #[derive(Debug)]
-pub(crate) struct Scope<'a>(Vec<BTreeMap<String, Entry<'a>>>);
+pub(crate) struct Scope<'a>(Vec<BTreeMap<String, ScopeEntry<'a>>>);
 
 impl Default for Scope<'_> {
     fn default() -> Self {
@@ -126,25 +126,25 @@ impl<'a> Scope<'a> {
         self.0.len()
     }
 
-    /// Removes the scopes inside the first `depth` ones, and returns them for `mend`. Hides the
+    /// Removes the scopes inside the first `depth` ones, and returns them for `restore_inner`. Hides the
     /// caller's names from an inlined body.
-    pub(crate) fn cut(&mut self, depth: usize) -> Vec<BTreeMap<String, Entry<'a>>> {
+    pub(crate) fn hide_inner(&mut self, depth: usize) -> Vec<BTreeMap<String, ScopeEntry<'a>>> {
         self.0.split_off(depth)
     }
 
-    pub(crate) fn mend(&mut self, inner: Vec<BTreeMap<String, Entry<'a>>>) {
+    pub(crate) fn restore_inner(&mut self, inner: Vec<BTreeMap<String, ScopeEntry<'a>>>) {
         self.0.extend(inner);
     }
 
     /// Declares a name. Returns whether it is new in the innermost scope.
-    pub(crate) fn declare(&mut self, name: &str, entry: Entry<'a>) -> bool {
+    pub(crate) fn declare(&mut self, name: &str, entry: ScopeEntry<'a>) -> bool {
         let innermost = self.0.last_mut().expect("one is always open");
         let is_new = !innermost.contains_key(name);
         innermost.insert(name.to_owned(), entry);
         is_new
     }
 
-    pub(crate) fn find(&self, name: &str) -> Option<Entry<'a>> {
+    pub(crate) fn find(&self, name: &str) -> Option<ScopeEntry<'a>> {
         self.0.iter().rev().find_map(|names| names.get(name)).cloned()
     }
 }

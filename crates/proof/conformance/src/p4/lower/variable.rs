@@ -1,25 +1,25 @@
 //! Lowering of types, variables, and expressions that name a variable.
 
-use super::{ELEMENTS_MAX, Lower, OPS_MAX, SLOTS_MAX};
+use super::{Lowering, OPS_MAX, REGISTER_ELEMENTS_MAX, SLOTS_MAX};
 use crate::p4::{
     Error, Place,
     ast::{self, ExprKind, Type},
     ir::{self, SlotInfo},
-    lower::scope::{Entry, Ty, Variable},
+    lower::scope::{ScopeEntry, Ty, Variable},
     token::error,
 };
 
-impl Lower<'_> {
+impl Lowering<'_> {
     /// Counts an operation. Fails if there are too many.
-    pub(super) fn count(&mut self, place: &Place) -> Result<(), Error> {
-        self.ops += 1;
-        if self.ops > OPS_MAX {
+    pub(super) fn count_op(&mut self, place: &Place) -> Result<(), Error> {
+        self.op_count += 1;
+        if self.op_count > OPS_MAX {
             return Err(error(place, "the program is too long"));
         }
         Ok(())
     }
 
-    pub(super) fn ty(&mut self, kind: &Type) -> Result<Ty, Error> {
+    pub(super) fn resolve_type(&mut self, kind: &Type) -> Result<Ty, Error> {
         match kind {
             Type::Bool => Ok(Ty::Bool),
             Type::Bits(width, place) => {
@@ -30,7 +30,7 @@ impl Lower<'_> {
                 }
             }
             Type::Named(name) => match self.scope.find(&name.text) {
-                Some(Entry::Type(ty)) => Ok(ty),
+                Some(ScopeEntry::Type(ty)) => Ok(ty),
                 _ => Err(error(&name.place, format!("there is no type {}", name.text))),
             },
         }
@@ -38,33 +38,33 @@ impl Lower<'_> {
 
     /// Evaluates a constant expression that is at least 0.
     pub(super) fn whole_number(&mut self, expr: &ast::Expr) -> Result<u128, Error> {
-        let value = self.expr(expr)?;
+        let value = self.lower_expr(expr)?;
         let number = match value.ty {
-            Ty::Int => u128::try_from(value.int).ok(),
-            Ty::Bits(_) => value.fixed(),
+            Ty::Int => u128::try_from(value.int_value).ok(),
+            Ty::Bits(_) => value.constant_value(),
             _ => None,
         };
         number.ok_or_else(|| error(&expr.place, "expected a constant number"))
     }
 
-    pub(super) fn elements(&mut self, size: u128, place: &Place) -> Result<usize, Error> {
+    pub(super) fn count_elements(&mut self, size: u128, place: &Place) -> Result<usize, Error> {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        self.elements = self.elements.saturating_add(size);
-        if self.elements > ELEMENTS_MAX {
+        self.element_count = self.element_count.saturating_add(size);
+        if self.element_count > REGISTER_ELEMENTS_MAX {
             return Err(error(place, "registers are too large"));
         }
         Ok(size)
     }
 
     /// Allocates the slots for a variable of this type.
-    pub(super) fn instance(
+    pub(super) fn allocate_variable(
         &mut self,
         name: &str,
         ty: &Ty,
         zeroed: bool,
         place: &Place,
     ) -> Result<Variable, Error> {
-        self.count(place)?;
+        self.count_op(place)?;
         let slot = self.slots.len();
         if slot > SLOTS_MAX {
             return Err(error(place, "there are too many variables"));
@@ -82,29 +82,29 @@ impl Lower<'_> {
                 let mut bits = 0;
                 for (field, ty) in &fields {
                     let at = self.slots.len();
-                    self.instance(&format!("{name}.{field}"), ty, false, place)?;
+                    self.allocate_variable(&format!("{name}.{field}"), ty, false, place)?;
                     if let Ty::Bits(width) = ty {
                         places.push((at, *width));
                         bits += width;
                     }
                 }
-                self.headers.push(ir::Header { valid: slot, fields: places, bits });
+                self.headers.push(ir::Header { validity: slot, fields: places, bit_width: bits });
             }
             Ty::Struct(index) => {
                 let fields = self.structs[*index].fields.clone();
                 for (field, ty) in &fields {
-                    self.instance(&format!("{name}.{field}"), ty, zeroed, place)?;
+                    self.allocate_variable(&format!("{name}.{field}"), ty, zeroed, place)?;
                 }
             }
             _ => return Err(error(place, format!("a variable cannot be {}", ty.name()))),
         }
-        Ok(Variable { slot, ty: ty.clone(), valid: None, writable: true, slice: None })
+        Ok(Variable { slot, ty: ty.clone(), validity: None, is_writable: true, slice: None })
     }
 
-    fn size(&self, ty: &Ty) -> usize {
+    fn slot_count(&self, ty: &Ty) -> usize {
         let of = |index: usize| -> usize {
             let fields = &self.structs[index].fields;
-            fields.iter().map(|(_, ty)| self.size(ty)).sum()
+            fields.iter().map(|(_, ty)| self.slot_count(ty)).sum()
         };
         match ty {
             Ty::Header(index) => 1 + of(*index),
@@ -115,14 +115,14 @@ impl Lower<'_> {
 
     /// Returns the variable that an expression names, or `None` if the expression does not name
     /// one.
-    pub(super) fn variable(&mut self, expr: &ast::Expr) -> Result<Option<Variable>, Error> {
+    pub(super) fn resolve_variable(&mut self, expr: &ast::Expr) -> Result<Option<Variable>, Error> {
         match &expr.kind {
             ExprKind::Name(name) => Ok(match self.scope.find(name) {
-                Some(Entry::Variable(variable)) => Some(variable),
+                Some(ScopeEntry::Variable(variable)) => Some(variable),
                 _ => None,
             }),
             ExprKind::Member(inner, name) => {
-                let Some(outer) = self.variable(inner)? else {
+                let Some(outer) = self.resolve_variable(inner)? else {
                     return Ok(None);
                 };
                 let (Ty::Header(index) | Ty::Struct(index)) = outer.ty else {
@@ -135,22 +135,22 @@ impl Lower<'_> {
                         return Ok(Some(Variable {
                             slot,
                             ty: ty.clone(),
-                            valid: is_header.then_some(outer.slot),
+                            validity: is_header.then_some(outer.slot),
                             ..outer
                         }));
                     }
-                    slot += self.size(ty);
+                    slot += self.slot_count(ty);
                 }
                 Err(error(&name.place, format!("there is no field {}", name.text)))
             }
             ExprKind::Slice(inner, high, low) => {
-                let Some(outer) = self.variable(inner)? else {
+                let Some(outer) = self.resolve_variable(inner)? else {
                     return Ok(None);
                 };
                 let Ty::Bits(width) = outer.ty else {
                     return Ok(None);
                 };
-                let (high, low) = self.bounds(high, low, width)?;
+                let (high, low) = self.slice_bounds(high, low, width)?;
                 let below = outer.slice.map_or(0, |(_, below)| below);
                 Ok(Some(Variable {
                     ty: Ty::Bits(high - low + 1),
@@ -162,7 +162,7 @@ impl Lower<'_> {
         }
     }
 
-    pub(super) fn bounds(
+    pub(super) fn slice_bounds(
         &mut self,
         high: &ast::Expr,
         low: &ast::Expr,

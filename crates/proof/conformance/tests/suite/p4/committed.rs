@@ -1,11 +1,11 @@
 //! The committed switch programs compile, and pass on frames that are not for them.
 
-use quorate_conformance::p4::{Machine, committed, compile};
+use quorate_conformance::p4::{Machine, committed_sources, compile};
 
 #[test]
 fn committed_programs_compile() {
     for name in ["acceptor.p4", "coordinator.p4"] {
-        let program = compile(&committed(), name, &[("CELLS", "64")]);
+        let program = compile(&committed_sources(), name, &[("CELLS", "64")]);
         let program = program.unwrap_or_else(|error| panic!("{error}"));
         let mut machine = Machine::new(program);
         // A frame that belongs to no program is forwarded to the other port.

@@ -1,7 +1,7 @@
 //! Broken programs, derived from valid ones: the compiler returns an error or a program, and never
 //! panics.
 
-use quorate_conformance::p4::{Machine, Sources, committed, compile};
+use quorate_conformance::p4::{Machine, Sources, committed_sources, compile};
 use quorate_core::dice::Dice;
 
 const MUTATIONS: u64 = 1500;
@@ -56,7 +56,7 @@ fn survive(sources: &Sources, name: &str) -> bool {
 
 #[test]
 fn no_text_breaks_the_interpreter() {
-    let committed = committed();
+    let committed = committed_sources();
     let mut programs = 0;
     for seed in 0..MUTATIONS {
         let mut dice = Dice::new(seed);
@@ -64,7 +64,7 @@ fn no_text_breaks_the_interpreter() {
         let name = dice.pick(&["acceptor.p4", "coordinator.p4"]);
         let changed = dice.pick(&[name, "frame.p4"]);
         let text = mutate(committed.get(changed).unwrap(), &mut dice);
-        sources.put(changed, text);
+        sources.set_text(changed, text);
         programs += u64::from(survive(&sources, name));
     }
     // Most mutations that leave a valid program changed only a comment.
@@ -78,7 +78,7 @@ fn nothing_is_too_deep() {
             ["control I() { apply { ", "const bit<8> X = ", "", "parser P() { state start { "]
         {
             let mut sources = Sources::default();
-            sources.put("t.p4", format!("{around}{}", text.repeat(100_000)));
+            sources.set_text("t.p4", format!("{around}{}", text.repeat(100_000)));
             assert!(!survive(&sources, "t.p4"));
         }
     }

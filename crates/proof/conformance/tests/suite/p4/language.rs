@@ -31,7 +31,7 @@ const BODY: u32 = 17;
 
 fn machine(text: &str) -> Result<Machine, String> {
     let mut sources = Sources::default();
-    sources.put("t.p4", text.to_owned());
+    sources.set_text("t.p4", text.to_owned());
     let program = compile(&sources, "t.p4", &[]).map_err(|error| error.to_string())?;
     Ok(Machine::new(program))
 }
@@ -175,7 +175,7 @@ fn undefined_results_are_faults() {
         ("", "hdr.other.setValid(); hdr.h.a = hdr.other.a;", "hdr.other.a has no value"),
     ] {
         let fault = run(locals, body, &[0x21, 0x43]).unwrap_err();
-        assert_eq!(fault.what, expected, "{body}");
+        assert_eq!(fault.message, expected, "{body}");
         assert_eq!(fault.place.map(|place| place.line), Some(BODY), "{body}");
     }
 }
@@ -185,7 +185,7 @@ fn a_parser_that_never_ends_is_a_fault() {
     let text = program("", "")
         .replace("transition accept; }", "transition again; } state again { transition again; }");
     let fault = machine(&text).unwrap().process(0, &[1, 2]).unwrap_err();
-    assert!(fault.what.contains("did not end"), "{fault}");
+    assert!(fault.message.contains("did not end"), "{fault}");
 }
 
 /// An error names line and column of the first token that is not allowed.
@@ -244,8 +244,8 @@ fn errors_have_their_place() {
 fn files_are_included_and_names_defined() {
     let mut sources = Sources::default();
     let text = program("", "hdr.h.a = SIX;");
-    sources.put("main.p4", format!("#include \"more.p4\"\n{text}"));
-    sources.put("more.p4", "#ifndef SIX\n#define SIX (TWO * 3)\n#endif\n".to_owned());
+    sources.set_text("main.p4", format!("#include \"more.p4\"\n{text}"));
+    sources.set_text("more.p4", "#ifndef SIX\n#define SIX (TWO * 3)\n#endif\n".to_owned());
     let run = |defines: &[(&str, &str)]| {
         let program = compile(&sources, "main.p4", defines).map_err(|error| error.to_string())?;
         let sent = Machine::new(program).process(0, &[0, 0]).unwrap();
@@ -254,12 +254,12 @@ fn files_are_included_and_names_defined() {
     assert_eq!(run(&[("SIX", "7")]), Ok(7));
     assert_eq!(run(&[]), Err("main.p4:18:11: there is no TWO".to_owned()));
     let mut broken = sources.clone();
-    broken.put("more.p4", "#define SIX 6\nconst bit<3> X = 8;\n".to_owned());
+    broken.set_text("more.p4", "#define SIX 6\nconst bit<3> X = 8;\n".to_owned());
     let error = compile(&broken, "main.p4", &[]).unwrap_err();
     assert_eq!(error.to_string(), "more.p4:2:18: 8 is no bit<3>");
-    broken.put("more.p4", "#include \"main.p4\"\n".to_owned());
+    broken.set_text("more.p4", "#include \"main.p4\"\n".to_owned());
     let error = compile(&broken, "main.p4", &[]).unwrap_err();
-    assert_eq!(error.what, "too many files are included");
+    assert_eq!(error.message, "too many files are included");
 }
 
 /// A checksum over data that includes the correct checksum is zero, and a computed checksum is

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use quorate_device::Boxed;
+use quorate_device::DeviceProcesses;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_quorate-p4");
 
@@ -11,7 +11,7 @@ fn a_node_owns_the_switch_programs() {
     for (options, room, cells) in [("", 128, 1024), (" --room 32 --cells 64", 32, 64)] {
         let words = format!("{PROGRAM} {{}}{options}");
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        let (boxed, settings) = Boxed::open(&words).unwrap();
+        let (boxed, settings) = DeviceProcesses::open(&words).unwrap();
         drop(boxed);
         assert_eq!((settings.room, settings.cells), (room, cells));
     }

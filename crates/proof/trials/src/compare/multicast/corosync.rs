@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{NETWORK, address};
+use super::{NETWORK_ADDRESS, address};
 
 /// Returns the best settings found for `members` members: bytes per packet, packets per token
 /// rotation of all members, and packets per rotation of one member.
@@ -11,7 +11,7 @@ use super::{NETWORK, address};
 /// these packets are Corosync's own limit (256 000 bytes per token). With more packets, the queue
 /// of the machine, which all receivers share, overflows, and members spend their time on repairs.
 /// The last arm is Corosync's default.
-const fn window(members: u32) -> (u32, u32, u32) {
+const fn best_settings(members: u32) -> (u32, u32, u32) {
     match members {
         0..=8 => (8900, 50, 28),
         9..=16 => (8900, 20, 20),
@@ -21,8 +21,8 @@ const fn window(members: u32) -> (u32, u32, u32) {
 
 /// Returns the configuration file of a node in a group of `nodes`, with its state in the folder
 /// `state`.
-pub(super) fn config(nodes: u32, state: &str) -> String {
-    let (packet, all, most) = window(nodes);
+pub(super) fn config_file(nodes: u32, state: &str) -> String {
+    let (packet, all, most) = best_settings(nodes);
     let mut out = format!(
         "totem {{
   version: 2
@@ -35,7 +35,7 @@ pub(super) fn config(nodes: u32, state: &str) -> String {
   max_messages: {most}
   interface {{
     ringnumber: 0
-    bindnetaddr: {NETWORK}
+    bindnetaddr: {NETWORK_ADDRESS}
     mcastaddr: 239.81.84.71
     mcastport: 7467
   }}
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn configuration_lists_all_members_and_only_its_own_folder() {
-        let text = config(3, "/dev/shm/x/1");
+        let text = config_file(3, "/dev/shm/x/1");
         for wanted in [
             "transport: udp\n",
             "bindnetaddr: 10.213.79.0\n",
@@ -80,8 +80,8 @@ mod tests {
         ] {
             assert!(text.contains(wanted), "{wanted} is not in\n{text}");
         }
-        assert!(config(15, "x").contains("window_size: 20\n  max_messages: 20\n"));
-        assert!(config(26, "x").contains("netmtu: 1500\n"));
+        assert!(config_file(15, "x").contains("window_size: 20\n  max_messages: 20\n"));
+        assert!(config_file(26, "x").contains("netmtu: 1500\n"));
         assert_eq!(text.matches("nodeid:").count(), 3);
         assert_eq!(text.matches('{').count(), text.matches('}').count());
     }

@@ -2,21 +2,21 @@
 
 use std::fmt;
 
-use super::{super::figures::Spread, grouped, systems::System};
+use super::{super::figures::Spread, group_by_key, systems::System};
 
 /// A segment and the size of the messages sent over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Cell {
+pub(super) struct MulticastCell {
     /// Speed of each link, in Mbit/s.
-    pub(super) megabits: u64,
-    pub(super) receivers: u32,
+    pub(super) link_megabits: u64,
+    pub(super) receiver_count: u32,
     /// Size of a message, in bytes.
     pub(super) bytes: usize,
 }
 
 /// Result of a turn.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Measured {
+pub(super) struct MeasuredTurn {
     /// Payload received by the slowest receiver, in Mbit/s.
     pub(super) slowest_mbit: f64,
     /// CPU seconds of all processes for 10⁹ bytes of payload.
@@ -25,10 +25,10 @@ pub(super) struct Measured {
     /// for the system.
     pub(super) foreign_cpu: f64,
     /// Packets dropped by processor queues, which all namespaces share.
-    pub(super) dropped: f64,
+    pub(super) dropped_packets: f64,
 }
 
-impl fmt::Display for Measured {
+impl fmt::Display for MeasuredTurn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -36,24 +36,24 @@ impl fmt::Display for Measured {
             self.slowest_mbit,
             self.cpu_s_per_gb,
             self.foreign_cpu * 100.0,
-            self.dropped
+            self.dropped_packets
         )
     }
 }
 
 /// A system's turn in a cell.
 #[derive(Clone, Debug)]
-pub(super) struct Turn {
+pub(super) struct MulticastTurn {
     pub(super) system: System,
-    pub(super) cell: Cell,
+    pub(super) cell: MulticastCell,
     pub(super) round: usize,
-    pub(super) outcome: Result<Measured, String>,
+    pub(super) outcome: Result<MeasuredTurn, String>,
 }
 
 /// All results of the comparison.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Results {
-    pub(super) turns: Vec<Turn>,
+    pub(super) turns: Vec<MulticastTurn>,
     /// Systems that could not be built, with the reason.
     pub(super) failures: Vec<(System, String)>,
     pub(super) seconds: f64,
@@ -62,16 +62,16 @@ pub(super) struct Results {
 /// A target and its result. The result is one system's throughput divided by that of the best other
 /// system, for each round.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Verdict {
-    pub(super) cell: Cell,
+pub(super) struct TargetVerdict {
+    pub(super) cell: MulticastCell,
     pub(super) what: &'static str,
-    pub(super) wanted: f64,
-    pub(super) found: Spread,
+    pub(super) wanted_ratio: f64,
+    pub(super) found_ratios: Spread,
 }
 
-impl Verdict {
+impl TargetVerdict {
     pub(super) fn is_reached(&self) -> bool {
-        self.found.median() >= Some(self.wanted)
+        self.found_ratios.median() >= Some(self.wanted_ratio)
     }
 }
 
@@ -87,46 +87,55 @@ impl Results {
     pub(super) fn figure(
         &self,
         system: System,
-        cell: Cell,
-        figure: fn(&Measured) -> f64,
+        cell: MulticastCell,
+        figure: fn(&MeasuredTurn) -> f64,
     ) -> Spread {
-        let turns = self.good(system, cell);
-        Spread::of(turns.map(|(_, measured)| figure(measured)).collect())
+        let turns = self.valid_rounds(system, cell);
+        Spread::from_values(turns.map(|(_, measured)| figure(measured)).collect())
     }
 
     /// Returns the system's ratio to the best of the others, round by round.
-    pub(super) fn ratio(&self, system: System, others: &[System], cell: Cell) -> Spread {
-        let best = others.iter().flat_map(|other| self.good(*other, cell));
-        let best = grouped(best.map(|(round, measured)| (round, measured.slowest_mbit)));
-        let ratios = self.good(system, cell).filter_map(|(round, measured)| {
+    pub(super) fn ratio(&self, system: System, others: &[System], cell: MulticastCell) -> Spread {
+        let best = others.iter().flat_map(|other| self.valid_rounds(*other, cell));
+        let best = group_by_key(best.map(|(round, measured)| (round, measured.slowest_mbit)));
+        let ratios = self.valid_rounds(system, cell).filter_map(|(round, measured)| {
             let best = best.get(&round)?.iter().copied().fold(0.0, f64::max);
             (best > 0.0).then(|| measured.slowest_mbit / best)
         });
-        Spread::of(ratios.collect())
+        Spread::from_values(ratios.collect())
     }
 
-    pub(super) fn good_rounds(&self, system: System, cell: Cell) -> usize {
-        self.good(system, cell).count()
+    pub(super) fn valid_round_count(&self, system: System, cell: MulticastCell) -> usize {
+        self.valid_rounds(system, cell).count()
     }
 
-    fn good(&self, system: System, cell: Cell) -> impl Iterator<Item = (usize, &Measured)> {
+    fn valid_rounds(
+        &self,
+        system: System,
+        cell: MulticastCell,
+    ) -> impl Iterator<Item = (usize, &MeasuredTurn)> {
         let turns = self.turns.iter();
         let turns = turns.filter(move |turn| turn.system == system && turn.cell == cell);
         turns.filter_map(|turn| Some((turn.round, turn.outcome.as_ref().ok()?)))
     }
 
     /// Returns all cells, in the order of measurement.
-    pub(super) fn cells(&self) -> Vec<Cell> {
-        let mut cells: Vec<Cell> = self.turns.iter().map(|turn| turn.cell).collect();
+    pub(super) fn cells(&self) -> Vec<MulticastCell> {
+        let mut cells: Vec<MulticastCell> = self.turns.iter().map(|turn| turn.cell).collect();
         cells.dedup();
         cells
     }
 
-    pub(super) fn verdicts(&self) -> Vec<Verdict> {
-        let of = |cell: Cell| {
+    pub(super) fn verdicts(&self) -> Vec<TargetVerdict> {
+        let of = |cell: MulticastCell| {
             TARGETS.iter().filter_map(move |(what, wanted, others)| {
                 let found = self.ratio(System::Quorate, others, cell);
-                (found.count() > 0).then_some(Verdict { cell, what, wanted: *wanted, found })
+                (found.count() > 0).then_some(TargetVerdict {
+                    cell,
+                    what,
+                    wanted_ratio: *wanted,
+                    found_ratios: found,
+                })
             })
         };
         self.cells().into_iter().flat_map(of).collect()
@@ -137,7 +146,8 @@ impl Results {
 pub(super) mod tests {
     use super::*;
 
-    pub(in super::super) const CELL: Cell = Cell { megabits: 1000, receivers: 5, bytes: 8192 };
+    pub(in super::super) const CELL: MulticastCell =
+        MulticastCell { link_megabits: 1000, receiver_count: 5, bytes: 8192 };
 
     pub(in super::super) fn results() -> Results {
         let mut results = Results::default();
@@ -149,12 +159,12 @@ pub(super) mod tests {
         ];
         for (system, rounds) in rows {
             for (round, slowest_mbit) in rounds.into_iter().enumerate() {
-                let measured = slowest_mbit.map(|slowest_mbit| Measured {
+                let measured = slowest_mbit.map(|slowest_mbit| MeasuredTurn {
                     slowest_mbit,
                     cpu_s_per_gb: 2.0,
-                    ..Measured::default()
+                    ..MeasuredTurn::default()
                 });
-                results.turns.push(Turn {
+                results.turns.push(MulticastTurn {
                     system,
                     cell: CELL,
                     round,
@@ -170,19 +180,19 @@ pub(super) mod tests {
     fn ratios_compare_results_of_the_same_round() {
         let results = results();
         let of_the_ceiling = results.ratio(System::Quorate, &[System::Bare], CELL);
-        assert_eq!(of_the_ceiling, Spread::of(vec![0.8, 0.8, 0.9]));
+        assert_eq!(of_the_ceiling, Spread::from_values(vec![0.8, 0.8, 0.9]));
         // The better system of each round: 300, 200, 400.
         let verdicts = results.verdicts();
         assert_eq!(verdicts.len(), 1);
-        assert_eq!(verdicts[0].found.median(), Some(2.0));
-        assert_eq!(verdicts[0].found.high(), Some(3.0));
+        assert_eq!(verdicts[0].found_ratios.median(), Some(2.0));
+        assert_eq!(verdicts[0].found_ratios.maximum(), Some(3.0));
     }
 
     #[test]
     fn a_round_without_a_result_does_not_count() {
         let results = results();
-        assert_eq!(results.good_rounds(System::Corosync, CELL), 2);
-        assert_eq!(results.good_rounds(System::Aeron, CELL), 0);
+        assert_eq!(results.valid_round_count(System::Corosync, CELL), 2);
+        assert_eq!(results.valid_round_count(System::Aeron, CELL), 0);
         assert_eq!(results.figure(System::Aeron, CELL, |one| one.slowest_mbit).count(), 0);
     }
 }

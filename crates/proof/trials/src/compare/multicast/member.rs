@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use super::{build::FORCE, built_folder};
+use super::{build::BUFFER_LIBRARY, built_folder};
 use crate::shell::Failed;
 
 /// Creates a command that runs in a node's namespace and is killed with this process.
@@ -20,24 +20,24 @@ pub(super) fn command_in_namespace(node: u32) -> Command {
 }
 
 /// Makes a program's sockets get the requested buffer sizes.
-pub(super) fn forced(mut command: Command) -> Result<Command, Failed> {
-    command.env("LD_PRELOAD", built_folder("bin")?.join(Path::new(FORCE)));
+pub(super) fn with_forced_buffers(mut command: Command) -> Result<Command, Failed> {
+    command.env("LD_PRELOAD", built_folder("bin")?.join(Path::new(BUFFER_LIBRARY)));
     Ok(command)
 }
 
 /// A process, killed when dropped, and its output.
-pub(super) struct Member {
+pub(super) struct MemberProcess {
     node: u32,
     child: Child,
     input: Option<ChildStdin>,
     output_lines: Option<Receiver<String>>,
     /// Set if the process prints the lines required by bench-compare/README.md.
-    pub(super) speaks: bool,
+    pub(super) prints_status_lines: bool,
     /// Set if the process counts received messages.
-    pub(super) receives: bool,
+    pub(super) counts_messages: bool,
 }
 
-impl Member {
+impl MemberProcess {
     pub(super) fn new(node: u32, mut child: Child) -> Self {
         let input = child.stdin.take();
         let output_lines = child.stdout.take().map(|out| {
@@ -51,11 +51,18 @@ impl Member {
             });
             receiver
         });
-        Self { node, child, input, output_lines, speaks: false, receives: false }
+        Self {
+            node,
+            child,
+            input,
+            output_lines,
+            prints_status_lines: false,
+            counts_messages: false,
+        }
     }
 
     /// Returns the next line that satisfies the condition.
-    pub(super) fn wait_for(
+    pub(super) fn wait_for_line(
         &self,
         until: Instant,
         is_it: impl Fn(&str) -> bool,
@@ -91,7 +98,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for MemberProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -99,7 +106,10 @@ impl Drop for Member {
 }
 
 /// Returns the last process of a node. This process prints the lines of output.
-pub(super) fn find(processes: &mut [Member], node: u32) -> Result<&mut Member, Failed> {
+pub(super) fn find_member(
+    processes: &mut [MemberProcess],
+    node: u32,
+) -> Result<&mut MemberProcess, Failed> {
     let mut all = processes.iter_mut().rev();
     let found = all.find(|member| member.node == node);
     found.ok_or_else(|| Failed(format!("member {node} was not started")))
@@ -109,7 +119,7 @@ pub(super) fn find(processes: &mut [Member], node: u32) -> Result<&mut Member, F
 mod tests {
     use std::{process::Stdio, time::Duration};
 
-    use quorate_testbed::usage::Usage;
+    use quorate_testbed::usage::ResourceUsage;
 
     use super::*;
 
@@ -118,15 +128,15 @@ mod tests {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo up; read line; echo \"heard $line\"; exec sleep 1000"]);
         let shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut member = Member::new(1, shell.spawn().unwrap());
+        let mut member = MemberProcess::new(1, shell.spawn().unwrap());
         let until = Instant::now() + Duration::from_secs(60);
-        member.wait_for(until, |line| line == "up").unwrap();
+        member.wait_for_line(until, |line| line == "up").unwrap();
         member.send_line("go").unwrap();
-        let heard = member.wait_for(until, |line| line.starts_with("heard"));
+        let heard = member.wait_for_line(until, |line| line.starts_with("heard"));
         assert_eq!(heard.unwrap(), "heard go");
         let id = member.id();
-        assert!(Usage::of_process(id).is_some());
+        assert!(ResourceUsage::of_process(id).is_some());
         drop(member);
-        assert!(Usage::of_process(id).is_none());
+        assert!(ResourceUsage::of_process(id).is_none());
     }
 }

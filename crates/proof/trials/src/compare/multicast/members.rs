@@ -13,112 +13,121 @@ use std::{
 };
 
 use quorate_testbed::{
-    segment::{self, PEERS},
-    usage::{Machine, Usage},
+    segment::{self, PEERS_INTERFACE},
+    usage::{MachineCpuTime, ResourceUsage},
 };
 
 use super::{
-    super::systems::FOLDER,
-    Wish, address, built_folder, corosync,
-    figures::{Cell, Measured},
-    member::{Member, command_in_namespace, find, forced},
-    scratch,
+    super::systems::SOURCES_FOLDER,
+    MulticastOptions, address, built_folder, corosync, create_memory_folder,
+    figures::{MeasuredTurn, MulticastCell},
+    member::{MemberProcess, command_in_namespace, find_member, with_forced_buffers},
     systems::System,
 };
 use crate::shell::{self, Failed};
 
 /// The sender's namespace.
-const SENDER: u32 = 1;
+const SENDER_NODE: u32 = 1;
 /// Start timeout, sufficient for thirty Java processes on a busy machine.
-const START: Duration = Duration::from_secs(180);
+const START_TIMEOUT: Duration = Duration::from_secs(180);
 /// Extra time for a receiver beyond the expected duration.
-const LATE: Duration = Duration::from_secs(60);
+const RECEIVER_GRACE: Duration = Duration::from_secs(60);
 /// Warm-up that the bare receiver discards itself.
 const BARE_WARMUP: Duration = Duration::from_millis(500);
 /// Bytes of error output shown in a message.
-const WORDS: usize = 400;
+const ERROR_BYTES_SHOWN: usize = 400;
 /// Flags of every Java program.
-const JAVA: [&str; 3] = ["-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx256m"];
+const JAVA_FLAGS: [&str; 3] = ["-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx256m"];
 
 /// Starts a system, measures it and stops it.
-pub(super) fn run_turn(wish: &Wish, system: System, cell: Cell) -> Result<Measured, Failed> {
-    let group =
-        Group { wish, system, members: cell.receivers + 1, bytes: cell.bytes, folder: scratch()? };
+pub(super) fn run_turn(
+    wish: &MulticastOptions,
+    system: System,
+    cell: MulticastCell,
+) -> Result<MeasuredTurn, Failed> {
+    let group = MulticastGroup {
+        wish,
+        system,
+        member_count: cell.receiver_count + 1,
+        bytes: cell.bytes,
+        folder: create_memory_folder()?,
+    };
     let mut processes = Vec::new();
     let measured = group.measure(&mut processes);
     measured.map_err(|Failed(why)| Failed(why + &group.last_error_lines()))
 }
 
-struct Group<'a> {
-    wish: &'a Wish,
+struct MulticastGroup<'a> {
+    wish: &'a MulticastOptions,
     system: System,
-    members: u32,
+    member_count: u32,
     /// Size of a message, in bytes.
     bytes: usize,
     folder: tempfile::TempDir,
 }
 
-impl Group<'_> {
-    fn measure(&self, processes: &mut Vec<Member>) -> Result<Measured, Failed> {
-        let until = Instant::now() + START;
+impl MulticastGroup<'_> {
+    fn measure(&self, processes: &mut Vec<MemberProcess>) -> Result<MeasuredTurn, Failed> {
+        let until = Instant::now() + START_TIMEOUT;
         let is_bare = self.system == System::Bare;
         // The sender must be the oldest member, which defines the order in systems where a member
         // does.
         if !is_bare {
-            self.start(SENDER, processes)?;
-            find(processes, SENDER)?.wait_for(until, |line| line == "up")?;
+            self.start(SENDER_NODE, processes)?;
+            find_member(processes, SENDER_NODE)?.wait_for_line(until, |line| line == "up")?;
         }
-        for node in SENDER + 1..=self.members {
+        for node in SENDER_NODE + 1..=self.member_count {
             self.start(node, processes)?;
             if self.system == System::Corosync {
                 // Many concurrent joins crash some of Corosync's daemons (an assertion in
                 // totemsrp.c).
-                find(processes, node)?.wait_for(until, |line| line == "up")?;
+                find_member(processes, node)?.wait_for_line(until, |line| line == "up")?;
             }
         }
-        for member in processes.iter_mut().filter(|member| member.speaks) {
-            member.wait_for(until, |line| line == "ready")?;
+        for member in processes.iter_mut().filter(|member| member.prints_status_lines) {
+            member.wait_for_line(until, |line| line == "ready")?;
         }
         let warmup = if is_bare {
-            self.start(SENDER, processes)?;
+            self.start(SENDER_NODE, processes)?;
             BARE_WARMUP
         } else {
-            find(processes, SENDER)?.send_line("go")?;
-            self.wish.warmup()
+            find_member(processes, SENDER_NODE)?.send_line("go")?;
+            self.wish.warmup_duration()
         };
         let begun = Instant::now();
         thread::sleep(warmup);
-        let before = CounterReading::now(processes);
+        let before = CounterReading::read_now(processes);
         // All processes are still sending or receiving then.
         thread::sleep(self.wish.duration * 4 / 5);
-        let spent = CounterReading::now(processes).since(&before);
-        let until = begun + warmup + self.wish.duration + LATE;
+        let spent = CounterReading::read_now(processes).usage_since(&before);
+        let until = begun + warmup + self.wish.duration + RECEIVER_GRACE;
         let mut slowest = f64::INFINITY;
-        for member in processes.iter_mut().filter(|member| member.receives) {
-            let said = member
-                .wait_for(until, |line| line.as_bytes().first().is_some_and(u8::is_ascii_digit))?;
-            let rate =
-                segment::rate(&said).ok_or_else(|| Failed(format!("not a figure: {said}")))?;
+        for member in processes.iter_mut().filter(|member| member.counts_messages) {
+            let said = member.wait_for_line(until, |line| {
+                line.as_bytes().first().is_some_and(u8::is_ascii_digit)
+            })?;
+            let rate = segment::parse_rate(&said)
+                .ok_or_else(|| Failed(format!("not a figure: {said}")))?;
             slowest = slowest.min(rate);
         }
-        Ok(Measured {
+        Ok(MeasuredTurn {
             slowest_mbit: slowest * 8.0 / 1e6,
             cpu_s_per_gb: spent.cpu_s * 1e9 / (slowest * spent.seconds).max(1.0),
-            foreign_cpu: spent.foreign,
-            dropped: 0.0,
+            foreign_cpu: spent.foreign_cpu_share,
+            dropped_packets: 0.0,
         })
     }
 
     /// Starts the processes of a member.
-    fn start(&self, node: u32, processes: &mut Vec<Member>) -> Result<(), Failed> {
+    fn start(&self, node: u32, processes: &mut Vec<MemberProcess>) -> Result<(), Failed> {
         if self.system == System::Corosync {
-            let daemon = self.daemon(node)?;
+            let daemon = self.daemon_command(node)?;
             processes.push(self.spawn(node, "daemon", daemon)?);
         }
         let (command, log) = (self.command(node)?, "load");
         let mut member = self.spawn(node, log, command)?;
-        member.speaks = node != SENDER || self.system != System::Bare;
-        member.receives = node != SENDER;
+        member.prints_status_lines = node != SENDER_NODE || self.system != System::Bare;
+        member.counts_messages = node != SENDER_NODE;
         processes.push(member);
         Ok(())
     }
@@ -126,27 +135,27 @@ impl Group<'_> {
     /// Returns the command that sends or receives in a namespace.
     fn command(&self, node: u32) -> Result<Command, Failed> {
         let name = self.system.name();
-        let role = if node == SENDER { "sender" } else { "receiver" };
+        let role = if node == SENDER_NODE { "sender" } else { "receiver" };
         let millis = |time: Duration| time.as_millis().to_string();
         if self.system == System::Bare {
-            let time = if node == SENDER {
+            let time = if node == SENDER_NODE {
                 BARE_WARMUP * 2 + self.wish.duration * 2
             } else {
                 self.wish.duration
             };
             let mut command = command_in_namespace(node);
             command
-                .arg(shell::release("quorate"))
-                .args(["bench", "part", &format!("lan-{role}"), PEERS])
+                .arg(shell::release_path("quorate"))
+                .args(["bench", "part", &format!("lan-{role}"), PEERS_INTERFACE])
                 .arg(millis(time));
             return Ok(command);
         }
-        let mut command = forced(command_in_namespace(node))?;
+        let mut command = with_forced_buffers(command_in_namespace(node))?;
         match self.system {
             System::Corosync => command.arg(built_folder("bin")?.join("corosync-load")),
             _ => command
                 .arg("java")
-                .args(JAVA)
+                .args(JAVA_FLAGS)
                 // Aeron accesses internals of the Java machine.
                 .args(["--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED"])
                 .arg(format!("-Djgroups.bind_addr={}", address(node)))
@@ -156,17 +165,17 @@ impl Group<'_> {
         };
         command
             .arg(role)
-            .arg(self.members.to_string())
+            .arg(self.member_count.to_string())
             .arg(self.bytes.to_string())
-            .arg(millis(self.wish.warmup()))
+            .arg(millis(self.wish.warmup_duration()))
             .arg(millis(self.wish.duration));
         match self.system {
             System::Jgroups => {
-                command.arg(shell::root().join(FOLDER).join("jgroups/stack.xml"));
+                command.arg(shell::workspace_root().join(SOURCES_FOLDER).join("jgroups/stack.xml"));
             }
             System::Aeron => {
                 command.arg(address(node).to_string());
-                command.arg(self.place(node, "aeron"));
+                command.arg(self.member_path(node, "aeron"));
             }
             _ => {}
         }
@@ -174,13 +183,13 @@ impl Group<'_> {
     }
 
     /// Returns the command of a Corosync daemon with its own folder for the lock file.
-    fn daemon(&self, node: u32) -> Result<Command, Failed> {
-        let state = self.place(node, "state");
+    fn daemon_command(&self, node: u32) -> Result<Command, Failed> {
+        let state = self.member_path(node, "state");
         fs::create_dir_all(&state)?;
-        let config = self.place(node, "conf");
-        let text = corosync::config(self.members, &state.display().to_string());
+        let config = self.member_path(node, "conf");
+        let text = corosync::config_file(self.member_count, &state.display().to_string());
         fs::write(&config, text)?;
-        let mut command = forced(command_in_namespace(node))?;
+        let mut command = with_forced_buffers(command_in_namespace(node))?;
         command
             .args(["unshare", "--mount", "sh", "-c"])
             .arg("mount -t tmpfs tmpfs /run && exec /usr/sbin/corosync -f -c \"$0\"")
@@ -188,26 +197,27 @@ impl Group<'_> {
         Ok(command)
     }
 
-    fn place(&self, node: u32, what: &str) -> PathBuf {
+    fn member_path(&self, node: u32, what: &str) -> PathBuf {
         self.folder.path().join(format!("{node}.{what}"))
     }
 
-    fn spawn(&self, node: u32, what: &str, mut command: Command) -> Result<Member, Failed> {
-        let log = File::create(self.place(node, &format!("{what}.log")))?;
+    fn spawn(&self, node: u32, what: &str, mut command: Command) -> Result<MemberProcess, Failed> {
+        let log = File::create(self.member_path(node, &format!("{what}.log")))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let child = command.spawn().map_err(|error| Failed(format!("{command:?}: {error}")))?;
-        Ok(Member::new(node, child))
+        Ok(MemberProcess::new(node, child))
     }
 
     /// Returns the processes' last error messages.
     fn last_error_lines(&self) -> String {
         let mut all = String::new();
-        for node in 1..=self.members {
+        for node in 1..=self.member_count {
             for what in ["daemon.log", "load.log"] {
-                let text = fs::read(self.place(node, what)).unwrap_or_default();
-                let text = String::from_utf8_lossy(&text[text.len().saturating_sub(WORDS)..]);
+                let text = fs::read(self.member_path(node, what)).unwrap_or_default();
+                let text =
+                    String::from_utf8_lossy(&text[text.len().saturating_sub(ERROR_BYTES_SHOWN)..]);
                 // Identical errors need not be repeated for every process.
-                if !text.trim().is_empty() && all.len() < WORDS * 3 {
+                if !text.trim().is_empty() && all.len() < ERROR_BYTES_SHOWN * 3 {
                     all += &format!("; {node} said: {}", text.trim().replace('\n', " | "));
                 }
             }
@@ -219,29 +229,34 @@ impl Group<'_> {
 /// Counters at a point in time.
 struct CounterReading {
     at: Instant,
-    own: Usage,
-    machine: Option<Machine>,
+    own: ResourceUsage,
+    machine: Option<MachineCpuTime>,
 }
 
-struct Spent {
+struct UsageDelta {
     seconds: f64,
     cpu_s: f64,
-    foreign: f64,
+    foreign_cpu_share: f64,
 }
 
 impl CounterReading {
-    fn now(processes: &[Member]) -> Self {
+    fn read_now(processes: &[MemberProcess]) -> Self {
         let ids: Vec<u32> = processes.iter().map(|one| one.id()).collect();
-        Self { at: Instant::now(), own: Usage::of_processes(&ids), machine: Machine::now() }
+        Self {
+            at: Instant::now(),
+            own: ResourceUsage::of_processes(&ids),
+            machine: MachineCpuTime::now(),
+        }
     }
 
-    fn since(&self, before: &Self) -> Spent {
+    fn usage_since(&self, before: &Self) -> UsageDelta {
         let cpu_s = self.own.since(before.own).cpu_s();
         let machine = self.machine.zip(before.machine);
-        Spent {
+        UsageDelta {
             seconds: (self.at - before.at).as_secs_f64(),
             cpu_s,
-            foreign: machine.map_or(0.0, |(after, before)| after.foreign_share(before, cpu_s)),
+            foreign_cpu_share: machine
+                .map_or(0.0, |(after, before)| after.other_processes_share(before, cpu_s)),
         }
     }
 }

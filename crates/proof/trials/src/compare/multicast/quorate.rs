@@ -6,47 +6,51 @@ use quorate_testbed::segment::Lan;
 use serde_json::Value;
 
 use super::{
-    Wish,
-    figures::{Cell, Measured},
+    MulticastOptions,
+    figures::{MeasuredTurn, MulticastCell},
 };
 use crate::shell::{self, Failed};
 
 /// Bytes of commands in flight.
 const IN_FLIGHT_BYTES: usize = 2 << 20;
 /// Maximum number of voting members; the rest are learners.
-const VOTERS: u32 = 5;
+const VOTERS_MAX: u32 = 5;
 
 /// Runs the turn on links of the same speed. The segment of the other systems is idle during this
 /// time.
-pub(super) fn run_turn(wish: &Wish, speed: Lan, cell: Cell) -> Result<Measured, Failed> {
+pub(super) fn run_turn(
+    wish: &MulticastOptions,
+    speed: Lan,
+    cell: MulticastCell,
+) -> Result<MeasuredTurn, Failed> {
     let mut command = Command::new("setpriv");
     // The command stops its nodes on a signal, which it must also get if this process is killed.
     command
         .args(["--pdeathsig", "TERM"])
-        .arg(shell::release("quorate"))
-        .args(flags(wish, speed, cell));
+        .arg(shell::release_path("quorate"))
+        .args(bench_flags(wish, speed, cell));
     let output = command.stdin(Stdio::null()).output()?;
     // An invalid row is a failure of the program. Its report has the reason.
-    figures(&String::from_utf8_lossy(&output.stdout), cell.bytes).map_err(|why| {
+    parse_figures(&String::from_utf8_lossy(&output.stdout), cell.bytes).map_err(|why| {
         let said = String::from_utf8_lossy(&output.stderr);
         let last = said.trim().lines().next_back().unwrap_or_default();
         Failed(format!("{why}; it said: {last}"))
     })
 }
 
-fn flags(wish: &Wish, speed: Lan, cell: Cell) -> Vec<String> {
-    let voters = VOTERS.min(cell.receivers + 1);
+fn bench_flags(wish: &MulticastOptions, speed: Lan, cell: MulticastCell) -> Vec<String> {
+    let voters = VOTERS_MAX.min(cell.receiver_count + 1);
     let millis = |time: std::time::Duration| format!("{}ms", time.as_millis());
     let words = [
         ("--lan", speed.name()),
         ("--nodes", voters.to_string()),
-        ("--learners", (cell.receivers + 1 - voters).to_string()),
+        ("--learners", (cell.receiver_count + 1 - voters).to_string()),
         ("--durability", "volatile".to_owned()),
         ("--plane", "multicast".to_owned()),
         ("--votes", "ring".to_owned()),
         ("--value-size", cell.bytes.to_string()),
-        ("--outstanding", outstanding(cell.bytes).to_string()),
-        ("--warmup", millis(wish.warmup())),
+        ("--outstanding", outstanding_commands(cell.bytes).to_string()),
+        ("--warmup", millis(wish.warmup_duration())),
         ("--duration", millis(wish.duration)),
         ("--repeat", "1".to_owned()),
     ];
@@ -58,13 +62,13 @@ fn flags(wish: &Wish, speed: Lan, cell: Cell) -> Vec<String> {
     out
 }
 
-fn outstanding(size: usize) -> usize {
+fn outstanding_commands(size: usize) -> usize {
     (IN_FLIGHT_BYTES / size.max(1)).clamp(16, 16_384)
 }
 
 /// Parses the figures of the JSON report.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
-fn figures(document: &str, size: usize) -> Result<Measured, String> {
+fn parse_figures(document: &str, size: usize) -> Result<MeasuredTurn, String> {
     let document: Value = serde_json::from_str(document).map_err(|error| error.to_string())?;
     let row = &document["rows"][0];
     if row["valid"] != true {
@@ -80,11 +84,11 @@ fn figures(document: &str, size: usize) -> Result<Measured, String> {
         .flat_map(|role| [&role["user_us_per_op"], &role["system_us_per_op"]])
         .filter_map(Value::as_f64)
         .sum();
-    Ok(Measured {
+    Ok(MeasuredTurn {
         slowest_mbit: per_second * size as f64 * 8.0 / 1e6,
         cpu_s_per_gb: us_per_op * 1e3 / size as f64,
         foreign_cpu: row["foreign_cpu"].as_f64().unwrap_or(0.0),
-        dropped: 0.0,
+        dropped_packets: 0.0,
     })
 }
 
@@ -101,27 +105,28 @@ mod tests {
                 {{"role": "generator", "user_us_per_op": 1.0, "system_us_per_op": 9.0}}]}}]}}"#
             )
         };
-        let measured = figures(&row(true), 1000).unwrap();
+        let measured = parse_figures(&row(true), 1000).unwrap();
         assert!((measured.slowest_mbit - 80.0).abs() < 1e-9);
         assert!((measured.cpu_s_per_gb - 40.0).abs() < 1e-9);
-        assert!(figures(&row(false), 1000).unwrap_err().contains("late"));
-        assert!(figures("{}", 1000).is_err());
-        assert!(figures("no", 1000).is_err());
+        assert!(parse_figures(&row(false), 1000).unwrap_err().contains("late"));
+        assert!(parse_figures("{}", 1000).is_err());
+        assert!(parse_figures("no", 1000).is_err());
     }
 
     #[test]
     fn all_nodes_but_the_leader_are_receivers() {
         let wish = super::super::parse(&[]).unwrap();
-        let speed = Lan::named("1gbit").unwrap();
+        let speed = Lan::parse_speed("1gbit").unwrap();
         let line = |receivers| {
-            let cell = Cell { megabits: 1000, receivers, bytes: 8192 };
-            flags(&wish, speed, cell).join(" ")
+            let cell =
+                MulticastCell { link_megabits: 1000, receiver_count: receivers, bytes: 8192 };
+            bench_flags(&wish, speed, cell).join(" ")
         };
         assert!(line(25).contains("--lan 1gbit --nodes 5 --learners 21 "));
         assert!(line(4).contains("--nodes 5 --learners 0 "));
         assert!(line(1).contains("--nodes 2 --learners 0 "));
         assert!(line(1).contains("--outstanding 256 "));
-        assert_eq!(outstanding(200), 10_485);
-        assert_eq!(outstanding(512 << 10), 16);
+        assert_eq!(outstanding_commands(200), 10_485);
+        assert_eq!(outstanding_commands(512 << 10), 16);
     }
 }

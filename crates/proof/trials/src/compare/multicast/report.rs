@@ -2,23 +2,23 @@
 
 use std::fmt::Write as _;
 
-use quorate_admin::units::date;
+use quorate_admin::units::format_date;
 use quorate_testbed::segment::Lan;
 use serde_json::{Value, json};
 
 use super::{
     super::{
         figures::Spread,
-        report::{Origin, save, spread},
+        report::{FigureOrigin, format_spread, save_report},
     },
-    Wish,
-    figures::{Cell, Results},
+    MulticastOptions,
+    figures::{MulticastCell, Results},
     systems::System,
 };
 use crate::shell::{self, Failed};
 
 /// Caveats for a reader of the comparison.
-const CAUTIONS: [&str; 8] = [
+const CAVEATS: [&str; 8] = [
     "One sender, in a namespace of its own, as many receivers in one each, on the same processors; the links are emulated, and a switch in software copies for each receiver. Where all processors are busy, the figure is one of processors, not of links.",
     "Payload is what an application offered; the ceiling counts the payload of datagrams, so that headers of a system's own are a loss.",
     "Aeron orders nothing between senders and waits only for the slowest receiver: it is the mark for plain reliable multicast. Nothing is durable anywhere.",
@@ -29,15 +29,24 @@ const CAUTIONS: [&str; 8] = [
     "CPU is of all processes of a system, the load included; what the kernel does in threads of its own is part of the foreign CPU.",
 ];
 
-pub(super) fn write(wish: &Wish, systems: &[System], results: &Results) -> Result<(), Failed> {
-    let origin = Origin::now();
-    let text = markdown(wish, &origin, systems, results);
-    let document = document(wish, &origin, systems, results);
-    let usual = || shell::target().join("compare").join("multicast").join("report");
-    save(&wish.out.clone().unwrap_or_else(usual), wish.json.as_ref(), text, document)
+pub(super) fn write_report(
+    wish: &MulticastOptions,
+    systems: &[System],
+    results: &Results,
+) -> Result<(), Failed> {
+    let origin = FigureOrigin::of_this_run();
+    let text = render_markdown(wish, &origin, systems, results);
+    let document = render_json(wish, &origin, systems, results);
+    let usual = || shell::build_folder().join("compare").join("multicast").join("report");
+    save_report(&wish.report_path.clone().unwrap_or_else(usual), wish.json.as_ref(), text, document)
 }
 
-fn markdown(wish: &Wish, origin: &Origin, systems: &[System], results: &Results) -> String {
+fn render_markdown(
+    wish: &MulticastOptions,
+    origin: &FigureOrigin,
+    systems: &[System],
+    results: &Results,
+) -> String {
     let mut out = format!(
         "# Multicast by Quorate and others\n\n    cargo xtask compare multicast{}\n\n\
          Messages from one sender, as fast as flow control lets. Systems took turns in {} rounds, each started afresh, \
@@ -45,16 +54,16 @@ fn markdown(wish: &Wish, origin: &Origin, systems: &[System], results: &Results)
          Figures are medians of rounds; the lowest and the highest stand in brackets. Shares and ratios are of one round each.\n\n\
          | Links | Receivers | Bytes | System | Order | Durable | Payload at the slowest receiver, Mbit/s | Of the ceiling | CPU s/GB | Foreign CPU | Dropped | Good rounds |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|\n",
-        shown_flags(wish),
-        wish.repeat,
+        format_flags(wish),
+        wish.repetition_count,
         wish.duration.as_secs_f64(),
-        wish.warmup().as_secs_f64(),
+        wish.warmup_duration().as_secs_f64(),
         results.seconds / 60.0,
         origin.commit,
-        origin.machine.kernel,
-        origin.machine.cpus,
+        origin.machine.kernel_release,
+        origin.machine.cpu_count,
         origin.machine.cpu_model,
-        date(origin.unix_time),
+        format_date(origin.unix_time),
     );
     for cell in results.cells() {
         for system in systems {
@@ -62,19 +71,24 @@ fn markdown(wish: &Wish, origin: &Origin, systems: &[System], results: &Results)
         }
     }
     for (system, why) in &results.failures {
-        let _ = writeln!(out, "| | | | {} | skipped: {} | | | | | | | |", system.name(), line(why));
+        let _ = writeln!(
+            out,
+            "| | | | {} | skipped: {} | | | | | | | |",
+            system.name(),
+            escape_cell(why)
+        );
     }
     out += "\n## Targets\n\n| Links | Receivers | Bytes | What | Wanted | Found | |\n|---|---|---|---|---|---|---|\n";
     for verdict in results.verdicts() {
         let _ = writeln!(
             out,
             "| {} Mbit/s | {} | {} | {} | ≥ {} | {} | {} |",
-            verdict.cell.megabits,
-            verdict.cell.receivers,
+            verdict.cell.link_megabits,
+            verdict.cell.receiver_count,
             verdict.cell.bytes,
             verdict.what,
-            verdict.wanted,
-            spread(&verdict.found, 2),
+            verdict.wanted_ratio,
+            format_spread(&verdict.found_ratios, 2),
             if verdict.is_reached() { "reached" } else { "**missed**" }
         );
     }
@@ -84,7 +98,7 @@ fn markdown(wish: &Wish, origin: &Origin, systems: &[System], results: &Results)
             writeln!(out, "| {} | {} | {} |", system.name(), system.version(), system.settings());
     }
     out += "\n## What cannot be compared fairly\n\n";
-    for caution in CAUTIONS {
+    for caution in CAVEATS {
         let _ = writeln!(out, "- {caution}");
     }
     let bad = results.turns.iter().filter_map(|turn| Some((turn, turn.outcome.as_ref().err()?)));
@@ -95,65 +109,75 @@ fn markdown(wish: &Wish, origin: &Origin, systems: &[System], results: &Results)
         let _ = writeln!(
             out,
             "- {} Mbit/s, {} receivers, {} bytes, round {}, {}: {}",
-            turn.cell.megabits,
-            turn.cell.receivers,
+            turn.cell.link_megabits,
+            turn.cell.receiver_count,
             turn.cell.bytes,
             turn.round + 1,
             turn.system.name(),
-            line(why)
+            escape_cell(why)
         );
     }
     out
 }
 
-fn table_line(wish: &Wish, system: System, cell: Cell, results: &Results) -> String {
+fn table_line(
+    wish: &MulticastOptions,
+    system: System,
+    cell: MulticastCell,
+    results: &Results,
+) -> String {
     let figure = |figure| results.figure(system, cell, figure);
     format!(
         "| {} Mbit/s | {} | {} | {} | {} | no | {} | {} | {} | {} | {} | {} of {} |\n",
-        cell.megabits,
-        cell.receivers,
+        cell.link_megabits,
+        cell.receiver_count,
         cell.bytes,
         system.name(),
-        system.order(),
-        spread(&figure(|one| one.slowest_mbit), 1),
-        spread(&results.ratio(system, &[System::Bare], cell), 2),
-        spread(&figure(|one| one.cpu_s_per_gb), 2),
-        spread(&figure(|one| one.foreign_cpu), 2),
-        spread(&figure(|one| one.dropped), 0),
-        results.good_rounds(system, cell),
-        wish.repeat
+        system.delivery_order(),
+        format_spread(&figure(|one| one.slowest_mbit), 1),
+        format_spread(&results.ratio(system, &[System::Bare], cell), 2),
+        format_spread(&figure(|one| one.cpu_s_per_gb), 2),
+        format_spread(&figure(|one| one.foreign_cpu), 2),
+        format_spread(&figure(|one| one.dropped_packets), 0),
+        results.valid_round_count(system, cell),
+        wish.repetition_count
     )
 }
 
-fn document(wish: &Wish, origin: &Origin, systems: &[System], results: &Results) -> String {
-    let row = |system: System, cell: Cell| {
-        let figure = |figure| three(&results.figure(system, cell, figure));
+fn render_json(
+    wish: &MulticastOptions,
+    origin: &FigureOrigin,
+    systems: &[System],
+    results: &Results,
+) -> String {
+    let row = |system: System, cell: MulticastCell| {
+        let figure = |figure| spread_json(&results.figure(system, cell, figure));
         json!({
             "system": system.name(),
-            "order": system.order(),
+            "order": system.delivery_order(),
             "durable": false,
-            "link_mbit": cell.megabits,
-            "receivers": cell.receivers,
+            "link_mbit": cell.link_megabits,
+            "receivers": cell.receiver_count,
             "bytes": cell.bytes,
             "slowest_mbit": figure(|one| one.slowest_mbit),
-            "of_ceiling": three(&results.ratio(system, &[System::Bare], cell)),
+            "of_ceiling": spread_json(&results.ratio(system, &[System::Bare], cell)),
             "cpu_s_per_gb": figure(|one| one.cpu_s_per_gb),
             "foreign_cpu": figure(|one| one.foreign_cpu),
-            "dropped_packets": figure(|one| one.dropped),
-            "good_rounds": results.good_rounds(system, cell),
-            "rounds": wish.repeat,
+            "dropped_packets": figure(|one| one.dropped_packets),
+            "good_rounds": results.valid_round_count(system, cell),
+            "rounds": wish.repetition_count,
         })
     };
     let cells = results.cells();
     let rows = cells.iter().flat_map(|cell| systems.iter().map(|system| row(*system, *cell)));
     let targets = results.verdicts().into_iter().map(|verdict| {
         json!({
-            "link_mbit": verdict.cell.megabits,
-            "receivers": verdict.cell.receivers,
+            "link_mbit": verdict.cell.link_megabits,
+            "receivers": verdict.cell.receiver_count,
             "bytes": verdict.cell.bytes,
             "what": verdict.what,
-            "at_least": verdict.wanted,
-            "found": three(&verdict.found),
+            "at_least": verdict.wanted_ratio,
+            "found": spread_json(&verdict.found_ratios),
             "reached": verdict.is_reached(),
         })
     });
@@ -163,31 +187,31 @@ fn document(wish: &Wish, origin: &Origin, systems: &[System], results: &Results)
     let failures =
         results.failures.iter().map(|(system, why)| json!({"system": system.name(), "why": why}));
     let document = json!({
-        "command": format!("cargo xtask compare multicast{}", shown_flags(wish)),
+        "command": format!("cargo xtask compare multicast{}", format_flags(wish)),
         "commit": origin.commit,
-        "kernel": origin.machine.kernel,
-        "cpus": origin.machine.cpus,
+        "kernel": origin.machine.kernel_release,
+        "cpus": origin.machine.cpu_count,
         "unix_time": origin.unix_time,
         "rows": rows.collect::<Vec<Value>>(),
         "targets": targets.collect::<Vec<Value>>(),
         "systems": about.collect::<Vec<Value>>(),
         "failures": failures.collect::<Vec<Value>>(),
-        "cautions": CAUTIONS,
+        "cautions": CAVEATS,
     });
     format!("{document:#}\n")
 }
 
-fn shown_flags(wish: &Wish) -> String {
-    let receivers: Vec<String> = wish.receivers.iter().map(u32::to_string).collect();
-    let sizes: Vec<String> = wish.sizes.iter().map(usize::to_string).collect();
-    let speeds: Vec<String> = wish.speeds.iter().map(Lan::name).collect();
+fn format_flags(wish: &MulticastOptions) -> String {
+    let receivers: Vec<String> = wish.receiver_counts.iter().map(u32::to_string).collect();
+    let sizes: Vec<String> = wish.message_sizes.iter().map(usize::to_string).collect();
+    let speeds: Vec<String> = wish.link_speeds.iter().map(Lan::name).collect();
     let mut out = format!(
         " --receivers {} --speed {} --size {} --duration {}ms --repeat {}",
         receivers.join(","),
         speeds.join(","),
         sizes.join(","),
         wish.duration.as_millis(),
-        wish.repeat
+        wish.repetition_count
     );
     if !wish.only.is_empty() {
         let _ = write!(out, " --only {}", wish.only.join(","));
@@ -195,15 +219,15 @@ fn shown_flags(wish: &Wish) -> String {
     out
 }
 
-fn three(spread: &Spread) -> Value {
+fn spread_json(spread: &Spread) -> Value {
     if spread.count() == 0 {
         return Value::Null;
     }
-    json!({"median": spread.median(), "least": spread.low(), "greatest": spread.high()})
+    json!({"median": spread.median(), "least": spread.minimum(), "greatest": spread.maximum()})
 }
 
 /// Formats text as a cell of a table.
-fn line(text: &str) -> String {
+fn escape_cell(text: &str) -> String {
     text.trim().replace('\n', " ").replace('|', "/")
 }
 
@@ -217,7 +241,7 @@ mod tests {
     #[test]
     fn report_has_shares_targets_and_missing_results() {
         let wish = parse(&["--receivers", "5", "--repeat", "3"]).unwrap();
-        let text = markdown(&wish, &Origin::default(), &ALL[..4], &results());
+        let text = render_markdown(&wish, &FigureOrigin::default(), &ALL[..4], &results());
         for wanted in [
             "| 1000 Mbit/s | 5 | 8192 | quorate | ",
             "| no | 800.0 (400.0 – 900.0) | 0.80 (0.80 – 0.90) | 2.00 (2.00 – 2.00) | 0.00 (0.00 – 0.00) | 0 (0 – 0) | 3 of 3 |",
@@ -233,7 +257,7 @@ mod tests {
     #[test]
     fn the_document_is_json_with_the_same_figures() {
         let wish = parse(&["--receivers", "5", "--repeat", "3"]).unwrap();
-        let text = document(&wish, &Origin::default(), &ALL[..4], &results());
+        let text = render_json(&wish, &FigureOrigin::default(), &ALL[..4], &results());
         let value: Value = serde_json::from_str(&text).unwrap();
         let row = &value["rows"][1];
         assert_eq!(row["system"], "quorate");

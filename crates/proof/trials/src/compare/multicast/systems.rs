@@ -28,7 +28,7 @@ impl System {
     }
 
     /// Returns the order guaranteed to receivers.
-    pub(super) const fn order(self) -> &'static str {
+    pub(super) const fn delivery_order(self) -> &'static str {
         match self {
             Self::Bare => "none, and nothing is repaired",
             Self::Quorate => "one order of all senders, after a majority of the voters has it",
@@ -71,20 +71,20 @@ impl System {
 }
 
 /// Returns the named systems and the ceiling, or all systems if none is named.
-pub(super) fn choose(names: &[String]) -> Result<Vec<System>, Failed> {
-    if let Some(name) = names.iter().find(|name| named(name).is_none()) {
+pub(super) fn choose_systems(names: &[String]) -> Result<Vec<System>, Failed> {
+    if let Some(name) = names.iter().find(|name| from_name(name).is_none()) {
         let all: Vec<&str> = ALL.iter().skip(1).map(|system| system.name()).collect();
         return Err(Failed(format!("{name}: no such system; there are {}", all.join(", "))));
     }
     let is_wanted = |system: &System| {
         names.is_empty()
             || *system == System::Bare
-            || names.iter().any(|name| named(name) == Some(*system))
+            || names.iter().any(|name| from_name(name) == Some(*system))
     };
     Ok(ALL.into_iter().filter(is_wanted).collect())
 }
 
-fn named(name: &str) -> Option<System> {
+fn from_name(name: &str) -> Option<System> {
     ALL.into_iter().find(|system| system.name() == name)
 }
 
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn the_ceiling_is_always_measured() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let choose = |list: &[&str]| choose(&names(list) as &Vec<String>);
+        let choose = |list: &[&str]| choose_systems(&names(list) as &Vec<String>);
         assert_eq!(choose(&[]).unwrap(), ALL);
         let one = choose(&["aeron"]).unwrap();
         assert_eq!(one, [System::Bare, System::Aeron]);

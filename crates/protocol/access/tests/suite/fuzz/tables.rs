@@ -53,7 +53,7 @@ fn can_be_changed(users: &Users) {
         let by_password = users.role(&Who::Anonymous, Some(name.as_str()));
         by_certificate.max(by_password) == Some(Role::Admin)
     };
-    assert!(users.is_open() || users.iter().any(admin));
+    assert!(users.is_unrestricted() || users.iter().any(admin));
     // [access-1] No name makes a caller a node.
-    assert!(users.is_open() || users.role(&Who::Anonymous, Some("")).is_none());
+    assert!(users.is_unrestricted() || users.role(&Who::Anonymous, Some("")).is_none());
 }

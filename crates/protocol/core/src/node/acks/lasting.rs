@@ -19,32 +19,32 @@ impl Node {
     /// Answers peers that wait for this node's disk, notifies this node's clients, and sends
     /// requests to other members.
     pub(in crate::node) fn serve_lasting(&mut self, now: Time, effects: &mut Effects) {
-        if self.acks.lasting.is_idle() {
+        if self.acks.durable_prefix.is_idle() {
             return;
         }
         // [here-3] Clients wait only for commands, so missing bytes of streams delay none.
-        let held_to = self.knows_to();
+        let held_to = self.readable_to();
         // [last-1] This node does not report slots that it has lost or not written yet.
-        let here_to = held_to.min(self.spine.pending().known_to());
+        let here_to = held_to.min(self.spine.pending().durable_decided_to());
         let safe = |record| self.spine.pending().is_durable(record);
-        if self.acks.lasting.update(here_to, held_to, safe) {
+        if self.acks.durable_prefix.update(here_to, held_to, safe) {
             // The record's only new content is the restated decided prefix.
             let record = self.spine.restate(effects);
-            self.acks.lasting.restates(record);
+            self.acks.durable_prefix.record_restatement(record);
         }
-        while let Some(to) = self.acks.lasting.next_answer(here_to) {
+        while let Some(to) = self.acks.durable_prefix.next_answer(here_to) {
             effects.send(to, Message::LastingReply { to: here_to });
         }
-        let to = self.lasts_to(here_to);
-        if self.acks.lasting.is_news(to) {
-            effects.push(Effect::Lasts { to });
+        let to = self.durable_in_group_to(here_to);
+        if self.acks.durable_prefix.advance_notified(to) {
+            effects.push(Effect::DurableInGroup { to });
         }
-        self.ask_what_lasts(now, effects);
+        self.ask_durable(now, effects);
     }
 
     /// [last-3] Returns the end of the slots that are durable in the group, as far as this node
     /// knows. `here_to` is the end of the slots that are durable on this node.
-    fn lasts_to(&self, here_to: Slot) -> Slot {
+    fn durable_in_group_to(&self, here_to: Slot) -> Slot {
         let decided_to = self.spine.learner().decided_to();
         if self.spine.pending().class() == Class::Durable {
             // [class-1] Everything was decided by votes on stable storage.
@@ -55,24 +55,24 @@ impl Node {
             // [trim-1] An auxiliary forgets slots that others may have only in memory.
             voter if voter.auxiliary => Slot(0),
             voter if voter.member == own => here_to,
-            voter => self.acks.lasting.reported_to(voter.member),
+            voter => self.acks.durable_prefix.reported_to(voter.member),
         };
         // The configuration in force on this node is known to be recent enough only for slots below
         // `decided_to`.
-        let reached = self.spine.learner().eras().current().reached(Phase::Two, of);
+        let reached = self.spine.learner().eras().current().reached_by_quorum(Phase::Two, of);
         reached.min(decided_to)
     }
 
-    fn ask_what_lasts(&mut self, now: Time, effects: &mut Effects) {
+    fn ask_durable(&mut self, now: Time, effects: &mut Effects) {
         let retry_us = self.catchup_retry_us();
-        let Some(to) = self.acks.lasting.question(now, retry_us) else {
+        let Some(to) = self.acks.durable_prefix.next_request(now, retry_us) else {
             return;
         };
         let configuration = self.spine.learner().eras().current();
         let lacks = |peer: &&Peer| {
             let counts = configuration.position(peer.member).is_some()
                 && !configuration.is_auxiliary(peer.member);
-            peer.connected && counts && self.acks.lasting.reported_to(peer.member) < to
+            peer.connected && counts && self.acks.durable_prefix.reported_to(peer.member) < to
         };
         let asked = self.spine.peers().iter().filter(lacks);
         let asked = asked.map(|peer| peer.member.node);
@@ -81,23 +81,23 @@ impl Node {
 
     /// [last-2] Records a member's report that everything below `to` is on stable storage there.
     pub(in crate::node) fn on_lasting_reply(&mut self, from: Member, to: Slot) {
-        self.acks.lasting.on_reply(from, to);
+        self.acks.durable_prefix.on_reply(from, to);
     }
 
     /// Records that a peer waits until everything below `to` is on stable storage on this node.
     pub(in crate::node) fn on_lasting_request(&mut self, from: NodeId, to: Slot) {
-        self.acks.lasting.on_request(from, to);
+        self.acks.durable_prefix.on_request(from, to);
     }
 
     /// Returns the slot below which clients of this node were notified of durability.
-    pub fn lasting_to(&self) -> Slot {
-        self.acks.lasting.told()
+    pub fn durable_notified_to(&self) -> Slot {
+        self.acks.durable_prefix.notified_to()
     }
 
     /// Returns whether a client or a peer waits for something that this node's log has not written
     /// yet.
     pub fn awaits_disk(&self) -> bool {
-        self.acks.lasting.awaits_disk()
+        self.acks.durable_prefix.awaits_disk()
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
 
     fn deliver_message(node: &mut Node, message: Message) -> Vec<Message> {
         let held = true;
-        let input = Input::Message { from: LEADER, message, held };
+        let input = Input::Message { from: LEADER, message, bytes_held: held };
         replies_to(node, input)
     }
 
@@ -170,15 +170,15 @@ mod tests {
             inflight_max: 4,
             window_slots: 64,
             leases: None,
-            silent_us: 0,
-            alone_us: 0,
+            earlier_lease_us: 0,
+            lead_alone_wait_us: 0,
             thrifty: false,
             route: Route::Star,
             seed: 1,
         };
         let members = [1, 2, 3].map(Member::first);
-        let founding = Configuration::simple(members, class).expect("three members");
-        let mut node = Node::new(options, Recovered::founded(founding));
+        let founding = Configuration::majority_of(members, class).expect("three members");
+        let mut node = Node::new(options, Recovered::for_new_node(founding));
         deliver_message(&mut node, proposal(1));
         replies_to(&mut node, Input::Persisted(RecordSeq(1)));
         deliver_message(&mut node, proposal(2));

@@ -22,11 +22,15 @@ impl Node {
             let configuration = self.spine.learner().eras().current();
             let there = self.full_replicas(configuration, |peer| peer.connected);
             let engaged = !configuration.is_quorum(Phase::Two, there);
-            self.auxiliary.engaging.begin_term(now, self.spine.learner().decided_to(), engaged);
+            self.auxiliary.proposal_receivers.begin_term(
+                now,
+                self.spine.learner().decided_to(),
+                engaged,
+            );
         }
         let idle = self.nodes_to_bypass(now);
         // A new ballot starts by sending all proposals to all nodes, so that none has to be resent.
-        let _ = self.auxiliary.engaging.set_idle(self.era(), idle);
+        let _ = self.auxiliary.proposal_receivers.set_bypassed(self.era(), idle);
     }
 
     /// Returns this node, and the full replicas that satisfy `is`.
@@ -36,18 +40,18 @@ impl Node {
         is: impl Fn(&Peer) -> bool,
     ) -> MemberSet {
         let set = self.spine.peers().set(configuration, self.spine.options().member, is);
-        MemberSet(set.0 & configuration.full().0)
+        MemberSet(set.0 & configuration.full_replicas().0)
     }
 
     /// At each heartbeat, checks whether the full replicas make progress by themselves.
     pub(in crate::node) fn check_replies(&mut self, now: Time, effects: &mut Effects) {
-        let Some(leading) = self.spine.leading() else { return };
+        let Some(leading) = self.spine.phase2() else { return };
         let open = !leading.tally.is_empty();
         let decided_to = self.spine.learner().decided_to();
-        let late_us = self.auxiliary.engaging.late_us(now, decided_to, open);
-        let patience_us = self.spine.election().patience_us();
+        let late_us = self.auxiliary.proposal_receivers.stalled_us(now, decided_to, open);
+        let patience_us = self.spine.election().leader_silence_max_us();
         if self.spine.options().thrifty && late_us >= self.spine.options().heartbeat_ms * 1000 {
-            self.auxiliary.engaging.be_generous(now, patience_us);
+            self.auxiliary.proposal_receivers.send_to_all(now, patience_us);
         }
         let configuration = self.spine.learner().eras().current();
         // A broken connection is an early sign of failure, unless it is restored at once.
@@ -58,16 +62,16 @@ impl Node {
         });
         let enough = configuration.is_quorum(Phase::Two, heard) && late_us < patience_us;
         let ballot = leading.ballot();
-        if !self.auxiliary.engaging.is_engaged() {
+        if !self.auxiliary.proposal_receivers.is_engaged() {
             if !enough && self.has_auxiliaries() {
-                self.auxiliary.engaging.engage(now);
+                self.auxiliary.proposal_receivers.engage(now);
                 effects.explain(Explanation::Engages { ballot });
             }
         } else if enough
-            && self.auxiliary.engaging.may_retire(now, patience_us)
-            && self.do_without()
+            && self.auxiliary.proposal_receivers.may_disengage(now, patience_us)
+            && self.can_bypass_auxiliaries()
         {
-            self.auxiliary.engaging.retire();
+            self.auxiliary.proposal_receivers.disengage();
             effects.explain(Explanation::Retires { ballot });
         }
         self.update_receivers(now, effects);
@@ -80,16 +84,16 @@ impl Node {
 
     /// [aux-4] Returns whether full replicas that form a phase-2 quorum hold everything except what
     /// may be in flight.
-    fn do_without(&self) -> bool {
-        let Some(leading) = self.spine.leading() else {
+    fn can_bypass_auxiliaries(&self) -> bool {
+        let Some(leading) = self.spine.phase2() else {
             return false;
         };
         let configuration = self.spine.learner().eras().current();
-        let held = configuration.reached(Phase::Two, |voter| self.held_by(voter));
+        let held = configuration.reached_by_quorum(Phase::Two, |voter| self.slots_held_by(voter));
         held.plus(self.spine.options().inflight_max as u64) >= leading.tally.next()
     }
 
-    fn held_by(&self, voter: &Voter) -> Slot {
+    fn slots_held_by(&self, voter: &Voter) -> Slot {
         if voter.auxiliary {
             return Slot(0);
         }
@@ -103,7 +107,9 @@ impl Node {
 
     /// Applies the roles of a new era, in which different members may be auxiliaries.
     pub(in crate::node) fn follow_roles(&mut self, now: Time, effects: &mut Effects) {
-        if self.spine.leading().is_some() && !self.auxiliary.engaging.is_of(self.era()) {
+        if self.spine.phase2().is_some()
+            && !self.auxiliary.proposal_receivers.reflects_era(self.era())
+        {
             self.update_receivers(now, effects);
         }
     }
@@ -112,10 +118,10 @@ impl Node {
     /// every undecided proposal ([aux-2]).
     fn update_receivers(&mut self, now: Time, effects: &mut Effects) {
         let idle = self.nodes_to_bypass(now);
-        let again = self.auxiliary.engaging.set_idle(self.era(), idle);
+        let again = self.auxiliary.proposal_receivers.set_bypassed(self.era(), idle);
         let decided_to = self.spine.learner().decided_to();
         for node in again.iter() {
-            self.spine.rewind(node, decided_to);
+            self.spine.rewind_peer(node, decided_to);
             self.resend(node, effects);
         }
     }
@@ -123,14 +129,17 @@ impl Node {
     /// Returns the nodes that need no proposals.
     fn nodes_to_bypass(&self, now: Time) -> NodeSet {
         let configuration = self.spine.learner().eras().current();
-        let engaged = self.auxiliary.engaging.is_engaged();
+        let engaged = self.auxiliary.proposal_receivers.is_engaged();
         let mut asked = configuration.all_members();
         let mut idle = NodeSet::default();
         if !engaged {
-            asked = configuration.full();
+            asked = configuration.full_replicas();
         }
-        if self.spine.options().thrifty && !engaged && self.auxiliary.engaging.may_be_thrifty(now) {
-            asked = self.quorum_to_ask(configuration).unwrap_or(asked);
+        if self.spine.options().thrifty
+            && !engaged
+            && self.auxiliary.proposal_receivers.may_be_thrifty(now)
+        {
+            asked = self.thrifty_quorum(configuration).unwrap_or(asked);
         }
         for (index, voter) in configuration.members().iter().enumerate() {
             let spared = !asked.has(index) && voter.member != self.spine.options().member;
@@ -142,7 +151,7 @@ impl Node {
 
     /// Returns the smallest set of connected full replicas that forms a phase-2 quorum with this
     /// node, preferring replicas that are ahead.
-    fn quorum_to_ask(&self, configuration: &Configuration) -> Option<MemberSet> {
+    fn thrifty_quorum(&self, configuration: &Configuration) -> Option<MemberSet> {
         let own = configuration.position(self.spine.options().member)?;
         let there = self.full_replicas(configuration, |peer| peer.connected);
         let mut set = MemberSet::default().with(own);
@@ -155,7 +164,7 @@ impl Node {
                 // Nodes that already receive proposals are preferred, so that none is dropped for
                 // lagging by a slot.
                 let asked =
-                    !self.auxiliary.engaging.without_proposals().contains(voter.member.node);
+                    !self.auxiliary.proposal_receivers.bypassed_nodes().contains(voter.member.node);
                 (voter.weight, asked, to, core::cmp::Reverse(*at))
             };
             let (at, _) = left.max_by_key(ahead)?;
@@ -165,20 +174,20 @@ impl Node {
     }
 
     /// [cast-1] Returns whether this member is sent the current proposals.
-    pub(in crate::node) fn is_asked(&self, member: Member) -> bool {
-        !self.auxiliary.engaging.without_proposals().contains(member.node)
+    pub(in crate::node) fn receives_proposals(&self, member: Member) -> bool {
+        !self.auxiliary.proposal_receivers.bypassed_nodes().contains(member.node)
     }
 
     /// Returns whether this node leads and sends proposals to auxiliaries.
     pub fn auxiliaries_engaged(&self) -> bool {
-        self.spine.leading().is_some()
-            && self.auxiliary.engaging.is_engaged()
+        self.spine.phase2().is_some()
+            && self.auxiliary.proposal_receivers.is_engaged()
             && self.has_auxiliaries()
     }
 
     /// Returns whether this node leads and sends proposals to `node`.
     pub fn proposes_to(&self, node: crate::node_id::NodeId) -> bool {
-        self.spine.leading().is_some()
-            && !self.auxiliary.engaging.without_proposals().contains(node)
+        self.spine.phase2().is_some()
+            && !self.auxiliary.proposal_receivers.bypassed_nodes().contains(node)
     }
 }

@@ -4,11 +4,11 @@
 use crate::{
     ballot::Ballot,
     class::Class,
-    device::Order,
+    device::DeviceOrder,
     effect::{Alarm, Effect, Effects},
     explanation::{BallotEnd, Campaign, Explanation},
-    fence::{Begin, Promise},
-    leader::{Leading, PromiseTargets},
+    fence::{RunBegin, WaitingPromise},
+    leader::{Phase2, PromiseTargets},
     message::Message,
     node::Node,
     node_id::NodeId,
@@ -28,11 +28,11 @@ impl Node {
         &mut self,
         now: Time,
         from: NodeId,
-        begin: Begin,
+        begin: RunBegin,
         effects: &mut Effects,
     ) {
         let ballot = begin.ballot;
-        if self.spine.pending().failed() || ballot.node != from {
+        if self.spine.pending().has_failed() || ballot.node != from {
             return;
         }
         self.record_ballot(from, ballot);
@@ -41,7 +41,7 @@ impl Node {
             return effects.send(from, Message::Preempted { ballot, promised });
         }
         self.follow_leader(now, ballot, effects);
-        self.devices.fence.note_begin(begin);
+        self.devices.fence.note_run_begin(begin);
         // [offload-5] Positions are a function of the ballot. A node that is not in the ballot's
         // era, or not in its current incarnation, has no position.
         let eras = self.spine.learner().eras();
@@ -50,16 +50,17 @@ impl Node {
         let Some(position) = position.filter(|_| known && self.devices.offload.cells > 0) else {
             return;
         };
-        if self.devices.fence.votes_in(ballot) {
+        if self.devices.fence.device_votes_in(ballot) {
             self.extend_run(now, ballot, effects);
-            return self.say_armed(ballot, effects);
+            return self.send_armed(ballot, effects);
         }
-        if self.devices.fence.armed() == Some(ballot) || self.lease_refuses(now, ballot) {
+        if self.devices.fence.armed_ballot() == Some(ballot) || self.lease_refuses_vote(now, ballot)
+        {
             return;
         }
-        if self.devices.fence.armed().is_some() {
+        if self.devices.fence.armed_ballot().is_some() {
             // The leader repeats its request.
-            return self.fence_off(effects);
+            return self.fence_device(effects);
         }
         if ballot > promised {
             self.promise(ballot, effects);
@@ -67,25 +68,25 @@ impl Node {
         let floor = self.device_floor();
         self.devices.fence.arm(ballot, floor);
         let position = u8::try_from(position).unwrap_or(u8::MAX);
-        effects.push(Effect::Device(Order::Arm { ballot, position, floor }));
+        effects.push(Effect::Device(DeviceOrder::Arm { ballot, position, floor }));
     }
 
     /// [offload-3], [offload-14] Returns the slot below which this node needs no votes, because
     /// every such slot is decided, and held at the group's class.
     fn device_floor(&self) -> Slot {
-        self.safe_to(self.spine.learner().decided_to())
+        self.capped_held_to(self.spine.learner().decided_to())
     }
 
     /// Records that this node's device votes in this ballot.
-    pub(super) fn on_armed_here(&mut self, ballot: Ballot, effects: &mut Effects) {
+    pub(super) fn on_own_device_armed(&mut self, ballot: Ballot, effects: &mut Effects) {
         if self.devices.fence.confirm(ballot) {
-            self.say_armed(ballot, effects);
+            self.send_armed(ballot, effects);
         }
     }
 
     /// [offload-14] Notifies the leader that the device votes, and of the slot at which the
     /// device's cells begin.
-    fn say_armed(&mut self, ballot: Ballot, effects: &mut Effects) {
+    fn send_armed(&mut self, ballot: Ballot, effects: &mut Effects) {
         let floor = self.devices.fence.floor();
         if ballot.node == self.spine.options().member.node {
             return self.on_armed(self.spine.options().member, ballot, floor);
@@ -95,7 +96,7 @@ impl Node {
 
     /// [offload-14] Releases cells of the device whose votes are no longer needed.
     pub(in crate::node) fn raise_device_floor(&mut self, effects: &mut Effects) {
-        let Some(ballot) = self.devices.fence.armed() else {
+        let Some(ballot) = self.devices.fence.armed_ballot() else {
             return;
         };
         let floor = self.device_floor();
@@ -104,20 +105,20 @@ impl Node {
             return;
         }
         self.devices.fence.raise_floor(floor);
-        effects.push(Effect::Device(Order::Floor { to: floor }));
-        if self.devices.fence.votes_in(ballot) {
-            self.say_armed(ballot, effects);
+        effects.push(Effect::Device(DeviceOrder::RaiseFloor { floor }));
+        if self.devices.fence.device_votes_in(ballot) {
+            self.send_armed(ballot, effects);
         }
     }
 
     /// [offload-1], [offload-8] Fences the device. It stops voting, regardless of which messages it
     /// receives from now on, and the votes that count are read out.
-    pub(in crate::node) fn fence_off(&mut self, effects: &mut Effects) {
+    pub(in crate::node) fn fence_device(&mut self, effects: &mut Effects) {
         if let Some(ballot) = self.devices.fence.begin_fence() {
             // [offload-10] In a durable group only the votes that this node logged count.
             let hint = self.spine.pending().class() == Class::Durable;
-            effects.push(Effect::Device(Order::Fence { ballot, hint }));
-            self.devices.offload.disarmed(self.spine.options().member);
+            effects.push(Effect::Device(DeviceOrder::Fence { ballot, hint }));
+            self.devices.offload.record_disarmed(self.spine.options().member);
         }
     }
 
@@ -125,16 +126,16 @@ impl Node {
     /// If the device could still cast one, it is fenced, and every step that needs the promise
     /// waits.
     pub(in crate::node) fn is_fenced_for(&mut self, ballot: Ballot, effects: &mut Effects) -> bool {
-        let holds = self.devices.fence.holds_for(ballot);
+        let holds = self.devices.fence.is_fenced_for(ballot);
         if !holds {
-            self.fence_off(effects);
+            self.fence_device(effects);
         }
         holds
     }
 
     /// [offload-8] Makes a promise wait for the fence.
     pub(in crate::node) fn wait_for_fence(&mut self, to: NodeId, ballot: Ballot, from: Slot) {
-        self.devices.fence.wait_to_promise(Promise { to, ballot, from });
+        self.devices.fence.wait_to_promise(WaitingPromise { to, ballot, from });
     }
 
     /// Records a vote of the device as this acceptor's vote.
@@ -148,11 +149,11 @@ impl Node {
     ) {
         // A late vote is below the promise, or was already read out. A leader itself votes for the
         // slots that the device assigned.
-        let own = self.spine.leading().is_some_and(|leading| leading.ballot() == ballot);
-        if self.devices.fence.armed() != Some(ballot) || own {
+        let own = self.spine.phase2().is_some_and(|leading| leading.ballot() == ballot);
+        if self.devices.fence.armed_ballot() != Some(ballot) || own {
             return;
         }
-        self.import(ballot, slot, value, effects);
+        self.import_device_vote(ballot, slot, value, effects);
         self.extend_run(now, ballot, effects);
     }
 
@@ -165,21 +166,21 @@ impl Node {
         votes: &[(Slot, Value)],
         effects: &mut Effects,
     ) {
-        if self.devices.fence.armed() != Some(ballot) || !self.devices.fence.is_in_flight() {
+        if self.devices.fence.armed_ballot() != Some(ballot) || !self.devices.fence.is_in_flight() {
             return;
         }
         for (slot, value) in votes {
-            self.import(ballot, *slot, *value, effects);
+            self.import_device_vote(ballot, *slot, *value, effects);
         }
         self.extend_run(now, ballot, effects);
         self.devices.fence.end_fence();
-        self.go_on(now, effects);
+        self.resume_waiting(now, effects);
     }
 
     /// Resumes the promise and the campaign that waited for the fence.
-    fn go_on(&mut self, now: Time, effects: &mut Effects) {
+    fn resume_waiting(&mut self, now: Time, effects: &mut Effects) {
         let (promise, campaign) = self.devices.fence.take_waiting();
-        if let Some(Promise { to, ballot, from }) = promise {
+        if let Some(WaitingPromise { to, ballot, from }) = promise {
             self.on_phase1a(now, to, ballot, from, effects);
         }
         // In the meantime another node may have become leader or requested a promise.
@@ -187,14 +188,14 @@ impl Node {
         // [live-4] The node that handed over is still the last known leader.
         let led_by_another = |why| {
             let leader = self.spine.election().leader();
-            self.spine.leading().is_none()
+            self.spine.phase2().is_none()
                 && leader.is_some_and(|by| why != Campaign::HandedOver { by })
         };
         if let Some((asked, why)) = campaign
             && free
             && !led_by_another(why)
             && self.may_lead()
-            && self.spine.learner().is_whole()
+            && self.spine.learner().is_all_readable()
         {
             self.campaign(asked, why, effects);
         }
@@ -202,10 +203,16 @@ impl Node {
 
     /// [offload-8] Records a vote of the device as this acceptor's. The vote has already been cast,
     /// so neither window nor order limits it.
-    fn import(&mut self, ballot: Ballot, slot: Slot, value: Value, effects: &mut Effects) {
+    fn import_device_vote(
+        &mut self,
+        ballot: Ballot,
+        slot: Slot,
+        value: Value,
+        effects: &mut Effects,
+    ) {
         let below =
             slot < self.spine.acceptor().floor() || ballot < self.spine.acceptor().promised();
-        if below || self.spine.pending().failed() || slot == Slot(u64::MAX) {
+        if below || self.spine.pending().has_failed() || slot == Slot(u64::MAX) {
             return;
         }
         if let Some(vote) = self.spine.acceptor().vote(slot).filter(|v| v.ballot == ballot) {
@@ -224,16 +231,16 @@ impl Node {
     /// the first gap. This applies to groups in which the votes of devices do not count. Where they
     /// count, no report is needed.
     fn extend_run(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
-        if self.spine.pending().class() == Class::Volatile || self.spine.pending().failed() {
+        if self.spine.pending().class() == Class::Volatile || self.spine.pending().has_failed() {
             return;
         }
-        let mut run = *self.spine.voted().newest_run();
+        let mut run = *self.spine.own_votes().newest_run();
         let vote_at = |slot| self.spine.acceptor().vote(slot).filter(|vote| vote.ballot == ballot);
         let begun = run.ballot == ballot && run.from < run.to;
         if !begun || vote_at(run.to).is_none() {
             // As with a proposal, every earlier slot must be decided.
             let decided_to = self.spine.learner().decided_to();
-            let begin = self.devices.fence.begin_in(ballot);
+            let begin = self.devices.fence.run_begin_in(ballot);
             let begin = begin.filter(|begin| begin.slot <= decided_to);
             let Some(begin) = begin.filter(|begin| !begun || begin.slot > run.to) else {
                 return;
@@ -248,7 +255,7 @@ impl Node {
             record = record.max(Some(vote.record));
         }
         if let Some(record) = record {
-            self.runs_to(now, run, record, effects);
+            self.record_run(now, run, record, effects);
         }
     }
 
@@ -263,13 +270,13 @@ impl Node {
             return;
         }
         self.devices.fence.note_counted(ballot, range);
-        self.follow_counted(effects);
+        self.decide_device_counted(effects);
     }
 
     /// [offload-11] Handles a report that a quorum voted for a value in a slot, sent to a node
     /// without a vote. The value was proposed in the reported ballot, so it is recorded in the same
     /// way as a proposal that a learner received.
-    pub(super) fn on_told(
+    pub(super) fn on_counted_value(
         &mut self,
         now: Time,
         ballot: Ballot,
@@ -283,26 +290,26 @@ impl Node {
         if self.spine.pending().class() == Class::Durable || has_vote.is_some() || !near {
             return;
         }
-        if ballot < self.spine.acceptor().promised() || self.lease_refuses(now, ballot) {
+        if ballot < self.spine.acceptor().promised() || self.lease_refuses_vote(now, ballot) {
             return;
         }
         // [offload-8] This node may have had a vote earlier.
         if !self.is_fenced_for(ballot, effects) {
             return;
         }
-        self.import(ballot, slot, value, effects);
+        self.import_device_vote(ballot, slot, value, effects);
         self.on_counted(ballot, SlotRange::one(slot), effects);
     }
 
     /// [offload-11] Decides counted slots in order, and only while the configuration used for
     /// counting is in force.
-    pub(in crate::node) fn follow_counted(&mut self, effects: &mut Effects) {
+    pub(in crate::node) fn decide_device_counted(&mut self, effects: &mut Effects) {
         let decided_to = self.spine.learner().decided_to();
         self.devices.fence.drop_counted_below(decided_to);
-        let Some((ballot, counted)) = self.devices.fence.counted() else {
+        let Some((ballot, counted)) = self.devices.fence.counted_slots() else {
             return;
         };
-        let to = counted.reaches(decided_to);
+        let to = counted.contiguous_end(decided_to);
         if to > decided_to && self.spine.learner().eras().era() == ballot.era {
             self.decide_reported(ballot, to, effects);
         }
@@ -318,8 +325,8 @@ impl Node {
         effects.explain(Explanation::DeviceLate);
         self.on_offload(0, effects);
         let ballot =
-            self.spine.leading().filter(|_| self.devices.offload.is_out()).map(Leading::ballot);
-        let target = self.best_successor().filter(|peer| !peer.unfit);
+            self.spine.phase2().filter(|_| self.devices.offload.is_active()).map(Phase2::ballot);
+        let target = self.best_successor().filter(|peer| !peer.is_unfit);
         if let (Some(ballot), Some(target)) = (ballot, target.map(|peer| peer.member.node)) {
             self.step_down(now, BallotEnd::DeviceLate, effects);
             effects.send(target, Message::Transfer { ballot });
@@ -330,13 +337,13 @@ impl Node {
     pub(super) fn on_device_lost(&mut self, now: Time, effects: &mut Effects) {
         self.devices.offload.cells = 0;
         let mut led = None;
-        if self.devices.offload.is_out() {
-            led = self.spine.leading().map(Leading::ballot);
+        if self.devices.offload.is_active() {
+            led = self.spine.phase2().map(Phase2::ballot);
             // [offload-12] The slots that the device assigned are unknown.
             self.step_down(now, BallotEnd::DeviceLost, effects);
-            self.devices.offload.stage = crate::offload::Stage::Here;
+            self.devices.offload.stage = crate::offload::AssignmentStage::OnNode;
         }
-        if self.devices.fence.armed().is_some() {
+        if self.devices.fence.armed_ballot().is_some() {
             self.devices.fence.end_fence();
             if self.spine.pending().class() == Class::Volatile {
                 // [volatile-1] Votes that counted are lost, so this member no longer votes or makes
@@ -344,18 +351,18 @@ impl Node {
                 effects.explain(Explanation::DeviceForgot);
                 self.on_storage_failed(now, effects);
             } else {
-                self.go_on(now, effects);
+                self.resume_waiting(now, effects);
             }
         }
         if let Some(ballot) = led {
-            self.lead_on(ballot, effects);
+            self.regain_leadership(ballot, effects);
         }
     }
 
     /// [offload-12] Restores leadership after this node had to give up its ballot: it campaigns in
     /// another one or, if it may not lead, hands over to the most advanced follower. Followers
     /// received the leader's messages a moment ago and would otherwise wait for a timeout.
-    pub(in crate::node) fn lead_on(&mut self, ballot: Ballot, effects: &mut Effects) {
+    pub(in crate::node) fn regain_leadership(&mut self, ballot: Ballot, effects: &mut Effects) {
         if self.may_lead() {
             return self.campaign(PromiseTargets::AllMembers, Campaign::DeviceLost, effects);
         }

@@ -6,19 +6,19 @@ use crate::{
     explanation::Campaign,
     fitness::Fitness,
     flow::Peer,
-    leader::{PromiseTargets, Stage},
+    leader::{Phase1Stage, PromiseTargets},
     message::Message,
     node::Node,
     node_id::NodeId,
     time::Time,
-    transfer::{Bounds, Transfer},
+    transfer::{Transfer, TransferBounds},
 };
 
 /// Maximum duration of a transfer, as a multiple of the maximum election timeout.
 const MAX_DURATION_TIMEOUTS: u64 = 10;
 
 impl Node {
-    pub(in crate::node) fn on_transfer_wanted(
+    pub(in crate::node) fn on_transfer_request(
         &mut self,
         now: Time,
         to: Option<NodeId>,
@@ -26,7 +26,7 @@ impl Node {
     ) {
         let end = |result| Effect::TransferEnded(result);
         let own = self.spine.options().member.node;
-        if self.spine.leading().is_none() {
+        if self.spine.phase2().is_none() {
             return effects.push(end(Err(Refusal::NotLeader)));
         }
         if to == Some(own) {
@@ -40,7 +40,7 @@ impl Node {
             None => self.best_successor(),
         };
         let Some(target) = target.map(|peer| peer.member.node) else {
-            return effects.push(end(Err(Refusal::NoTarget)));
+            return effects.push(end(Err(Refusal::InvalidTarget)));
         };
         self.begin_transfer(now, target, effects);
     }
@@ -48,7 +48,7 @@ impl Node {
     fn begin_transfer(&mut self, now: Time, target: NodeId, effects: &mut Effects) {
         let deadline = now.plus_us(self.transfer_patience_us());
         self.handover.transfer = Some(Transfer::new(target, now, deadline));
-        if self.leasing.is_on() {
+        if self.leasing.is_enabled() {
             // [read-4] The lease ends first, so that its granters may promise the target.
             self.send_heartbeat(now, effects);
         }
@@ -72,12 +72,12 @@ impl Node {
         if !self.handover.fitness.should_hand_over() || self.handover.transfer.is_some() {
             return;
         }
-        let Some(leading) = self.spine.leading() else { return };
-        let (ballot, patience) = (leading.ballot(), self.spine.election().patience_us());
+        let Some(leading) = self.spine.phase2() else { return };
+        let (ballot, patience) = (leading.ballot(), self.spine.election().leader_silence_max_us());
         // A peer that has replied in this ballot has reported whether it is fit.
         let lives = |peer: &&Peer| {
             let lately = peer.last_reply_at.is_some_and(|at| now.since_us(at) <= patience);
-            lately && peer.promised == ballot && !peer.unfit
+            lately && peer.promised == ballot && !peer.is_unfit
         };
         let target =
             self.successors().filter(lives).max_by_key(|peer| (peer.voted_to, peer.decided_to));
@@ -96,21 +96,21 @@ impl Node {
             // [offload-13] The device must be read out before a transfer.
             return self.take_back(effects);
         }
-        let (Some(leading), Some(transfer)) = (self.spine.leading(), &mut self.handover.transfer)
+        let (Some(leading), Some(transfer)) = (self.spine.phase2(), &mut self.handover.transfer)
         else {
             return;
         };
-        let bounds = Bounds {
-            hold_us: self.spine.options().election_min_ms * 1000,
-            rest_us: self.spine.options().election_max_ms * 1000,
+        let bounds = TransferBounds {
+            pause_max_us: self.spine.options().election_min_ms * 1000,
+            pause_interval_min_us: self.spine.options().election_max_ms * 1000,
             check_interval_us: self.spine.options().heartbeat_ms * 1000,
         };
         let next = leading.tally.next();
         let peer = self.spine.peers().peer(transfer.target);
-        if self.handover.fitness.should_hand_over() && peer.is_some_and(|peer| peer.unfit) {
+        if self.handover.fitness.should_hand_over() && peer.is_some_and(|peer| peer.is_unfit) {
             // Another node may be able to lead.
             self.handover.transfer = None;
-            return effects.push(Effect::TransferEnded(Err(Refusal::NoTarget)));
+            return effects.push(Effect::TransferEnded(Err(Refusal::InvalidTarget)));
         }
         let peer = peer.filter(|peer| peer.connected);
         let reach = peer.map(|peer| peer.voted_to.max(peer.decided_to));
@@ -125,9 +125,8 @@ impl Node {
 
     /// Repeats the transfer message, which may have been lost. Stops once the target's promise has
     /// risen, which shows that the message arrived.
-    pub(in crate::node) fn repeat_token(&mut self, effects: &mut Effects) {
-        let (Some(leading), Some(transfer)) = (self.spine.leading(), &self.handover.transfer)
-        else {
+    pub(in crate::node) fn repeat_transfer(&mut self, effects: &mut Effects) {
+        let (Some(leading), Some(transfer)) = (self.spine.phase2(), &self.handover.transfer) else {
             return;
         };
         let ballot = leading.ballot();
@@ -148,7 +147,7 @@ impl Node {
         enough: bool,
         effects: &mut Effects,
     ) -> bool {
-        let election_us = self.spine.election().patience_us();
+        let election_us = self.spine.election().leader_silence_max_us();
         let Some(transfer) = &mut self.handover.transfer else {
             return false;
         };
@@ -174,22 +173,22 @@ impl Node {
         effects: &mut Effects,
     ) {
         let stands = self.spine.election().leader_ballot() == Some(ballot) && ballot.node == from;
-        let free = self.spine.leading().is_none() && self.spine.phase1().is_none();
+        let free = self.spine.phase2().is_none() && self.spine.phase1().is_none();
         let free = free && self.leasing.bound_until(now).is_none();
         let fit = self.handover.fitness.takes_over();
-        if stands && free && fit && self.may_lead() && self.spine.learner().is_whole() {
-            self.spine.rearm(now);
+        if stands && free && fit && self.may_lead() && self.spine.learner().is_all_readable() {
+            self.spine.restart_election_timeout(now);
             let why = Campaign::HandedOver { by: from };
             self.campaign(PromiseTargets::AllMembers, why, effects);
-            self.spine.told_to_lead(now);
+            self.spine.record_takeover_request(now);
         }
     }
 
     /// Returns whether a campaign that the leader requested is waiting for this node's own disk. A
     /// new campaign would only queue up after it.
-    pub(in crate::node) fn records_by_token(&self, now: Time) -> bool {
+    pub(in crate::node) fn is_recording_takeover(&self, now: Time) -> bool {
         let stage = self.spine.phase1().map(|phase1| phase1.stage);
-        let asked = self.spine.election().was_told_within(now, self.transfer_patience_us());
-        asked && matches!(stage, Some(Stage::Recording(_)))
+        let asked = self.spine.election().takeover_asked_within(now, self.transfer_patience_us());
+        asked && matches!(stage, Some(Phase1Stage::Recording(_)))
     }
 }

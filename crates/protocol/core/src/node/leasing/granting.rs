@@ -16,13 +16,13 @@ impl Node {
     /// Returns the read that the lease currently allows. `now` must be taken after the request has
     /// arrived. Once the state has been read, the lease must be checked again.
     pub fn leased_read(&self, now: Time) -> Option<LeasedRead> {
-        let leading = self.spine.leading().filter(|_| self.leasing.holder.is_on())?;
+        let leading = self.spine.phase2().filter(|_| self.leasing.holder.is_enabled())?;
         let ballot = leading.ballot();
         // A transfer and the casting move end the lease first. [offload-18] This node does not know
         // the slots that a device has assigned.
         let stays = !self.handover.is_in_progress() && self.spine.phase1().is_none();
         let here = stays && !self.devices.assigns_slots();
-        if !here || self.spine.acceptor().promised() > ballot || self.spine.pending().failed() {
+        if !here || self.spine.acceptor().promised() > ballot || self.spine.pending().has_failed() {
             return None;
         }
         let own = self.spine.options().member;
@@ -35,13 +35,13 @@ impl Node {
     }
 
     /// Returns the lease that this leader's next heartbeat should request.
-    pub(in crate::node) fn lease_wanted(&mut self, now: Time) -> Lease {
+    pub(in crate::node) fn next_lease_request(&mut self, now: Time) -> Lease {
         self.leasing.holder.next_request(now, !self.handover.is_in_progress())
     }
 
     /// Responds to a lease request in the heartbeat of a leader whose ballot this node may promise,
     /// or to a release.
-    pub(in crate::node) fn lease_asked(
+    pub(in crate::node) fn on_lease_request(
         &mut self,
         now: Time,
         from: NodeId,
@@ -55,15 +55,15 @@ impl Node {
 
     /// Returns whether a vote in this ballot must wait, because this process has granted a lease to
     /// another node, or an earlier one may have.
-    pub(in crate::node) fn lease_refuses(&self, now: Time, ballot: Ballot) -> bool {
+    pub(in crate::node) fn lease_refuses_vote(&self, now: Time, ballot: Ballot) -> bool {
         self.leasing.granter.withholds_vote(now, ballot)
     }
 
     /// [read-9] Returns whether this leader decides nothing yet, because an earlier leader may
     /// still hold leases.
-    pub fn awaits_votes(&self, now: Time) -> bool {
-        let leading = self.spine.leading();
-        leading.is_some_and(|leading| self.lease_refuses(now, leading.ballot()))
+    pub fn awaits_old_leases(&self, now: Time) -> bool {
+        let leading = self.spine.phase2();
+        leading.is_some_and(|leading| self.lease_refuses_vote(now, leading.ballot()))
     }
 
     /// Returns whether a promise of this ballot must wait for the end of another node's lease.
@@ -82,7 +82,7 @@ mod tests {
         configuration::Configuration,
         effect::Effects,
         input::Input,
-        lease::Leases,
+        lease::LeaseRules,
         message::{Message, Phase2a},
         node::{Options, Recovered},
         slot::{Slot, SlotRange},
@@ -101,18 +101,18 @@ mod tests {
             election_max_ms: 200,
             inflight_max: 4,
             window_slots: 64,
-            leases: Some(Leases::below(100, 10_000)),
-            silent_us: 0,
-            alone_us: 0,
+            leases: Some(LeaseRules::within_election_timeout(100, 10_000)),
+            earlier_lease_us: 0,
+            lead_alone_wait_us: 0,
             thrifty: false,
             route: crate::laying::Route::Star,
             seed: 1,
         };
-        let founding = Configuration::simple(members, Class::Durable).unwrap();
-        let mut node = Node::new(options.clone(), Recovered::founded(founding.clone()));
+        let founding = Configuration::majority_of(members, Class::Durable).unwrap();
+        let mut node = Node::new(options.clone(), Recovered::for_new_node(founding.clone()));
         let mut effects = Effects::default();
         let mut hear = |node: &mut Node, now, from: u32, message| {
-            let input = Input::Message { from: Member::first(from), message, held: true };
+            let input = Input::Message { from: Member::first(from), message, bytes_held: true };
             node.step(Time(now), input, &mut effects);
             let _ = effects.drain().count();
             (node.acceptor().promised(), node.acceptor().vote(Slot::FIRST).is_some())
@@ -125,7 +125,7 @@ mod tests {
             read_round: 0,
             held_by_all: Slot(0),
             held_by_quorum: Slot(0),
-            lease: Lease { requested_at: Time(5), us: 50_000 },
+            lease: Lease { requested_at: Time(5), duration_us: 50_000 },
             auxiliary: false,
             clock_ms: 0,
             late_us: 0,
@@ -151,9 +151,9 @@ mod tests {
         );
         let voted = hear(&mut node, 51_001, 2, proposal.clone());
         assert_eq!(voted, (ballot(2, 2), true), "the lease is over");
-        let mut recovered = Recovered::founded(founding);
-        recovered.hard.promised = ballot(2, 2);
-        let mut node = Node::new(Options { silent_us: 50_000, ..options }, recovered);
+        let mut recovered = Recovered::for_new_node(founding);
+        recovered.hard_state.promised = ballot(2, 2);
+        let mut node = Node::new(Options { earlier_lease_us: 50_000, ..options }, recovered);
         node.step(Time(2_000), Input::Tick, &mut Effects::default());
         assert!(!hear(&mut node, 51_999, 2, proposal.clone()).1, "it may have granted until then");
         assert!(hear(&mut node, 52_001, 2, proposal).1);

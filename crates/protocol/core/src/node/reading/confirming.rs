@@ -16,9 +16,9 @@ use crate::{
 
 impl Node {
     pub(in crate::node) fn on_read(&mut self, now: Time, token: ReadToken, effects: &mut Effects) {
-        let taken = if self.spine.leading().is_some() && self.devices.assigns_slots() {
-            self.look_next(Reader::Local(token), effects)
-        } else if let Some(leading) = self.spine.leading() {
+        let taken = if self.spine.phase2().is_some() && self.devices.assigns_slots() {
+            self.query_next_slot(Reader::Local(token), effects)
+        } else if let Some(leading) = self.spine.phase2() {
             // [read-1] Followers acknowledge clients too, so a client may know of any proposal.
             self.reading.reads.add_read(Reader::Local(token), leading.tally.next())
         } else if self.is_auxiliary() {
@@ -45,16 +45,16 @@ impl Node {
         id: u64,
         effects: &mut Effects,
     ) {
-        if self.spine.leading().is_some() && self.devices.assigns_slots() {
-            let _ = self.look_next(Reader::Remote(from, id), effects);
-        } else if let Some(leading) = self.spine.leading() {
+        if self.spine.phase2().is_some() && self.devices.assigns_slots() {
+            let _ = self.query_next_slot(Reader::Remote(from, id), effects);
+        } else if let Some(leading) = self.spine.phase2() {
             // If the queue is full, the request is dropped, and the follower repeats it.
             let _ = self.reading.reads.add_read(Reader::Remote(from, id), leading.tally.next());
         }
     }
 
     pub(in crate::node) fn on_read_reply(&mut self, id: u64, slot: Slot, effects: &mut Effects) {
-        if let Some(token) = self.reading.read_index_requests.answered(id) {
+        if let Some(token) = self.reading.read_index_requests.take_answered(id) {
             effects.push(Effect::ReadReady { token, slot });
         }
     }
@@ -64,7 +64,7 @@ impl Node {
     pub(in crate::node) fn confirm_reads(&mut self, now: Time, effects: &mut Effects) {
         let own = self.spine.options().member;
         loop {
-            let Some(leading) = self.spine.leading() else { return };
+            let Some(leading) = self.spine.phase2() else { return };
             if self.spine.acceptor().promised() > leading.ballot() {
                 return;
             }
@@ -89,8 +89,8 @@ impl Node {
     /// [read-9] Returns the proposals that this leader has not decided yet; `None` if this node
     /// does not lead, or a device assigns slots. Every slot that was decided when a confirmed read
     /// arrived is decided on this node or covered by one of these proposals.
-    pub fn undecided(&self) -> Option<impl Iterator<Item = &Proposal>> {
-        let leading = self.spine.leading().filter(|_| !self.devices.assigns_slots())?;
+    pub fn undecided_proposals(&self) -> Option<impl Iterator<Item = &Proposal>> {
+        let leading = self.spine.phase2().filter(|_| !self.devices.assigns_slots())?;
         Some(leading.tally.proposals_from(self.spine.learner().decided_to()))
     }
 

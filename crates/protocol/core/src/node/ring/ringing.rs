@@ -24,12 +24,13 @@ impl Node {
     ) {
         let leader_last = members.last().is_none_or(|last| last.node == from);
         let sound = ballot.node == from && leader_last && members.len() <= RING_MAX;
-        let stale = ballot < self.spine.acceptor().promised() || self.spine.pending().failed();
+        let stale = ballot < self.spine.acceptor().promised() || self.spine.pending().has_failed();
         if !sound || stale || !self.ring.relay.set_ring(ballot, number, members) {
             return;
         }
         let own = self.spine.options().member;
-        if self.spine.voted().newest_run().ballot == ballot && !self.ring.relay.spares(ballot, own)
+        if self.spine.own_votes().newest_run().ballot == ballot
+            && !self.ring.relay.bypasses(ballot, own)
         {
             // [ring-8] A member that voted silently now reports all its votes.
             self.report_run(effects);
@@ -61,7 +62,7 @@ impl Node {
         }
         if !self.ring.relay.is_laid(vote.ballot) {
             // The votes belong to a ring that this node does not know, or no longer knows.
-            return effects.pass_on(vote.ballot.node, vote.clone());
+            return effects.forward_ring_vote(vote.ballot.node, vote.clone());
         }
         let class = self.spine.pending().class();
         self.ring.relay.record_votes(now, own, vote, class);
@@ -69,8 +70,8 @@ impl Node {
 
     /// Reports that this node's votes have grown. The report goes along the ring or directly to the
     /// leader. If this node votes silently, nothing is sent.
-    pub(in crate::node) fn report_news(&mut self, now: Time, effects: &mut Effects) {
-        let ballot = self.spine.voted().newest_run().ballot;
+    pub(in crate::node) fn report_new_votes(&mut self, now: Time, effects: &mut Effects) {
+        let ballot = self.spine.own_votes().newest_run().ballot;
         if !self.ring.relay.is_laid(ballot) {
             return self.report_run(effects);
         }
@@ -80,37 +81,37 @@ impl Node {
     /// Reports that this node's votes are all on stable storage. In groups in which in-memory votes
     /// count, a ring does not need this report.
     pub(in crate::node) fn report_durable(&mut self, now: Time, effects: &mut Effects) {
-        let laid = self.ring.relay.is_laid(self.spine.voted().newest_run().ballot);
+        let laid = self.ring.relay.is_laid(self.spine.own_votes().newest_run().ballot);
         if !laid || self.spine.pending().class() == Class::Durable {
-            self.report_news(now, effects);
+            self.report_new_votes(now, effects);
         }
     }
 
     /// Sends every message that is due on the ring.
-    pub(in crate::node) fn pass_on(&mut self, now: Time, effects: &mut Effects) {
+    pub(in crate::node) fn send_ring_messages(&mut self, now: Time, effects: &mut Effects) {
         let own = self.spine.options().member;
-        let run = *self.spine.voted().newest_run();
+        let run = *self.spine.own_votes().newest_run();
         let laid = self.ring.relay.is_laid(run.ballot);
         let own_to = if laid { self.own_voted_to() } else { Slot(0) };
         match self.ring.relay.next_action(now, own, own_to) {
             RelayAction::Nothing => {}
-            RelayAction::Straight => self.report_run(effects),
-            RelayAction::Onward(next) => {
-                let bundle = self.ring.relay.bundle();
+            RelayAction::ToLeader => self.report_run(effects),
+            RelayAction::Forward(next) => {
+                let bundle = self.ring.relay.received_votes();
                 let leader = bundle.ballot.node;
                 let there = self.spine.peers().peer(next).is_some_and(|peer| peer.connected);
                 let next = if there { next } else { leader };
                 let vote = self.own_statement().filter(|_| laid);
-                effects.speak_along(next, bundle, own, vote);
+                effects.send_ring_vote(next, bundle, own, vote);
             }
         }
     }
 
     /// [learn-1] Reports the votes that a member cast silently before it gained weight.
-    pub(in crate::node) fn speak_up(&mut self, effects: &mut Effects) {
-        let run = self.spine.voted().newest_run();
+    pub(in crate::node) fn report_silent_votes(&mut self, effects: &mut Effects) {
+        let run = self.spine.own_votes().newest_run();
         let voted = run.from < run.to && run.ballot.node != self.spine.options().member.node;
-        if self.ring.is_heard_anew(self.is_heard()) && voted {
+        if self.ring.is_newly_counted(self.is_counted()) && voted {
             self.report_run(effects);
         }
     }
@@ -146,7 +147,7 @@ mod tests {
 
     fn deliver_message(node: &mut Node, from: Member, message: Message) -> Vec<Effect> {
         let held = true;
-        let input = Input::Message { from, message, held };
+        let input = Input::Message { from, message, bytes_held: held };
         step(node, 200_002, input)
     }
 
@@ -160,15 +161,15 @@ mod tests {
             inflight_max: 4,
             window_slots: 64,
             leases: None,
-            silent_us: 0,
-            alone_us: 0,
+            earlier_lease_us: 0,
+            lead_alone_wait_us: 0,
             thrifty: false,
             route: Route::Star,
             seed: 1,
         };
         let members = [OWN, AGAIN, OTHER];
-        let founding = Configuration::simple(members, Class::Volatile).expect("three members");
-        let mut node = Node::new(options, Recovered::founded(founding));
+        let founding = Configuration::majority_of(members, Class::Volatile).expect("three members");
+        let mut node = Node::new(options, Recovered::for_new_node(founding));
         for member in [AGAIN, OTHER] {
             step(&mut node, 1, Input::Connected(member));
         }
@@ -196,7 +197,7 @@ mod tests {
         let value = Value::NoOp;
         let input = Input::Propose { value, slots: 1 };
         let said = step(&mut node, 200_003, input);
-        assert!(!said.is_empty() && node.leading().is_some());
+        assert!(!said.is_empty() && node.phase2().is_some());
         let check = node.newest_run().check;
         (node, ballot, check)
     }

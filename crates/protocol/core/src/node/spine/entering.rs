@@ -21,35 +21,35 @@ impl Node {
     pub(in crate::node) fn may_enter(&self, ballot: Ballot, from: Slot) -> bool {
         let known = self.spine.learner.eras().era().max(self.spine.acceptor.promised().era);
         let spared = self.is_auxiliary() || self.is_hollow();
-        let told = self.spine.learner.decided_to().max(self.auxiliary.held_to());
+        let told = self.spine.learner.decided_to().max(self.auxiliary.quorum_held_to());
         ballot.era <= known || (spared && told >= from)
     }
 
     /// Makes a promise wait until this node has learned the slots that it needs, if necessary from
     /// the candidate.
-    pub(in crate::node) fn wait_to_enter(&mut self, who: NodeId, ballot: Ballot, from: Slot) {
-        self.spine.catchup.wait_to_enter(ballot, from, who);
+    pub(in crate::node) fn defer_promise(&mut self, who: NodeId, ballot: Ballot, from: Slot) {
+        self.spine.catchup.defer_promise(ballot, from, who);
     }
 
     /// Returns the end of the slots that this node must decide before it can make the waiting
     /// promise; slot 0 if no promise waits.
-    pub(in crate::node) fn entry_from(&self) -> Slot {
-        self.spine.catchup.entry().map_or(Slot(0), |(_, from)| from)
+    pub(in crate::node) fn deferred_promise_slot(&self) -> Slot {
+        self.spine.catchup.deferred_promise().map_or(Slot(0), |(_, from)| from)
     }
 
     /// Makes the waiting promise if it is now allowed.
-    pub(in crate::node) fn make_waiting_promise(&mut self, now: Time, effects: &mut Effects) {
-        let Some((ballot, from)) = self.spine.catchup.entry() else {
+    pub(in crate::node) fn make_deferred_promise(&mut self, now: Time, effects: &mut Effects) {
+        let Some((ballot, from)) = self.spine.catchup.deferred_promise() else {
             return;
         };
         // [decide-3] A restart that finds the promise in the log must find the decision there too.
         // If the decision is in this step's own records, the promise waits for the next step.
         let decided_to = self.spine.learner.decided_to();
-        if self.spine.pending.restates(decided_to) < decided_to {
+        if self.spine.pending.restatable_to(decided_to) < decided_to {
             return;
         }
         if self.may_enter(ballot, from) {
-            self.spine.catchup.enters();
+            self.spine.catchup.clear_deferred_promise();
             self.on_phase1a(now, ballot.node, ballot, from, effects);
         }
     }

@@ -27,12 +27,12 @@ impl Node {
         if ballot.era <= self.spine.learner.eras().era() {
             self.spine.election.record_ballot(ballot);
         }
-        self.saw_era(from, ballot);
+        self.record_era(from, ballot);
     }
 
     /// Records only the era of a ballot, because the ballot of a pre-vote does not use up its
     /// round.
-    pub(super) fn saw_era(&mut self, from: NodeId, ballot: Ballot) {
+    pub(super) fn record_era(&mut self, from: NodeId, ballot: Ballot) {
         if ballot.era > self.spine.learner.eras().era() {
             self.spine.catchup.note_era(ballot.era, self.spine.learner.decided_to(), from);
         }
@@ -41,13 +41,13 @@ impl Node {
     /// Yields to a promised ballot of another node, which ends this node's lower ballots.
     pub(super) fn yield_to(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         let lower = |own: Option<Ballot>| own.is_some_and(|own| own < ballot);
-        let leading = self.spine.leading.as_ref().map(|leading| leading.ballot());
+        let leading = self.spine.phase2.as_ref().map(|leading| leading.ballot());
         let trying = self.spine.phase1.as_ref().map(|phase1| phase1.ballot);
         if lower(leading) || lower(trying) {
             self.step_down(now, BallotEnd::HigherBallot { ballot }, effects);
         }
         self.spine.election.end_pre_vote();
-        self.spine.election.rearm(now);
+        self.spine.election.restart_timeout(now);
     }
 
     /// Records that the leader of `ballot` is alive.
@@ -61,12 +61,12 @@ impl Node {
             return;
         }
         let lower = |own: Option<Ballot>| own.is_some_and(|own| own < ballot);
-        let leading = self.spine.leading.as_ref().map(|leading| leading.ballot());
+        let leading = self.spine.phase2.as_ref().map(|leading| leading.ballot());
         let trying = self.spine.phase1.as_ref().map(|phase1| phase1.ballot);
         if lower(leading) || lower(trying) {
             self.step_down(now, BallotEnd::HigherBallot { ballot }, effects);
         }
-        if self.spine.leading.is_some() || !self.spine.election.record_leader_message(now, ballot) {
+        if self.spine.phase2.is_some() || !self.spine.election.record_leader_message(now, ballot) {
             return;
         }
         // The leader is new, so the previous one will not answer outstanding requests.
@@ -85,7 +85,7 @@ impl Node {
         decided_to: Slot,
         effects: &mut Effects,
     ) {
-        if decided_to <= self.spine.learner.decided_to() || self.spine.leading.is_some() {
+        if decided_to <= self.spine.learner.decided_to() || self.spine.phase2.is_some() {
             return;
         }
         let mut each = |range, value| effects.push(Effect::Decided { range, value });
@@ -104,7 +104,7 @@ impl Node {
         decided_to: Slot,
         effects: &mut Effects,
     ) {
-        if ballot >= self.spine.acceptor.promised() && !self.spine.pending.failed() {
+        if ballot >= self.spine.acceptor.promised() && !self.spine.pending.has_failed() {
             self.follow_leader(now, ballot, effects);
         }
         self.decide_reported(ballot, decided_to, effects);
@@ -120,13 +120,13 @@ impl Node {
         self.record_ballot(from, beat.ballot);
         self.decide_reported(beat.ballot, beat.decided_to, effects);
         // [disk-9] A node that cannot vote does not confirm a leader.
-        if self.spine.pending.failed() {
+        if self.spine.pending.has_failed() {
             return;
         }
         let mut lease = Lease::default();
         if beat.ballot >= self.spine.acceptor.promised() {
-            self.pauses.on_leader(beat.late_us);
-            self.bear_pauses(now);
+            self.pauses.record_leader_lateness(beat.late_us);
+            self.set_tolerated_silence(now);
             self.follow_leader(now, beat.ballot, effects);
             self.note_role(&beat);
             // An auxiliary does not trim by policy, but the reported values are true for it too.
@@ -134,10 +134,10 @@ impl Node {
             self.note_held(HeldSlots { all, quorum });
         }
         // [read-8] A leader may give a lease back although another ballot has been promised.
-        if beat.ballot >= self.spine.acceptor.promised() || beat.lease.us == 0 {
-            lease = self.lease_asked(now, from, &beat);
+        if beat.ballot >= self.spine.acceptor.promised() || beat.lease.duration_us == 0 {
+            lease = self.on_lease_request(now, from, &beat);
         }
-        if self.spine.voted.newest_run().voted_to(beat.ballot) > beat.decided_to {
+        if self.spine.own_votes.newest_run().voted_to(beat.ballot) > beat.decided_to {
             // The leader does not know this node's latest votes. Their report may be lost, and
             // after the last proposal no later report repeats it.
             self.report_run(effects);
@@ -147,17 +147,17 @@ impl Node {
             promised: self.spine.acceptor.promised(),
             // [aux-1] An auxiliary reports nothing below the start of its log, but must report
             // everything above it.
-            decided_to: self.spine.learner.knows_to(),
+            decided_to: self.spine.learner.readable_to(),
             held_to: self.held_to(),
-            kept_to: self.keeps_to(),
-            voted_to: self.spine.voted.newest_run().voted_to(beat.ballot),
+            kept_to: self.kept_to(),
+            voted_to: self.spine.own_votes.newest_run().voted_to(beat.ballot),
             sent_to: beat.sent_to,
             read_round: beat.read_round,
             lease,
             unfit: self.handover.is_unfit(),
             clock_ms: 0,
             group_ms: 0,
-            late_us: self.pauses.worst_us(now),
+            late_us: self.pauses.worst_lateness_us(now),
             disk_full: false,
         };
         effects.send(from, Message::HeartbeatReply(reply));
@@ -175,18 +175,18 @@ impl Node {
         let hollow = value.has_bytes() && !held;
         let odd = range.len() > 1 && !value.may_span();
         let news = range.contains(self.spine.learner.decided_to());
-        if self.spine.pending.failed() || hollow || odd || !news {
+        if self.spine.pending.has_failed() || hollow || odd || !news {
             return;
         }
         let mut range = range;
-        if let Some(leading) = &self.spine.leading
+        if let Some(leading) = &self.spine.phase2
             && self.devices.assigns_slots()
             && range.from >= leading.tally.next()
         {
             // [offload-10] The device will soon report the slots that it assigned.
             return;
         }
-        if let Some(leading) = &self.spine.leading {
+        if let Some(leading) = &self.spine.phase2 {
             // Followers rely on a leader's report of decisions for their votes in its ballot
             // ([decide-2]). So a decision that the leader learned elsewhere must equal the leader's
             // own proposal.
@@ -234,7 +234,7 @@ impl Node {
         let here = SlotRange::new(log_start, self.spine.acceptor.floor());
         let range = wanted.intersect(here);
         if !range.is_empty() {
-            effects.push(Effect::Serve { to: from, range });
+            effects.push(Effect::ServeDecided { to: from, range });
         }
     }
 
@@ -248,17 +248,17 @@ impl Node {
             // reconfiguration that began the era is decided on another node.
             self.spine.catchup.record_source(decided_to.next(), promised.node);
         }
-        if self.needs_state() {
+        if self.needs_snapshot() {
             let leader = self.spine.election.leader().unwrap_or(self.spine.options.member.node);
             return self.need_snapshot(now, leader, self.spine.learner.log_start(), effects);
         }
-        if self.spine.pending.failed() || !self.is_behind() {
+        if self.spine.pending.has_failed() || !self.is_behind() {
             return;
         }
         let retry_us = self.catchup_retry_us();
         let peers: Vec<NodeId> = self.spine.peers.connected().collect();
         let gap_to = self.spine.learner.lost_slots().first_to().unwrap_or(Slot(u64::MAX));
-        let gap_to = Some(gap_to.min(self.learns_to()));
+        let gap_to = Some(gap_to.min(self.learn_target()));
         let question = self.spine.catchup.next_request(now, decided_to, gap_to, retry_us, &peers);
         if let Some((to, range)) = question {
             effects.slow.catchups += 1;

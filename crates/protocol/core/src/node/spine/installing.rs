@@ -50,7 +50,9 @@ impl Node {
         effects: &mut Effects,
     ) {
         let retry_us = self.catchup_retry_us();
-        if !self.spine.pending.failed() && self.spine.catchup.starts_at(now, log_start, retry_us) {
+        if !self.spine.pending.has_failed()
+            && self.spine.catchup.record_log_start(now, log_start, retry_us)
+        {
             effects.slow.snapshots += 1;
             effects.push(Effect::NeedSnapshot { from, log_start });
         }
@@ -76,7 +78,7 @@ impl Node {
     /// [trim-3] Records that the log now starts at `log_start`, which may complete a requested
     /// trim.
     pub(in crate::node) fn on_trimmed(&mut self, log_start: Slot) {
-        self.auxiliary.begins_at(log_start);
+        self.auxiliary.record_log_start(log_start);
         self.spine.learner.trim(log_start);
     }
 
@@ -103,11 +105,11 @@ impl Node {
         );
         self.step_down(now, BallotEnd::Installed { to }, effects);
         self.spine.election.end_pre_vote();
-        self.auxiliary.begins_at(to);
+        self.auxiliary.record_log_start(to);
         self.spine.learner.install(to, eras);
         // The snapshot is on stable storage, and so is the log that follows it.
-        self.spine.follow_decided();
-        self.spine.pending.record_known_decided(to);
-        self.spine.catchup.installed();
+        self.spine.advance_to_decided();
+        self.spine.pending.record_durable_decided(to);
+        self.spine.catchup.reset_after_install();
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     effect::{Effect, Effects},
     explanation::{BallotEnd, Campaign, Explanation},
     flow::Peer,
-    leader::{PromiseTargets, Stage, set_of},
+    leader::{Phase1Stage, PromiseTargets, member_set_of},
     lease::Lease,
     message::{Heartbeat, HeartbeatReply, HeldSlots, Message},
     node::Node,
@@ -25,13 +25,13 @@ impl Node {
         if self.auxiliary.is_due(now, self.spine.options.heartbeat_ms) {
             self.check_replies(now, effects);
         }
-        self.bear_pauses(now);
-        let late_us = self.pauses.worst_us(now);
-        let Some(leading) = &self.spine.leading else { return };
+        self.set_tolerated_silence(now);
+        let late_us = self.pauses.worst_lateness_us(now);
+        let Some(leading) = &self.spine.phase2 else { return };
         self.timers.heartbeat_sent(now, self.spine.options.heartbeat_ms);
         let (ballot, decided_to) = (leading.ballot(), self.spine.learner.decided_to());
-        self.spine.peers.announced(decided_to);
-        let read_round = self.reading.round();
+        self.spine.peers.record_announced(decided_to);
+        let read_round = self.reading.confirmation_round();
         let held = self.spine.peers.held_slots(
             self.spine.learner.eras(),
             self.spine.options.member,
@@ -39,7 +39,7 @@ impl Node {
         );
         self.note_held(held);
         let HeldSlots { all, quorum } = self.held_slots();
-        let lease = self.lease_wanted(now);
+        let lease = self.next_lease_request(now);
         let kept = self.kept_by_quorum();
         let configuration = self.spine.learner.eras().current();
         for peer in self.spine.peers.iter().filter(|peer| peer.connected) {
@@ -60,7 +60,7 @@ impl Node {
             effects.send(peer.member.node, Message::Heartbeat(beat));
         }
         self.ring.record_heartbeat(now, self.spine.options.heartbeat_ms, decided_to);
-        if let Some(message) = self.ring_said() {
+        if let Some(message) = self.ring_announcement() {
             effects.send_all(self.spine.peers.connected(), &message);
         }
         // Reads may trigger heartbeats so often that no heartbeat ever becomes due by time.
@@ -72,7 +72,7 @@ impl Node {
     /// [trim-1] Returns the end of the slots that auxiliaries may forget.
     fn kept_by_quorum(&self) -> Slot {
         let own = self.spine.options.member;
-        self.spine.peers.kept(self.spine.learner.eras(), own, self.keeps_to())
+        self.spine.peers.kept_by_quorum(self.spine.learner.eras(), own, self.kept_to())
     }
 
     pub(in crate::node) fn on_heartbeat_reply(
@@ -82,7 +82,7 @@ impl Node {
         reply: HeartbeatReply,
         effects: &mut Effects,
     ) {
-        let Some(leading) = self.spine.leading.as_ref().filter(|l| l.ballot() == reply.ballot)
+        let Some(leading) = self.spine.phase2.as_ref().filter(|l| l.ballot() == reply.ballot)
         else {
             return;
         };
@@ -96,20 +96,20 @@ impl Node {
         peer.decided_to = peer.decided_to.max(reply.decided_to);
         peer.held_to = peer.held_to.max(reply.held_to);
         peer.kept_to = peer.kept_to.max(reply.kept_to);
-        peer.level = reply.held_to >= self.ring.level_at();
-        peer.unfit = reply.unfit;
+        peer.is_caught_up = reply.held_to >= self.ring.caught_up_to();
+        peer.is_unfit = reply.unfit;
         peer.late_us = reply.late_us;
         // A follower that learned of a decision from the previous leader does not vote for it
         // again, so this leader must learn it too.
         self.spine.catchup.record_source(reply.decided_to, from.node);
         if reply.promised <= ballot {
             self.reading.confirm(reply.read_round, from);
-            self.leasing.granted(ballot, from, reply.lease);
+            self.leasing.record_grant(ballot, from, reply.lease);
         }
         // Everything below `sent_to` was sent before the heartbeat. Slots that the reply shows
         // neither as voted for nor as decided were lost, or temporarily refused.
         let resume = reply.voted_to.max(reply.decided_to).max(self.spine.learner.decided_to());
-        let spared = self.auxiliary.without_proposals().contains(from.node);
+        let spared = self.auxiliary.bypassed_nodes().contains(from.node);
         if !spared
             && resume < reply.sent_to
             && reply.sent_to <= peer.sent_to
@@ -136,11 +136,11 @@ impl Node {
         };
         peer.sent_to = decided_to;
         peer.voted_to = Slot(0);
-        self.devices.disarmed(member);
+        self.devices.record_disarmed(member);
         self.resend(member.node, effects);
-        if let Some(leading) = &self.spine.leading {
+        if let Some(leading) = &self.spine.phase2 {
             let sent_to = leading.tally.next();
-            let read_round = self.reading.round();
+            let read_round = self.reading.confirmation_round();
             let auxiliary = self.spine.learner.eras().current().is_auxiliary(member);
             let held_by_quorum = match auxiliary {
                 true => self.kept_by_quorum(),
@@ -156,17 +156,18 @@ impl Node {
                 held_by_quorum,
                 auxiliary,
                 clock_ms: 0,
-                late_us: self.pauses.worst_us(now),
+                late_us: self.pauses.worst_lateness_us(now),
                 full_disk: None,
             };
             effects.send(member.node, Message::Heartbeat(beat));
-            if let Some(message) = self.ring_said() {
+            if let Some(message) = self.ring_announcement() {
                 effects.send(member.node, message);
             }
         }
-        if let Some(phase1) = self.spine.phase1.as_ref().filter(|p| p.stage == Stage::Asking)
+        if let Some(phase1) =
+            self.spine.phase1.as_ref().filter(|p| p.stage == Phase1Stage::AwaitingPromises)
             && phase1.sends_1a_to(member.node)
-            && !phase1.promised(member)
+            && !phase1.has_promised(member)
         {
             let message = Message::Phase1a { ballot: phase1.ballot, from: phase1.from };
             effects.send(member.node, message);
@@ -176,8 +177,8 @@ impl Node {
     /// [live-2] Handles a promise of a ballot higher than this leader's. If the other members are
     /// enough to lead, this leader starts a ballot above the higher one. Otherwise a new leader is
     /// likely, and this one steps down.
-    pub(super) fn reabsorb(&mut self, now: Time, effects: &mut Effects) {
-        let Some(leading) = &self.spine.leading else { return };
+    pub(super) fn resolve_stray_promise(&mut self, now: Time, effects: &mut Effects) {
+        let Some(leading) = &self.spine.phase2 else { return };
         if self.spine.phase1.is_some() {
             return;
         }
@@ -219,10 +220,10 @@ impl Node {
     /// if the slot that they lack began the current era, because they promised a ballot of that era
     /// and could not lead in the previous one.
     pub(in crate::node) fn on_found_nowhere(&mut self, now: Time, effects: &mut Effects) {
-        let slot = self.spine.learner.knows_to();
+        let slot = self.spine.learner.readable_to();
         let known_era = slot >= self.spine.learner.eras().era_start();
-        let leads = self.spine.leading.is_some() && !self.spine.learner.is_whole();
-        if leads && known_era && self.others_are_enough(now, slot) {
+        let leads = self.spine.phase2.is_some() && !self.spine.learner.is_all_readable();
+        if leads && known_era && self.others_can_decide(now, slot) {
             self.step_down(now, BallotEnd::FoundNowhere { slot }, effects);
         }
     }
@@ -230,9 +231,9 @@ impl Node {
     /// Returns whether the members that reply to this leader, and never reported this slot as
     /// decided, could elect one of themselves and decide the slot. A peer that decided the slot and
     /// also lost it may not promise. A peer that has not reached the slot could not lead.
-    fn others_are_enough(&self, now: Time, slot: Slot) -> bool {
+    fn others_can_decide(&self, now: Time, slot: Slot) -> bool {
         let configuration = self.spine.learner.eras().current();
-        let patience = self.spine.election.patience_us();
+        let patience = self.spine.election.leader_silence_max_us();
         let answer = |peer: &&Peer| {
             let lately = peer.last_reply_at.is_some_and(|at| now.since_us(at) <= patience);
             peer.connected && lately && peer.decided_to <= slot
@@ -244,13 +245,13 @@ impl Node {
         };
         let able = others.iter().any(may_lead);
         let others: Vec<Member> = others.iter().map(|peer| peer.member).collect();
-        let set = set_of(configuration, &others);
+        let set = member_set_of(configuration, &others);
         able && configuration.is_quorum(Phase::One, set) && configuration.is_quorum(Phase::Two, set)
     }
 
     /// Steps down. This node does not try to become leader again at once.
     pub(in crate::node) fn step_down(&mut self, now: Time, why: BallotEnd, effects: &mut Effects) {
-        let led = self.spine.leading.take().map(|leading| leading.ballot());
+        let led = self.spine.phase2.take().map(|leading| leading.ballot());
         let tried = self.spine.phase1.is_some();
         self.end_phase1(why, effects);
         if let Some(ballot) = led {
@@ -280,13 +281,13 @@ impl Node {
 
     /// Returns the most advanced peer that could lead, preferring a fit one.
     pub(in crate::node) fn best_successor(&self) -> Option<&Peer> {
-        self.successors().max_by_key(|peer| (!peer.unfit, peer.voted_to, peer.decided_to))
+        self.successors().max_by_key(|peer| (!peer.is_unfit, peer.voted_to, peer.decided_to))
     }
 
     /// Returns whether every quorum of `phase` that another node may need for a higher ballot
     /// includes a member that satisfies `by`, whatever era that ballot or its slots belong to.
     pub(in crate::node) fn blocks_others(&self, phase: Phase, by: impl Fn(Member) -> bool) -> bool {
-        let Some(leading) = &self.spine.leading else {
+        let Some(leading) = &self.spine.phase2 else {
             return false;
         };
         let eras = self.spine.learner.eras();
@@ -294,13 +295,13 @@ impl Node {
             let members = configuration.members().iter().enumerate();
             let inside = members.filter(|(_, voter)| by(voter.member));
             let set = inside.fold(MemberSet::default(), |set, (at, _)| set.with(at));
-            configuration.blocks(phase, set)
+            configuration.blocks_quorums(phase, set)
         };
         let era = leading.ballot().era;
-        if !eras.of(era).is_some_and(blocks) || !blocks(eras.current()) {
+        if !eras.configuration_of(era).is_some_and(blocks) || !blocks(eras.current()) {
             return false;
         }
-        if leading.changing.is_none() {
+        if leading.undecided_change.is_none() {
             return true;
         }
         // Reconfigurations that this ballot proposed may be decided in sequence, and another node
@@ -309,7 +310,9 @@ impl Node {
         let mut coming = eras.clone();
         for proposal in leading.tally.proposals_from(self.spine.learner.decided_to()) {
             // [era-4] A reconfiguration that names another era, or is invalid, changes nothing.
-            if coming.decide(proposal.range.from, &proposal.value) && !blocks(coming.current()) {
+            if coming.apply_decided(proposal.range.from, &proposal.value)
+                && !blocks(coming.current())
+            {
                 return false;
             }
         }

@@ -3,7 +3,7 @@
 use crate::{
     effect::Effects,
     explanation::{BallotEnd, Campaign},
-    leader::{PromiseTargets, Stage, split_among},
+    leader::{Phase1Stage, PromiseTargets, split_preferring},
     node::Node,
     node_id::Member,
     quorum::Phase,
@@ -14,19 +14,19 @@ use crate::{
 impl Node {
     /// Continues a move to a new era and a transfer. Steps down if this node may no longer lead.
     pub(in crate::node) fn move_on(&mut self, now: Time, effects: &mut Effects) {
-        if self.spine.leading.is_none() {
+        if self.spine.phase2.is_none() {
             return;
         }
         if !self.may_lead() {
             return self.step_down(now, BallotEnd::NoMember, effects);
         }
-        self.move_era(effects);
+        self.move_to_new_era(effects);
         self.hand_over(now, effects);
     }
 
     /// Returns whether this member has voted for everything below this slot, so that it is close to
     /// deciding it. Always `true` for an auxiliary, which need not decide it.
-    fn voted_for(&self, member: Member, slot: Slot) -> bool {
+    fn has_voted_below(&self, member: Member, slot: Slot) -> bool {
         let peer = self.spine.peers.peer(member.node);
         let peer = peer.filter(|peer| peer.member == member);
         let auxiliary = self.spine.learner.eras().current().is_auxiliary(member);
@@ -35,8 +35,8 @@ impl Node {
 
     /// [era-8] Moves the leader to a ballot of the era in force, before the next reconfiguration.
     /// It uses its casting vote if the weights allow it ([cast-1], [cast-5]).
-    fn move_era(&mut self, effects: &mut Effects) {
-        let Some(leading) = &self.spine.leading else { return };
+    fn move_to_new_era(&mut self, effects: &mut Effects) {
+        let Some(leading) = &self.spine.phase2 else { return };
         let eras = self.spine.learner.eras();
         if leading.ballot().era == eras.era() {
             return;
@@ -48,7 +48,7 @@ impl Node {
         match &self.spine.phase1 {
             None => {
                 // Members that promised a higher ballot would refuse. Whether the others are enough
-                // to lead at all is decided in `reabsorb`.
+                // to lead at all is decided in `resolve_stray_promise`.
                 let next = self.next_ballot();
                 let willing =
                     self.spine.peers.set(configuration, self.spine.options.member, |peer| {
@@ -58,14 +58,17 @@ impl Node {
                     return;
                 }
                 let own = self.spine.options.member;
-                let asked = |member| self.is_asked(member);
-                let level = |member: Member| self.voted_for(member, eras.era_start());
-                let asked = split_among(configuration, own, reachable, asked, level)
+                let asked = |member| self.receives_proposals(member);
+                let level = |member: Member| self.has_voted_below(member, eras.era_start());
+                let asked = split_preferring(configuration, own, reachable, asked, level)
                     .filter(|l| !l.is_empty())
                     .map_or(PromiseTargets::AllMembers, PromiseTargets::Only);
                 self.campaign(asked, Campaign::Era, effects);
             }
-            Some(phase1) if phase1.ballot.era < eras.era() && phase1.stage == Stage::Asking => {
+            Some(phase1)
+                if phase1.ballot.era < eras.era()
+                    && phase1.stage == Phase1Stage::AwaitingPromises =>
+            {
                 // The era began during phase 1 of a ballot of the previous era. Quorums of that era
                 // may be gone permanently, and a leader has no timeout that would trigger a retry.
                 self.spine.phase1 = None;
@@ -79,10 +82,10 @@ impl Node {
                 };
                 let r = self.spine.peers.set(configuration, self.spine.options.member, |peer| {
                     peer.connected
-                        && self.is_asked(peer.member)
+                        && self.receives_proposals(peer.member)
                         && !nodes.contains(&peer.member.node)
                 });
-                let waiting = phase1.stage == Stage::Asking;
+                let waiting = phase1.stage == Phase1Stage::AwaitingPromises;
                 let lost = !configuration.is_quorum(Phase::Two, r)
                     || nodes.iter().any(|node| {
                         !self.spine.peers.peer(*node).is_some_and(|p| reachable(p.member))

@@ -4,7 +4,7 @@ use crate::{
     ballot::Ballot,
     effect::{Alarm, Effects},
     explanation::{BallotEnd, Campaign, Explanation},
-    leader::{Inherited, Leading, Phase1, PromiseTargets, Stage},
+    leader::{InheritedProposal, Phase1, Phase1Stage, Phase2, PromiseTargets},
     learner::Tally,
     message::{Message, Phase1b},
     node::Node,
@@ -19,7 +19,7 @@ impl Node {
     /// [ballot-3]).
     pub(super) fn next_ballot(&self) -> Option<Ballot> {
         let era = self.spine.learner.eras().era();
-        let seen = self.spine.election.round_seen(era);
+        let seen = self.spine.election.highest_round_seen(era);
         self.spine.rounds.next_ballot(era, self.spine.acceptor.promised(), seen)
     }
 
@@ -38,7 +38,7 @@ impl Node {
         // would start from round 1 when it enters that era again. If this step's own votes began
         // the era, the campaign waits for the next step.
         let decided_to = self.spine.learner.decided_to();
-        if self.spine.pending.restates(decided_to) < decided_to {
+        if self.spine.pending.restatable_to(decided_to) < decided_to {
             return;
         }
         if self.devices.assigns_slots() {
@@ -51,7 +51,7 @@ impl Node {
         }
         effects.slow.campaigns += 1;
         effects.explain(Explanation::Campaigns { ballot, why });
-        self.spine.rounds.speak(ballot);
+        self.spine.rounds.record_used(ballot);
         let record = self.spine.pending.append(Record::Round { ballot }, effects);
         let from = self.spine.learner.decided_to();
         if asked == PromiseTargets::AllMembers {
@@ -70,11 +70,11 @@ impl Node {
     ) {
         // This node's own acceptor promises directly, and never by message.
         if from.node != self.spine.options.member.node && promise.is_well_formed() {
-            self.take_promise(from, promise, effects);
+            self.add_promise(from, promise, effects);
         }
     }
 
-    pub(super) fn take_promise(&mut self, from: Member, promise: Phase1b, effects: &mut Effects) {
+    pub(super) fn add_promise(&mut self, from: Member, promise: Phase1b, effects: &mut Effects) {
         let Some(phase1) = self.spine.phase1.as_mut().filter(|p| p.ballot == promise.ballot) else {
             return;
         };
@@ -91,48 +91,49 @@ impl Node {
             return false;
         };
         match phase1.stage {
-            Stage::Recording(record) => {
+            Phase1Stage::Recording(record) => {
                 if !self.spine.pending.is_durable(record) {
                     return false;
                 }
-                phase1.stage = Stage::Asking;
+                phase1.stage = Phase1Stage::AwaitingPromises;
                 self.send_phase1a(now, effects);
                 true
             }
-            Stage::Asking if phase1.all_answered() => {
+            Phase1Stage::AwaitingPromises if phase1.all_answered() => {
                 let own = self.spine.options.member;
-                let judge = self.spine.learner.eras().of(phase1.ballot.era);
+                let judge = self.spine.learner.eras().configuration_of(phase1.ballot.era);
                 if judge.is_some_and(|judge| phase1.has_quorum_with(own, judge)) {
-                    return self.cast(effects);
+                    return self.cast_own_promise(effects);
                 }
                 // [cast-5] A node that replied is no longer a member, or has a new incarnation.
                 self.spine.phase1 = None;
                 self.campaign(PromiseTargets::AllMembers, Campaign::AskedAgain, effects);
                 true
             }
-            Stage::Asking | Stage::Casting => {
-                let own_is_in = phase1.promised(self.spine.options.member);
+            Phase1Stage::AwaitingPromises | Phase1Stage::Casting => {
+                let own_is_in = phase1.has_promised(self.spine.options.member);
                 if phase1.promise_targets != PromiseTargets::AllMembers && !own_is_in {
                     return false;
                 }
-                let Some(judge) = self.spine.learner.eras().of(phase1.ballot.era) else {
+                let Some(judge) = self.spine.learner.eras().configuration_of(phase1.ballot.era)
+                else {
                     self.end_phase1(BallotEnd::NoMember, effects);
                     return false;
                 };
                 if !phase1.has_quorum(judge) {
                     return false;
                 }
-                phase1.stage = Stage::CatchingUp;
-                let (floor, at) = (phase1.floor, phase1.floor_at);
+                phase1.stage = Phase1Stage::CatchingUp;
+                let (floor, at) = (phase1.floor, phase1.floor_source);
                 self.spine.catchup.record_source(floor, at);
                 // [p1-5] A node that needs a snapshot installs it first, and campaigns afterwards.
-                let log_start = phase1.unreachable(self.spine.learner.decided_to());
+                let log_start = phase1.unreachable_log_start(self.spine.learner.decided_to());
                 if let Some(log_start) = log_start {
                     self.need_snapshot(now, at, log_start, effects);
                 }
                 true
             }
-            Stage::CatchingUp => {
+            Phase1Stage::CatchingUp => {
                 if self.spine.learner.decided_to() < phase1.floor {
                     return false;
                 }
@@ -145,19 +146,21 @@ impl Node {
     /// Returns whether phase 1 has sent its 1A messages and still waits for promises.
     pub(super) fn is_asking(&self) -> bool {
         let stage = self.spine.phase1.as_ref().map(|phase1| phase1.stage);
-        stage == Some(Stage::Asking)
+        stage == Some(Phase1Stage::AwaitingPromises)
     }
 
     /// Sends 1A to all connected nodes whose promises are missing.
     pub(super) fn send_phase1a(&mut self, now: Time, effects: &mut Effects) {
-        let Some(phase1) = self.spine.phase1.as_ref().filter(|p| p.stage == Stage::Asking) else {
+        let Some(phase1) =
+            self.spine.phase1.as_ref().filter(|p| p.stage == Phase1Stage::AwaitingPromises)
+        else {
             return;
         };
         self.timers.phase1a_sent(now, self.spine.options.heartbeat_ms);
         let (ballot, from) = (phase1.ballot, phase1.from);
         let missing = self.spine.peers.iter().filter(|peer| {
             let wanted = peer.connected && phase1.sends_1a_to(peer.member.node);
-            wanted && !phase1.promised(peer.member)
+            wanted && !phase1.has_promised(peer.member)
         });
         let missing = missing.map(|peer| peer.member.node);
         effects.send_all(missing, &Message::Phase1a { ballot, from });
@@ -165,7 +168,7 @@ impl Node {
 
     /// [cast-3] Makes this node's own promise, which is the last one, in a separate record. After
     /// that record, this node casts no vote in the old ballot.
-    fn cast(&mut self, effects: &mut Effects) -> bool {
+    fn cast_own_promise(&mut self, effects: &mut Effects) -> bool {
         let Some(phase1) = &self.spine.phase1 else {
             return false;
         };
@@ -177,7 +180,7 @@ impl Node {
         let Some(phase1) = self.spine.phase1.as_mut() else {
             return false;
         };
-        phase1.stage = Stage::Casting;
+        phase1.stage = Phase1Stage::Casting;
         if self.spine.acceptor.may_promise(ballot) != Ok(true) {
             let promised = self.spine.acceptor.promised();
             self.end_phase1(BallotEnd::HigherBallot { ballot: promised }, effects);
@@ -202,7 +205,7 @@ impl Node {
         self.record_ballot(from.node, promised);
         let own = [
             self.spine.phase1.as_ref().map(|phase1| phase1.ballot),
-            self.spine.leading.as_ref().map(Leading::ballot),
+            self.spine.phase2.as_ref().map(Phase2::ballot),
         ];
         // No round of this era can exceed a promise in a later era.
         let reachable = self.next_ballot().is_some_and(|next| next > promised);
@@ -210,8 +213,8 @@ impl Node {
             && promised > ballot
         {
             phase1.record_refusal(from);
-            let leads = self.spine.leading.is_some();
-            let over = self.spine.learner.eras().of(ballot.era).is_none_or(|judge| {
+            let leads = self.spine.phase2.is_some();
+            let over = self.spine.learner.eras().configuration_of(ballot.era).is_none_or(|judge| {
                 // A leader has no timeout that would trigger a retry. A higher round includes this
                 // member.
                 let counts = judge.position(from).is_some();
@@ -220,7 +223,7 @@ impl Node {
             if over {
                 self.end_phase1(BallotEnd::HigherBallot { ballot: promised }, effects);
                 if !leads {
-                    self.spine.election.rearm(now);
+                    self.spine.election.restart_timeout(now);
                 }
             }
         }
@@ -241,7 +244,7 @@ impl Node {
         let decided_to = self.spine.learner.decided_to();
         if self.spine.acceptor.promised() > ballot
             || !self.may_lead()
-            || !self.spine.learner.eras().counts(ballot)
+            || !self.spine.learner.eras().counts_ballot(ballot)
         {
             let why = match self.spine.acceptor.promised() {
                 higher if higher > ballot => BallotEnd::HigherBallot { ballot: higher },
@@ -254,26 +257,26 @@ impl Node {
         // after that slot was decided on this node, and proposes from the first undecided slot
         // onwards.
         assert!(ballot.era <= self.spine.learner.eras().era(), "ballot {ballot} of an era to come");
-        let before = self.spine.leading.take().map(|leading| leading.tally);
+        let before = self.spine.phase2.take().map(|leading| leading.tally);
         let again = before.is_some();
         let inherited = phase1.inheritance(decided_to, before.as_ref());
         let tally = Tally::new(ballot, decided_to, self.spine.options.inflight_max);
-        self.spine.leading = Some(Leading {
+        self.spine.phase2 = Some(Phase2 {
             tally,
             // A tally without undecided proposals needs no late votes, and no later decision would
             // drop it.
-            before: before.filter(|before| !before.is_empty()),
-            began: decided_to,
-            changing: None,
+            previous_tally: before.filter(|before| !before.is_empty()),
+            first_slot: decided_to,
+            undecided_change: None,
         });
         self.spine.waiting_proposals.clear();
-        self.spine.peers.restart(now, decided_to);
+        self.spine.peers.reset_for_ballot(now, decided_to);
         self.begin_engaging(now, again);
         self.ring.begin_ballot(now, decided_to);
         self.devices.restart(now, decided_to);
         self.spine.election.record_own_leadership(self.spine.options.member.node, ballot);
         effects.explain(Explanation::Leads { ballot });
-        for Inherited { range, value, reporter } in inherited {
+        for InheritedProposal { range, value, reporter } in inherited {
             let own_vote = self
                 .spine
                 .acceptor
@@ -291,10 +294,10 @@ impl Node {
             // again.
             self.propose(now, value, range.len(), held, source, effects);
         }
-        if let Some(leading) = &self.spine.leading {
+        if let Some(leading) = &self.spine.phase2 {
             self.reading.restart(leading.tally.next());
         }
-        self.timers.looked(now, self.spine.options.heartbeat_ms);
+        self.timers.check_done(now, self.spine.options.heartbeat_ms);
         self.send_heartbeat(now, effects);
     }
 

@@ -7,7 +7,7 @@ use crate::{
     configuration::Configuration,
     effect::{Alarm, Effect, Effects, Refusal},
     flow::Peer,
-    leader::Leading,
+    leader::Phase2,
     learner::Proposal,
     message::{Message, Phase2a, Phase2b},
     node::Node,
@@ -28,13 +28,13 @@ impl Node {
     ) {
         assert!(slots == 1 || (slots > 1 && value.may_span()), "{slots} slots of {value}");
         let refusal = self
-            .refusal()
+            .proposal_refusal()
             .or_else(|| self.change_refusal(&value))
             .or_else(|| (!self.has_room(slots)).then_some(Refusal::Busy));
         match refusal {
             Some(why) => effects.push(Effect::Refused { value, why }),
             None if self.devices.assigns_slots() => {
-                if let Some(why) = self.submit(value, slots, effects) {
+                if let Some(why) = self.submit_to_device(value, slots, effects) {
                     effects.push(Effect::Refused { value, why });
                 }
             }
@@ -43,18 +43,18 @@ impl Node {
     }
 
     /// Returns the reason for refusing a proposal now; `None` if it would be accepted.
-    pub(super) fn refusal(&self) -> Option<Refusal> {
-        let Some(leading) = &self.spine.leading else {
+    pub(super) fn proposal_refusal(&self) -> Option<Refusal> {
+        let Some(leading) = &self.spine.phase2 else {
             return Some(Refusal::NotLeader);
         };
-        if self.handover.holds_back() {
+        if self.handover.pauses_proposals() {
             return Some(Refusal::Transferring);
         }
         // [cast-3] Between its casting promise and the new ballot this node casts no vote.
         let casting = self.spine.acceptor.promised() > leading.ballot();
         let full = leading.tally.len() >= self.spine.options.inflight_max;
         // [offload-12] No slots are assigned until the device has been read out.
-        let away = self.devices.is_ending();
+        let away = self.devices.is_withdrawing();
         (casting || full || away).then_some(Refusal::Busy)
     }
 
@@ -62,7 +62,7 @@ impl Node {
     /// caught up with this leader.
     pub(super) fn has_room(&self, slots: u64) -> bool {
         let end = self.spine.learner.decided_to().plus(self.spine.options.window_slots);
-        let next = self.spine.leading.as_ref().map(|leading| leading.tally.next());
+        let next = self.spine.phase2.as_ref().map(|leading| leading.tally.next());
         next.is_some_and(|next| next.plus(slots) <= end)
     }
 
@@ -74,16 +74,16 @@ impl Node {
         let Value::Reconfigure { era, change } = *value else {
             return None;
         };
-        let leading = self.spine.leading.as_ref()?;
+        let leading = self.spine.phase2.as_ref()?;
         let eras = self.spine.learner.eras();
         let in_order = era == leading.ballot().era
             && era == eras.era()
-            && leading.changing.is_none()
+            && leading.undecided_change.is_none()
             && self.spine.phase1.is_none();
-        let Some(next) = eras.changed(change).ok().filter(|_| in_order) else {
+        let Some(next) = eras.after_change(change).ok().filter(|_| in_order) else {
             return Some(Refusal::InvalidChange);
         };
-        (!self.is_held_past(&next, eras.era_start())).then_some(Refusal::NotHeld)
+        (!self.is_held_past(&next, eras.era_start())).then_some(Refusal::SlotsNotHeld)
     }
 
     /// [era-12] Returns whether full replicas that intersect every phase-1 quorum of `next` hold
@@ -122,20 +122,20 @@ impl Node {
         source: NodeId,
         effects: &mut Effects,
     ) {
-        let Some(leading) = self.spine.leading.as_mut() else {
+        let Some(leading) = self.spine.phase2.as_mut() else {
             return;
         };
         let proposal = leading.tally.propose(slots, value);
         if matches!(value, Value::Reconfigure { .. }) {
-            leading.changing = Some(proposal.range.from);
+            leading.undecided_change = Some(proposal.range.from);
         }
         let with_bytes = source == self.spine.options.member.node && held;
         let message = self.phase2a(&proposal, with_bytes);
-        self.spine.peers.announced(message.decided_to);
-        let idle = self.auxiliary.without_proposals();
+        self.spine.peers.record_announced(message.decided_to);
+        let idle = self.auxiliary.bypassed_nodes();
         let level = self.spine.peers.iter_mut().filter_map(|peer| {
             let asked = peer.connected && !idle.contains(peer.member.node);
-            let asked = asked && !self.devices.reaches(peer.member);
+            let asked = asked && !self.devices.device_reaches(peer.member);
             let level = asked && peer.sent_to == proposal.range.from;
             level.then(|| {
                 peer.sent_to = proposal.range.to;
@@ -143,13 +143,13 @@ impl Node {
             })
         });
         effects.send_all(level, &Message::Phase2a(message));
-        self.ring.proposed(now, proposal.range, message.decided_to);
+        self.ring.record_proposal(now, proposal.range, message.decided_to);
         if self.spine.waiting_proposals.is_empty() {
             self.vote(now, source, message, (held, held), effects);
         } else {
             self.queue_proposal(now, source, message, held, effects);
         }
-        let voted = self.spine.voted.newest_run().voted_to(message.ballot) >= proposal.range.to;
+        let voted = self.spine.own_votes.newest_run().voted_to(message.ballot) >= proposal.range.to;
         if with_bytes && value.has_bytes() && !voted {
             // [value-3] This node votes later, and no other node may have the bytes by then.
             effects.push(Effect::Fetch { from: source, value, range: proposal.range });
@@ -157,8 +157,8 @@ impl Node {
     }
 
     fn phase2a(&self, proposal: &Proposal, with_bytes: bool) -> Phase2a {
-        let ballot = self.spine.leading.as_ref().map(Leading::ballot).unwrap_or_default();
-        let (own_volatile_to, own_durable_to) = self.spine.voted.in_ballot(ballot);
+        let ballot = self.spine.phase2.as_ref().map(Phase2::ballot).unwrap_or_default();
+        let (own_volatile_to, own_durable_to) = self.spine.own_votes.voted_to_in(ballot);
         Phase2a {
             ballot,
             range: proposal.range,
@@ -173,9 +173,9 @@ impl Node {
 
     /// Resends all undecided proposals from the peer's `sent_to` onwards, bytes included.
     pub(in crate::node) fn resend(&mut self, node: NodeId, effects: &mut Effects) {
-        let Some(leading) = &self.spine.leading else { return };
+        let Some(leading) = &self.spine.phase2 else { return };
         let asked =
-            |peer: &&Peer| peer.connected && !self.auxiliary.without_proposals().contains(node);
+            |peer: &&Peer| peer.connected && !self.auxiliary.bypassed_nodes().contains(node);
         let Some(peer) = self.spine.peers.peer(node).filter(asked) else {
             return;
         };
@@ -196,7 +196,7 @@ impl Node {
     ) {
         let class = self.spine.pending.class();
         let decided_to = self.spine.learner.decided_to();
-        let Some(leading) = self.spine.leading.as_mut() else {
+        let Some(leading) = self.spine.phase2.as_mut() else {
             return;
         };
         let Some(tally) = leading.tally_of(vote.ballot) else {
@@ -204,9 +204,9 @@ impl Node {
         };
         if self.devices.assigns_slots() && vote.volatile_to > tally.next() {
             // [offload-10] The device has assigned more slots than it has reported.
-            return self.devices.keep_early(from, vote);
+            return self.devices.store_early_vote(from, vote);
         }
-        if let Err(mismatch) = tally.vote(from, &vote, class) {
+        if let Err(mismatch) = tally.add_vote(from, &vote, class) {
             let alarm =
                 Alarm::ConflictingVotes { from: from.node, ballot: vote.ballot, to: mismatch.to };
             return self.alarm(alarm, effects);
@@ -239,12 +239,12 @@ impl Node {
     }
 
     fn count_once(&mut self, effects: &mut Effects) -> bool {
-        let Some(leading) = self.spine.leading.as_mut() else {
+        let Some(leading) = self.spine.phase2.as_mut() else {
             return false;
         };
         let before = self.spine.learner.decided_to();
         let mut each = |range, value| effects.push(Effect::Decided { range, value });
-        if let Some(tally) = leading.before.as_mut() {
+        if let Some(tally) = leading.previous_tally.as_mut() {
             self.spine.learner.decide_counted(tally, &self.spine.acceptor, &mut each);
         }
         self.spine.learner.decide_counted(&mut leading.tally, &self.spine.acceptor, &mut each);
@@ -258,12 +258,12 @@ impl Node {
     /// Votes for proposals of this leader that did not fit into its own acceptor earlier. Returns
     /// whether it cast a vote.
     fn vote_for_own(&mut self, now: Time, effects: &mut Effects) -> bool {
-        let Some(leading) = &self.spine.leading else {
+        let Some(leading) = &self.spine.phase2 else {
             return false;
         };
         let ballot = leading.ballot();
         let voted_to =
-            self.spine.voted.newest_run().voted_to(ballot).max(self.spine.learner.decided_to());
+            self.spine.own_votes.newest_run().voted_to(ballot).max(self.spine.learner.decided_to());
         let casting = self.spine.acceptor.promised() > ballot;
         if voted_to >= leading.tally.next() || casting || !self.spine.waiting_proposals.is_empty() {
             return false;
@@ -279,13 +279,13 @@ impl Node {
                 self.queue_proposal(now, ballot.node, message, held, effects);
             }
         }
-        self.spine.voted.newest_run().voted_to(ballot) > voted_to
+        self.spine.own_votes.newest_run().voted_to(ballot) > voted_to
     }
 
     pub(super) fn drop_decided(&mut self) {
         let decided_to = self.spine.learner.decided_to();
         self.spine.acceptor.advance_floor(decided_to);
-        if let Some(leading) = self.spine.leading.as_mut() {
+        if let Some(leading) = self.spine.phase2.as_mut() {
             leading.drop_below(decided_to);
         }
     }
@@ -294,14 +294,14 @@ impl Node {
     /// proposal is outstanding, they are notified at once. They are also notified at once of a new
     /// era, because they enter an era only after deciding the slot that began it ([ballot-5]).
     pub(in crate::node) fn announce_decisions(&mut self, effects: &mut Effects) {
-        let Some(leading) = &self.spine.leading else { return };
+        let Some(leading) = &self.spine.phase2 else { return };
         let decided_to = self.spine.learner.decided_to();
         let told = self.spine.peers.announced_to();
         let began = self.spine.learner.eras().era_start() > told;
         if decided_to <= told || !(leading.tally.is_empty() || began) {
             return;
         }
-        self.spine.peers.announced(decided_to);
+        self.spine.peers.record_announced(decided_to);
         let ballot = leading.ballot();
         let message = Message::Decided { ballot, decided_to };
         effects.send_all(self.spine.peers.connected(), &message);

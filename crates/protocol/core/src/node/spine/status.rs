@@ -9,7 +9,7 @@ use crate::{
     configuration::Configuration,
     effect::Role,
     flow::Peer,
-    leader::{Leading, Phase1, PromiseTargets},
+    leader::{Phase1, Phase2, PromiseTargets},
     message::HeldSlots,
     node::{Node, acks::Acks, handover::Handover},
     node_id::NodeId,
@@ -35,7 +35,7 @@ impl Node {
         own.is_some_and(|at| !auxiliary(at))
             && !self.is_auxiliary()
             && !self.is_hollow()
-            && !self.spine.pending.failed()
+            && !self.spine.pending.has_failed()
             && self.spine.learner.lost_slots().is_empty()
     }
 
@@ -44,9 +44,9 @@ impl Node {
         let configuration = self.spine.learner.eras().current();
         match configuration.position(self.spine.options.member) {
             None => Role::Learner,
-            Some(_) if self.spine.leading.is_some() => Role::Leader,
+            Some(_) if self.spine.phase2.is_some() => Role::Leader,
             Some(_) if self.is_auxiliary() => Role::Auxiliary,
-            Some(_) if self.spine.phase1.is_some() || self.spine.election.is_asking() => {
+            Some(_) if self.spine.phase1.is_some() || self.spine.election.is_pre_voting() => {
                 Role::Candidate
             }
             Some(_) => Role::Follower,
@@ -61,14 +61,14 @@ impl Node {
     /// Returns whether a proposal would be accepted now: this node leads, is not handing over
     /// leadership, and has room for the proposal.
     pub fn can_propose(&self) -> bool {
-        self.refusal().is_none() && self.has_room(1)
+        self.proposal_refusal().is_none() && self.has_room(1)
     }
 
     /// Returns whether this leader is moving to a new era without a casting vote. It then assigns
     /// no slots until a quorum has replied ([cast-5]).
     pub fn pauses_for_era(&self) -> bool {
         let asks_all = |phase1: &Phase1| phase1.promise_targets == PromiseTargets::AllMembers;
-        let leading = self.spine.leading.as_ref();
+        let leading = self.spine.phase2.as_ref();
         leading.is_some_and(|leading| self.spine.acceptor.promised() > leading.ballot())
             && self.spine.phase1.as_ref().is_some_and(asks_all)
     }
@@ -95,8 +95,8 @@ impl Node {
 
     /// Returns the ballot in which this node's device votes, as the device reported, and whether
     /// the device assigns slots.
-    pub fn device(&self) -> (Option<Ballot>, bool) {
-        (self.devices.votes_in(), self.devices.assigns_slots())
+    pub fn device_status(&self) -> (Option<Ballot>, bool) {
+        (self.devices.device_ballot(), self.devices.assigns_slots())
     }
 
     /// Returns whether this node leads and is handing leadership over.
@@ -138,45 +138,45 @@ impl Node {
     /// Returns how much of the log other nodes hold, as far as this node knows. The result never
     /// decreases while the node runs.
     pub fn held_slots(&self) -> HeldSlots {
-        self.spine.peers.held_known()
+        self.spine.peers.known_held_slots()
     }
 
     /// Returns the slot below which everything is decided and held on this node at the group's
     /// class, bytes included.
     pub fn held_to(&self) -> Slot {
-        self.safe_to(self.spine.learner.holds_to())
+        self.capped_held_to(self.spine.learner.holds_to())
     }
 
     /// Returns `to`, or the slot below which this node has all values at the group's class,
     /// whichever is lower.
-    pub(in crate::node) fn safe_to(&self, to: Slot) -> Slot {
-        let to = self.knows_to().min(to);
+    pub(in crate::node) fn capped_held_to(&self, to: Slot) -> Slot {
+        let to = self.readable_to().min(to);
         match self.spine.pending.class() {
             Class::Volatile => to,
             Class::Durable => {
-                to.min(self.spine.voted.durable_to()).min(self.spine.pending.replaced_from())
+                to.min(self.spine.own_votes.durable_to()).min(self.spine.pending.replaced_from())
             }
         }
     }
 
     /// Returns the slot below which a restart would still find everything that [`Node::held_to`]
     /// covers. It may lag while no records are written.
-    pub(super) fn keeps_to(&self) -> Slot {
+    pub(super) fn kept_to(&self) -> Slot {
         match self.spine.pending.class() {
             Class::Volatile => self.held_to(),
-            Class::Durable => self.held_to().min(self.spine.pending.known_to()),
+            Class::Durable => self.held_to().min(self.spine.pending.durable_decided_to()),
         }
     }
 
     /// Returns the slot below which everything is decided and can be read back, except for bytes of
     /// streams ([here-3]).
-    pub(in crate::node) fn knows_to(&self) -> Slot {
+    pub(in crate::node) fn readable_to(&self) -> Slot {
         // [trim-1] A hollow node has nothing below the start of its log, and a node that is
         // forgetting slots will soon have nothing there.
-        if self.is_hollow() || self.auxiliary.is_forgetting() {
+        if self.is_hollow() || self.auxiliary.is_trimming() {
             return Slot(0);
         }
-        self.spine.learner.knows_to()
+        self.spine.learner.readable_to()
     }
 
     /// Raises the recorded ends of the slots that other nodes hold.
@@ -192,20 +192,20 @@ impl Node {
 
     /// Returns the first slot that this node decided, lost, and is learning again, with the number
     /// of unanswered requests for it.
-    pub fn relearning(&self) -> Option<(Slot, u32)> {
+    pub fn relearning_progress(&self) -> Option<(Slot, u32)> {
         let lost = !self.spine.learner.lost_slots().is_empty();
-        lost.then(|| (self.spine.learner.decided_to(), self.spine.catchup.fruitless()))
+        lost.then(|| (self.spine.learner.decided_to(), self.spine.catchup.unanswered_count()))
     }
 
     /// Returns the slot below which every slot is known to be decided on some node.
-    pub fn known_to(&self) -> Slot {
-        self.decided_to().max(self.spine.catchup.target())
+    pub fn known_decided_to(&self) -> Slot {
+        self.decided_to().max(self.spine.catchup.target_slot())
     }
 
     /// Returns the slot below which every slot is decided or voted for, by this node's records on
     /// stable storage.
     pub fn durable_to(&self) -> Slot {
-        self.spine.voted.durable_to()
+        self.spine.own_votes.durable_to()
     }
 
     /// Returns the number of the last record on stable storage.
@@ -220,12 +220,12 @@ impl Node {
 
     /// Returns the votes in the newest ballot. Used to check invariants.
     pub fn newest_run(&self) -> &Run {
-        self.spine.voted.newest_run()
+        self.spine.own_votes.newest_run()
     }
 
     /// Returns the state of phase 2 while this node leads. Used to check invariants.
-    pub fn leading(&self) -> Option<&Leading> {
-        self.spine.leading.as_ref()
+    pub fn phase2(&self) -> Option<&Phase2> {
+        self.spine.phase2.as_ref()
     }
 
     /// Returns phase 1 if it is in progress. Used to check invariants.
@@ -240,16 +240,16 @@ impl Node {
     /// votes are dropped.
     pub fn hard_state(&self) -> HardState {
         HardState {
-            spoken: self.spine.rounds.spoken(),
+            last_used_ballot: self.spine.rounds.last_used_ballot(),
             promised: self.spine.acceptor.promised(),
-            decided_to: self.spine.pending.restates(self.spine.acceptor.floor()),
+            decided_to: self.spine.pending.restatable_to(self.spine.acceptor.floor()),
             voted_to: self.spine.acceptor.voted_to(),
         }
     }
 
     /// Returns whether this peer should not lead, as it last reported to this leader.
     pub fn is_unfit(&self, peer: NodeId) -> bool {
-        self.spine.peers.peer(peer).is_some_and(|peer| peer.unfit)
+        self.spine.peers.peer(peer).is_some_and(|peer| peer.is_unfit)
     }
 
     /// Returns the slot below which `peer` has decided everything and holds it at the group's
@@ -262,11 +262,11 @@ impl Node {
     /// Returns ⟨node, replied within the election timeout, lag⟩ for each peer. The lag is the
     /// number of slots by which the peer's votes trail the leader's proposals. Empty unless this
     /// node leads.
-    pub fn followers(&self, now: Time) -> Vec<(NodeId, bool, u64)> {
-        let Some(leading) = &self.spine.leading else {
+    pub fn follower_lags(&self, now: Time) -> Vec<(NodeId, bool, u64)> {
+        let Some(leading) = &self.spine.phase2 else {
             return Vec::new();
         };
-        let patience = self.spine.election.patience_us();
+        let patience = self.spine.election.leader_silence_max_us();
         let next = leading.tally.next();
         let one = |peer: &Peer| {
             let heard = peer.last_reply_at.is_some_and(|at| now.since_us(at) <= patience);

@@ -4,7 +4,7 @@ use crate::{
     ballot::Ballot,
     effect::{Effect, Effects, Refusal},
     explanation::{BallotEnd, Campaign, Explanation},
-    leader::{PromiseTargets, Stage, set_of},
+    leader::{Phase1Stage, PromiseTargets, member_set_of},
     message::Message,
     node::Node,
     node_id::{Member, NodeId},
@@ -16,63 +16,63 @@ use crate::{
 /// Number of unanswered requests after which a node that needs a snapshot no longer leaves
 /// elections to others. By then no leader can send it a snapshot, or no node has one, and votes may
 /// show values that the log lacks.
-const QUESTIONS_IN_VAIN: u32 = 32;
+const UNANSWERED_REQUESTS_MAX: u32 = 32;
 
 /// [live-6] Number of election timeouts that a node of low fitness leaves to other nodes. The
 /// second timeout is twice as long, so a fit node has campaigned by then.
-const LEFT_TO_OTHERS: u32 = 1;
+const UNFIT_TIMEOUTS: u32 = 1;
 
 /// [lie-6] Maximum number of slots that a quorum of one requests at a time.
-const ALONE_REQUEST_MAX: u64 = 4096;
+const ALONE_REQUEST_SLOTS_MAX: u64 = 4096;
 
 impl Node {
     pub(in crate::node) fn on_tick(&mut self, now: Time, effects: &mut Effects) {
-        self.last_notified.woken();
+        self.last_notified.record_woken();
         if self.timers.record_reading() {
-            self.leasing.start(now, self.spine.options.silent_us);
-            self.spine.election.rearm(now);
-            self.timers.wait_alone(now, self.spine.options.alone_us);
+            self.leasing.start(now, self.spine.options.earlier_lease_us);
+            self.spine.election.restart_timeout(now);
+            self.timers.wait_alone(now, self.spine.options.lead_alone_wait_us);
             if self.is_quorum_alone() && self.leasing.bound_until(now).is_none() {
                 self.lead_alone(now, effects);
             }
             return;
         }
-        self.end_overdue(now, effects);
-        if self.spine.leading.is_some() {
+        self.fail_overdue(now, effects);
+        if self.spine.phase2.is_some() {
             self.tick_leading(now, effects);
         } else {
             self.tick_following(now, effects);
         }
-        if self.is_asking() && now >= self.timers.phase1a() {
+        if self.is_asking() && now >= self.timers.phase1a_resend_at() {
             self.send_phase1a(now, effects);
         }
     }
 
     /// [live-5] Extends the timeouts for other nodes, whose messages this node could not read while
     /// it was paused.
-    pub(in crate::node) fn on_late(&mut self, now: Time, us: u64) {
+    pub(in crate::node) fn on_late_turn(&mut self, now: Time, us: u64) {
         self.pauses.record_lateness(now, us);
-        self.spine.election.excuse(now, us);
-        self.spine.peers.excuse(now, us);
-        self.bear_pauses(now);
+        self.spine.election.excuse_own_pause(now, us);
+        self.spine.peers.excuse_own_pause(now, us);
+        self.set_tolerated_silence(now);
     }
 
     /// [live-5] Sets the tolerated silence according to how late nodes run. A leader considers all
     /// peers, a follower only its leader.
-    pub(super) fn bear_pauses(&mut self, now: Time) {
-        let others_us = match &self.spine.leading {
+    pub(super) fn set_tolerated_silence(&mut self, now: Time) {
+        let others_us = match &self.spine.phase2 {
             Some(_) => self.spine.peers.late_us(),
-            None => self.pauses.leader_us(),
+            None => self.pauses.leader_lateness_us(),
         };
         let timeout_us = self.spine.election.timeout_us();
-        let us = self.pauses.patience_us(now, others_us, timeout_us);
+        let us = self.pauses.tolerated_silence_us(now, others_us, timeout_us);
         self.spine.election.tolerate_lateness(us);
     }
 
     /// Returns whether this node is a phase-1 quorum by itself, as far as it knows.
     fn is_quorum_alone(&self) -> bool {
         let configuration = self.spine.learner.eras().current();
-        let own = set_of(configuration, &[self.spine.options.member]);
+        let own = member_set_of(configuration, &[self.spine.options.member]);
         self.may_lead() && configuration.is_quorum(Phase::One, own)
     }
 
@@ -81,13 +81,17 @@ impl Node {
     /// not campaign while one of them knows a decision for which this node has no vote.
     fn lead_alone(&mut self, now: Time, effects: &mut Effects) {
         let decided_to = self.spine.learner.decided_to();
-        let others = self.spine.options.alone_us > 0 && self.spine.peers.connected().count() > 0;
-        if self.timers.waits_alone(now).is_none() && others && self.timers.asks_alone(decided_to) {
-            let range = SlotRange::new(decided_to, decided_to.plus(ALONE_REQUEST_MAX));
+        let others =
+            self.spine.options.lead_alone_wait_us > 0 && self.spine.peers.connected().count() > 0;
+        if self.timers.alone_wait_end(now).is_none()
+            && others
+            && self.timers.record_alone_request(decided_to)
+        {
+            let range = SlotRange::new(decided_to, decided_to.plus(ALONE_REQUEST_SLOTS_MAX));
             effects.send_all(self.spine.peers.connected(), &Message::CatchupRequest { range });
             self.timers.wait_alone(now, self.catchup_retry_us());
         }
-        if let Some(until) = self.timers.waits_alone(now) {
+        if let Some(until) = self.timers.alone_wait_end(now) {
             effects.explain(Explanation::WaitsAlone { us: until.since_us(now) });
             return self.spine.election.defer(until);
         }
@@ -105,7 +109,7 @@ impl Node {
         let mut eras = self.spine.learner.eras().clone();
         for vote in self.spine.acceptor.votes() {
             if vote.range.from == voted_to {
-                eras.decide(voted_to, &vote.value);
+                eras.apply_decided(voted_to, &vote.value);
                 voted_to = vote.range.to;
             }
         }
@@ -113,9 +117,9 @@ impl Node {
     }
 
     /// Fails reads and transfers that have waited too long.
-    fn end_overdue(&mut self, now: Time, effects: &mut Effects) {
-        let patience = self.spine.election.patience_us();
-        while let Some(token) = self.reading.overdue(now, patience) {
+    fn fail_overdue(&mut self, now: Time, effects: &mut Effects) {
+        let patience = self.spine.election.leader_silence_max_us();
+        while let Some(token) = self.reading.take_overdue(now, patience) {
             effects.push(Effect::ReadFailed { token });
         }
         if self.handover.is_overdue(now) {
@@ -125,7 +129,7 @@ impl Node {
     }
 
     fn tick_leading(&mut self, now: Time, effects: &mut Effects) {
-        let patience = self.spine.election.patience_us();
+        let patience = self.spine.election.leader_silence_max_us();
         let configuration = self.spine.learner.eras().current();
         if !self.spine.peers.quorum_heard(configuration, self.spine.options.member, now, patience) {
             return self.step_down(now, BallotEnd::QuorumSilent, effects);
@@ -141,7 +145,8 @@ impl Node {
         // because one of the nodes in it has lost votes for the slot and replies only once it has
         // learned the decision.
         let promised_soon = self.spine.phase1.as_ref().is_some_and(|phase1| {
-            phase1.promise_targets == PromiseTargets::AllMembers || phase1.stage != Stage::Asking
+            phase1.promise_targets == PromiseTargets::AllMembers
+                || phase1.stage != Phase1Stage::AwaitingPromises
         });
         if stuck && !promised_soon {
             self.spine.waiting_proposals.clear();
@@ -151,35 +156,36 @@ impl Node {
         // [p1-5] The same applies to decided slots for which a member that promised had dropped its
         // votes. All peers were asked for these slots twice.
         let waits =
-            self.spine.phase1.as_ref().map(|phase1| phase1.stage) == Some(Stage::CatchingUp);
+            self.spine.phase1.as_ref().map(|phase1| phase1.stage) == Some(Phase1Stage::CatchingUp);
         if waits
-            && self.spine.catchup.fruitless() as usize > 2 * self.spine.peers.connected().count()
+            && self.spine.catchup.unanswered_count() as usize
+                > 2 * self.spine.peers.connected().count()
         {
-            self.spine.catchup.start_over();
+            self.spine.catchup.reset_unanswered();
             self.spine.phase1 = None;
             self.campaign(PromiseTargets::AllMembers, Campaign::Untaught, effects);
         }
         if now >= self.timers.next_check_at() {
-            self.timers.looked(now, self.spine.options.heartbeat_ms);
-            self.reabsorb(now, effects);
+            self.timers.check_done(now, self.spine.options.heartbeat_ms);
+            self.resolve_stray_promise(now, effects);
             if now >= self.timers.next_heartbeat_at() {
                 self.send_heartbeat(now, effects);
             }
             self.hand_over_if_unfit(now, effects);
-            self.repeat_token(effects);
+            self.repeat_transfer(effects);
         }
     }
 
     fn tick_following(&mut self, now: Time, effects: &mut Effects) {
-        if now < self.spine.election.deadline() {
+        if now < self.spine.election.next_attempt_at() {
             return;
         }
         if let Some(until) = self.leasing.bound_until(now) {
             // [read-4] This node's own promise would be to a node other than the leader.
             return self.spine.election.defer(until);
         }
-        if self.records_by_token(now) {
-            return self.spine.election.rearm(now);
+        if self.is_recording_takeover(now) {
+            return self.spine.election.restart_timeout(now);
         }
         self.end_phase1(BallotEnd::TooFewPromises, effects);
         if let Some(leader) = self.spine.election.leader() {
@@ -188,12 +194,12 @@ impl Node {
             self.spine.election.forget_leader(now);
         }
         self.spine.election.attempt(now);
-        if !self.may_lead() || !self.spine.learner.is_whole() {
+        if !self.may_lead() || !self.spine.learner.is_all_readable() {
             return;
         }
         let (decided_to, lately_us) =
             (self.spine.learner.decided_to(), 2 * self.catchup_retry_us());
-        if self.spine.catchup.fruitless() < QUESTIONS_IN_VAIN
+        if self.spine.catchup.unanswered_count() < UNANSWERED_REQUESTS_MAX
             && self.spine.catchup.needs_snapshot(now, decided_to, lately_us)
         {
             // [p1-5] The node could not propose before it has installed a snapshot, so other nodes
@@ -207,7 +213,7 @@ impl Node {
         if self.handover.cannot_write() {
             return;
         }
-        if self.handover.should_hand_over() && self.spine.election.attempts() <= LEFT_TO_OTHERS {
+        if self.handover.should_hand_over() && self.spine.election.attempts() <= UNFIT_TIMEOUTS {
             return;
         }
         let Some(ballot) = self.next_ballot() else {
@@ -226,12 +232,12 @@ impl Node {
         ballot: Ballot,
         effects: &mut Effects,
     ) {
-        if self.spine.pending.failed() {
+        if self.spine.pending.has_failed() {
             return;
         }
-        self.saw_era(from, ballot);
+        self.record_era(from, ballot);
         let promised = self.spine.acceptor.promised();
-        let content = self.spine.leading.is_some() || self.spine.election.leader_is_fresh(now);
+        let content = self.spine.phase2.is_some() || self.spine.election.leader_is_fresh(now);
         let bound = self.lease_refuses_promise(now, ballot);
         let granted = ballot > promised && !content && !bound;
         effects.send(from, Message::PreVoteReply { ballot, granted, promised });
@@ -248,17 +254,18 @@ impl Node {
     ) {
         self.record_ballot(from.node, promised);
         let bound = self.leasing.bound_until(now).is_some();
-        if !granted || bound || self.spine.leading.is_some() || self.spine.phase1.is_some() {
+        if !granted || bound || self.spine.phase2.is_some() || self.spine.phase1.is_some() {
             return;
         }
         if self.handover.cannot_write() {
             return self.spine.election.end_pre_vote();
         }
         let configuration = self.spine.learner.eras().current();
-        let Some(by) = self.spine.election.granted(ballot, from) else {
+        let Some(by) = self.spine.election.record_grant(ballot, from) else {
             return;
         };
-        if configuration.is_quorum(Phase::One, set_of(configuration, by)) && self.may_lead() {
+        if configuration.is_quorum(Phase::One, member_set_of(configuration, by)) && self.may_lead()
+        {
             self.spine.election.end_pre_vote();
             self.campaign(PromiseTargets::AllMembers, Campaign::PreVotes, effects);
         }
@@ -280,17 +287,17 @@ impl Node {
 
     /// Returns the time of the next `Input::Tick`.
     pub(in crate::node) fn wake_at(&self) -> Time {
-        let patience = self.spine.election.patience_us();
-        let turn = match &self.spine.leading {
+        let patience = self.spine.election.leader_silence_max_us();
+        let turn = match &self.spine.phase2 {
             Some(_) => self.timers.next_check_at(),
-            None => self.spine.election.deadline(),
+            None => self.spine.election.next_attempt_at(),
         };
-        let phase1a = self.is_asking().then_some(self.timers.phase1a());
+        let phase1a = self.is_asking().then_some(self.timers.phase1a_resend_at());
         let behind = self.is_behind();
         let catchup = self.spine.catchup.wake_at(self.catchup_retry_us()).filter(|_| behind);
-        let leads = self.spine.leading.is_some();
+        let leads = self.spine.phase2.is_some();
         let transfer = self.handover.wake_at(leads);
-        let open = self.spine.leading.as_ref().map(|leading| !leading.tally.is_empty());
+        let open = self.spine.phase2.as_ref().map(|leading| !leading.tally.is_empty());
         let ring = self.ring.wake_at(open);
         let asked = self.reading.wake_at(patience);
         let acks = self.acks.wake_at(self.catchup_retry_us());

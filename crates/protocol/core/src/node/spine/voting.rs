@@ -25,11 +25,11 @@ impl Node {
         slot: Slot,
         effects: &mut Effects,
     ) {
-        if self.spine.pending.failed() || ballot.node != from {
+        if self.spine.pending.has_failed() || ballot.node != from {
             return;
         }
         self.record_ballot(from, ballot);
-        if !self.spine.learner.is_whole() && slot < self.spine.acceptor.floor() {
+        if !self.spine.learner.is_all_readable() && slot < self.spine.acceptor.floor() {
             // [disk-8] The candidate is better off with promises from other members. Not replying
             // is always safe.
             return;
@@ -49,7 +49,7 @@ impl Node {
                 if raises && !self.may_enter(ballot, slot) {
                     // [ballot-5] The candidate repeats its request. By then this node may have
                     // learned the missing slots from it.
-                    return self.wait_to_enter(from, ballot, slot);
+                    return self.defer_promise(from, ballot, slot);
                 }
                 if raises {
                     self.promise(ballot, effects);
@@ -85,7 +85,7 @@ impl Node {
             floor,
             log_start,
             decided_to: self.spine.learner.decided_to(),
-            extents: self.spine.acceptor.report(from, self.spine.pending.persisted_to()),
+            extents: self.spine.acceptor.votes_from(from, self.spine.pending.persisted_to()),
         };
         self.spine.pending.park_promise(self.spine.acceptor.promised_by(), to, promise);
     }
@@ -99,7 +99,7 @@ impl Node {
         held: bool,
         effects: &mut Effects,
     ) {
-        if self.spine.pending.failed() || m.range.is_empty() || m.range.to == Slot(u64::MAX) {
+        if self.spine.pending.has_failed() || m.range.is_empty() || m.range.to == Slot(u64::MAX) {
             return;
         }
         if m.range.len() > 1 && !m.value.may_span() {
@@ -136,7 +136,7 @@ impl Node {
         (held, stays): (bool, bool),
         effects: &mut Effects,
     ) {
-        if self.lease_refuses(now, m.ballot) {
+        if self.lease_refuses_vote(now, m.ballot) {
             // [read-4] The leader resends proposals that got no vote.
             return;
         }
@@ -144,30 +144,33 @@ impl Node {
             // [offload-8] A vote is also a promise, so it must wait until the device is fenced.
             return;
         }
-        let (wanted, mut run) =
-            match self.spine.voted.newest_run().effect_of(&m, self.spine.learner.decided_to()) {
-                ProposalEffect::Vote(range, run) => (range, run),
-                ProposalEffect::Repeat => return self.report_run(effects),
-                ProposalEffect::Gap => {
-                    // [gap-1] The proposal is queued, not voted for. A leader's own proposals that
-                    // do not fit are in its tally.
-                    effects.slow.gaps += 1;
-                    if m.ballot.node != self.spine.options.member.node && self.is_in_window(&m) {
-                        self.queue_proposal(now, from, m, stays, effects);
-                    }
-                    return;
+        let (wanted, mut run) = match self
+            .spine
+            .own_votes
+            .newest_run()
+            .effect_of(&m, self.spine.learner.decided_to())
+        {
+            ProposalEffect::Vote(range, run) => (range, run),
+            ProposalEffect::Repeat => return self.report_run(effects),
+            ProposalEffect::Gap => {
+                // [gap-1] The proposal is queued, not voted for. A leader's own proposals that
+                // do not fit are in its tally.
+                effects.slow.proposal_gaps += 1;
+                if m.ballot.node != self.spine.options.member.node && self.is_in_window(&m) {
+                    self.queue_proposal(now, from, m, stays, effects);
                 }
-                ProposalEffect::Conflict(slot) => {
-                    return self
-                        .alarm(Alarm::ConflictingProposals { ballot: m.ballot, slot }, effects);
-                }
-            };
-        let announced = self.announced();
+                return;
+            }
+            ProposalEffect::Conflict(slot) => {
+                return self.alarm(Alarm::ConflictingProposals { ballot: m.ballot, slot }, effects);
+            }
+        };
+        let announced = self.announced_to();
         let range = match self.spine.acceptor.may_vote(m.ballot, wanted, &m.value, announced) {
             Ok(range) => range,
             Err(Refused::Decided) => return,
             Err(Refused::Busy) => {
-                effects.slow.busy += 1;
+                effects.slow.busy_refusals += 1;
                 return;
             }
             Err(Refused::Preempted(promised)) => {
@@ -188,9 +191,9 @@ impl Node {
         }
         let record = Record::Vote { ballot: m.ballot, range, value: m.value };
         let record = self.append_about(range, record, effects);
-        effects.slow.rewrites +=
-            u64::from(self.spine.acceptor.cast(m.ballot, range, m.value, record));
-        self.runs_to(now, run, record, effects);
+        effects.slow.vote_rewrites +=
+            u64::from(self.spine.acceptor.cast_vote(m.ballot, range, m.value, record));
+        self.record_run(now, run, record, effects);
     }
 
     /// Appends a record about slots. [era-12] While the record is being written, stable storage may
@@ -204,30 +207,32 @@ impl Node {
     ) -> RecordSeq {
         let seq = self.spine.pending.append(record, effects);
         if range.from < self.spine.acceptor.voted_to() {
-            self.spine.pending.replaces(seq, range.from);
+            self.spine.pending.record_replacement(seq, range.from);
         }
         seq
     }
 
     /// Records `run` as this node's votes in the newest ballot. `record`, the last record of the
     /// run, is still being written.
-    pub(in crate::node) fn runs_to(
+    pub(in crate::node) fn record_run(
         &mut self,
         now: Time,
         run: Run,
         record: RecordSeq,
         effects: &mut Effects,
     ) {
-        if run.from > self.spine.voted.durable_to() && run.from <= self.spine.learner.decided_to() {
+        if run.from > self.spine.own_votes.durable_to()
+            && run.from <= self.spine.learner.decided_to()
+        {
             // The run is not contiguous with the slots known to be on stable storage. Everything
             // before the run is decided on this node, and its records are on stable storage once
             // this one is.
             self.spine.pending.park_decided(record, run.from);
         }
-        self.spine.voted.cast(run);
+        self.spine.own_votes.replace_run(run);
         self.spine.pending.park_vote(record, run);
         if self.spine.pending.class() == Class::Volatile {
-            self.report_news(now, effects);
+            self.report_new_votes(now, effects);
         }
     }
 
@@ -262,18 +267,21 @@ impl Node {
         }
         loop {
             let (run, decided_to) =
-                (self.spine.voted.newest_run(), self.spine.learner.decided_to());
+                (self.spine.own_votes.newest_run(), self.spine.learner.decided_to());
             self.spine.waiting_proposals.drop_below(now, decided_to);
             let in_turn = |m: &Phase2a| run.effect_of(m, decided_to) != ProposalEffect::Gap;
             match self.spine.waiting_proposals.next_proposal(now, in_turn) {
                 Some(m)
                     if m.ballot >= self.spine.acceptor.promised()
-                        && !self.spine.pending.failed() =>
+                        && !self.spine.pending.has_failed() =>
                 {
                     self.vote(now, m.ballot.node, m, (true, true), effects);
                 }
                 Some(_) => {}
-                None if self.spine.waiting_proposals.stop_waiting_below(now, self.announced()) => {}
+                None if self
+                    .spine
+                    .waiting_proposals
+                    .stop_waiting_below(now, self.announced_to()) => {}
                 None => return,
             }
         }
@@ -287,73 +295,73 @@ impl Node {
     pub(in crate::node) fn release(&mut self, now: Time, effects: &mut Effects) {
         while let Some((to, promise)) = self.spine.pending.next_promise() {
             if to == self.spine.options.member.node {
-                self.take_own(promise.into_inner(), effects);
+                self.count_own_statement(promise.into_inner(), effects);
             } else {
                 effects.send_statement(to, promise);
             }
         }
         let mut current = false;
         while let Some(run) = self.spine.pending.next_durable_vote() {
-            if self.spine.voted.persisted(&run) {
+            if self.spine.own_votes.record_persisted(&run) {
                 current = true;
-            } else if let Some(vote) = self.spine.pending.vote(&run, run.to) {
+            } else if let Some(vote) = self.spine.pending.releasable_vote(&run, run.to) {
                 // A newer run has replaced this one, so it is reported once, in its final state.
-                self.speak_vote(run.ballot.node, vote, effects);
+                self.send_vote(run.ballot.node, vote, effects);
             }
         }
         if current {
             self.report_durable(now, effects);
         }
         while let Some(to) = self.spine.pending.next_durable_decision() {
-            self.spine.voted.decisions_persisted(to);
+            self.spine.own_votes.record_decisions_persisted(to);
         }
-        self.spine.voted.join_run();
+        self.spine.own_votes.join_run();
     }
 
     /// Reports this node's votes in the newest ballot, if they count. Only the ballot's leader
     /// receives the report ([p2-7]).
     pub(in crate::node) fn report_run(&mut self, effects: &mut Effects) {
-        let leader = self.spine.voted.newest_run().ballot.node;
-        if let Some(vote) = self.own_statement().filter(|_| self.is_heard()) {
-            self.speak_vote(leader, vote, effects);
+        let leader = self.spine.own_votes.newest_run().ballot.node;
+        if let Some(vote) = self.own_statement().filter(|_| self.is_counted()) {
+            self.send_vote(leader, vote, effects);
         }
     }
 
-    fn speak_vote(&mut self, to: NodeId, vote: Durable<Statement>, effects: &mut Effects) {
+    fn send_vote(&mut self, to: NodeId, vote: Durable<Statement>, effects: &mut Effects) {
         if to == self.spine.options.member.node {
-            self.take_own(vote.into_inner(), effects);
+            self.count_own_statement(vote.into_inner(), effects);
         } else {
             effects.send_statement(to, vote);
         }
     }
 
     /// Counts this node's own promise or vote, which is not sent as a message.
-    fn take_own(&mut self, statement: Statement, effects: &mut Effects) {
+    fn count_own_statement(&mut self, statement: Statement, effects: &mut Effects) {
         let own = self.spine.options.member;
         match statement {
-            Statement::Promise(promise) => self.take_promise(own, promise, effects),
+            Statement::Promise(promise) => self.add_promise(own, promise, effects),
             Statement::Vote(vote) => self.on_phase2b(own, vote, effects),
         }
     }
 
     /// Returns the statement that this node may make now about its votes in the newest ballot.
     pub(in crate::node) fn own_statement(&self) -> Option<Durable<Statement>> {
-        let run = self.spine.voted.newest_run();
-        self.spine.pending.vote(run, self.spine.voted.run_durable_to())
+        let run = self.spine.own_votes.newest_run();
+        self.spine.pending.releasable_vote(run, self.spine.own_votes.run_durable_to())
     }
 
     /// Returns the end of this node's votes in the newest ballot, at the group's class.
     pub(in crate::node) fn own_voted_to(&self) -> Slot {
         match self.spine.pending.class() {
-            Class::Volatile => self.spine.voted.newest_run().to,
-            Class::Durable => self.spine.voted.run_durable_to(),
+            Class::Volatile => self.spine.own_votes.newest_run().to,
+            Class::Durable => self.spine.own_votes.run_durable_to(),
         }
     }
 
     /// [learn-1] Returns whether this node's votes count. A node without weight votes silently. An
     /// auxiliary may not have learned that it has weight ([aux-1]), so it counts itself in if a
     /// leader has reported its role, or if it lacks the part of the log that would show its weight.
-    pub(in crate::node) fn is_heard(&self) -> bool {
+    pub(in crate::node) fn is_counted(&self) -> bool {
         let configuration = self.spine.learner.eras().current();
         let member = configuration.position(self.spine.options.member).is_some();
         member || self.is_auxiliary() || self.is_hollow()
@@ -406,18 +414,18 @@ mod tests {
             inflight_max: 4,
             window_slots: WINDOW,
             leases: None,
-            silent_us: 0,
-            alone_us: 0,
+            earlier_lease_us: 0,
+            lead_alone_wait_us: 0,
             thrifty: false,
             route: crate::laying::Route::Star,
             seed: 1,
         };
-        let founding = Configuration::simple(members, Class::Durable).unwrap();
-        let mut node = Node::new(options, Recovered::founded(founding));
+        let founding = Configuration::majority_of(members, Class::Durable).unwrap();
+        let mut node = Node::new(options, Recovered::for_new_node(founding));
         let mut effects = Effects::default();
         let mut found = Vec::new();
         for message in [proposal(1, 1), proposal(slot, 2)] {
-            let input = Input::Message { from: members[1], message, held: true };
+            let input = Input::Message { from: members[1], message, bytes_held: true };
             node.step(Time(1_000), input, &mut effects);
             for effect in effects.drain() {
                 if let Effect::Fetch { range, .. } = effect {

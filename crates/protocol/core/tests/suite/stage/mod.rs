@@ -68,7 +68,8 @@ pub(crate) struct Stage {
 
 impl Default for Stage {
     fn default() -> Self {
-        let founding = Configuration::simple([Member::first(1)], Class::Durable).expect("one node");
+        let founding =
+            Configuration::majority_of([Member::first(1)], Class::Durable).expect("one node");
         Self {
             now: Time(0),
             founding,
@@ -273,11 +274,11 @@ impl Stage {
                 let first = slot.first().map(|slot| Slot(slot.parse().expect("a slot")));
                 let actor = self.actors.get_mut(&node_id(node)).expect("on stage");
                 actor.decided.retain(|(range, _)| Some(range.from) != first);
-                self.step(node_id(node), Input::Missing(first), &mut out);
+                self.step(node_id(node), Input::FirstUnreadable(first), &mut out);
             }
             // lacking 1 / lacking 1 no — bytes of streams are missing; they are present again
             ["lacking", node, no @ ..] => {
-                self.step(node_id(node), Input::Lacking(no.is_empty()), &mut out);
+                self.step(node_id(node), Input::StreamBytesLacking(no.is_empty()), &mut out);
             }
             // nowhere 1 — all nodes were asked for the missing value, and none had it
             ["nowhere", node] => self.step(node_id(node), Input::FoundNowhere, &mut out),
@@ -337,8 +338,8 @@ impl Stage {
             inflight_max: 16,
             window_slots: 1 << 20,
             leases: None,
-            silent_us: 0,
-            alone_us: 0,
+            earlier_lease_us: 0,
+            lead_alone_wait_us: 0,
             thrifty: self.thrifty,
             route: self.route.clone(),
             seed: node,
@@ -397,11 +398,13 @@ impl Stage {
     /// Recovers a node as quorate-log does. The last record of a slot is final.
     fn recover(&self, actor: &Actor) -> (Recovered, Vec<(SlotRange, Value)>) {
         let mut slots: BTreeMap<u64, (Option<Ballot>, Value)> = BTreeMap::new();
-        let mut hard = Recovered::founded(self.founding.clone()).hard;
+        let mut hard = Recovered::for_new_node(self.founding.clone()).hard_state;
         for (record, restated) in &actor.records {
             hard.decided_to = hard.decided_to.max(restated.decided_to);
             match *record {
-                Record::Round { ballot } => hard.spoken = hard.spoken.max(ballot),
+                Record::Round { ballot } => {
+                    hard.last_used_ballot = hard.last_used_ballot.max(ballot)
+                }
                 Record::Promise { ballot } => hard.promised = hard.promised.max(ballot),
                 Record::Vote { ballot, range, value } => {
                     hard.promised = hard.promised.max(ballot);
@@ -475,7 +478,7 @@ impl Stage {
             self.timeout(node, &mut String::new());
             self.stabilize(&mut String::new());
             let actor = self.actors[&node].node.as_ref().expect("running");
-            if let Some(leading) = actor.leading() {
+            if let Some(leading) = actor.phase2() {
                 let _ = writeln!(out, "{node} leads in ballot {}", leading.ballot());
                 return;
             }
@@ -567,7 +570,7 @@ impl Stage {
         let value = self.value(name);
         self.actors.get_mut(&node).expect("on stage").bytes.insert(value);
         let range = SlotRange::new(Slot(0), Slot(u64::MAX));
-        self.step(node, Input::Held { value, range }, out);
+        self.step(node, Input::BytesHeld { value, range }, out);
     }
 
     fn take_letters(&mut self, route: &str, kinds: &[&str]) -> Vec<Letter> {
@@ -605,7 +608,7 @@ impl Stage {
             _ => Value::NoOp,
         };
         let held = actor.bytes.contains(&value);
-        self.step(to, Input::Message { from, message, held }, out);
+        self.step(to, Input::Message { from, message, bytes_held: held }, out);
     }
 
     fn stabilize(&mut self, out: &mut String) {
@@ -677,7 +680,7 @@ impl Stage {
                         self.letters.push(Letter { from, to, message });
                     }
                 }
-                Effect::Serve { to, range } => {
+                Effect::ServeDecided { to, range } => {
                     let decided = actor.decided.clone();
                     for (held, value) in decided {
                         let range = held.intersect(*range);
@@ -717,7 +720,7 @@ impl Stage {
             Effect::Fetch { from, value, range } => {
                 format!("fetch {} of slot {range}, first from {from}", self.name(value))
             }
-            Effect::Serve { to, range } => format!("serve {range} to {to}"),
+            Effect::ServeDecided { to, range } => format!("serve {range} to {to}"),
             Effect::NeedSnapshot { from, log_start } => {
                 format!("needs a snapshot: the log of {from} starts at {log_start}")
             }
@@ -725,8 +728,10 @@ impl Stage {
             Effect::ReadReady { token, slot } => {
                 format!("read {} waits for everything below {slot}", token.0)
             }
-            Effect::Lasts { to } => format!("lasts below {to}"),
-            Effect::InMemory { ballot, to } => format!("in memory below {to}, ballot {ballot}"),
+            Effect::DurableInGroup { to } => format!("lasts below {to}"),
+            Effect::VotedInMemory { ballot, to } => {
+                format!("in memory below {to}, ballot {ballot}")
+            }
             Effect::ReadFailed { token } => format!("read {} failed", token.0),
             Effect::Device(order) => format!("device: {order:?}"),
             Effect::Refused { value, why } => format!("refused {}: {why:?}", self.name(value)),

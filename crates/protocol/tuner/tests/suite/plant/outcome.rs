@@ -43,7 +43,7 @@ impl Outcome {
             self.of_default * 100.0,
             policy.tuner.setting(),
             batch >> 10,
-            policy.tuner.moves(),
+            policy.tuner.permanent_changes(),
             policy.changes.len(),
             scenario.name,
         )

@@ -475,13 +475,13 @@ impl<P: Policy> Plant<P> {
             self.flights_bytes -= done.bytes;
             if self.in_flight.is_empty() && self.policy.setting().1 == 1 {
                 let (completed, formed) = (Moment(began), Moment(done.formed));
-                self.anticipation.on_completed(
+                self.anticipation.on_batch_completed(
                     completed,
                     formed,
                     done.commands as usize,
                     self.waiting as usize,
                 );
-                if let Some(until) = self.anticipation.until() {
+                if let Some(until) = self.anticipation.wait_until() {
                     self.at(until.0, Event::Late);
                 }
             }
@@ -504,7 +504,7 @@ impl<P: Policy> Plant<P> {
         let mut cost = 0.0;
         while self.in_flight.len() < window
             && self.waiting > 0
-            && self.anticipation.until().is_none()
+            && self.anticipation.wait_until().is_none()
         {
             let count = self.waiting.min(most);
             let (first, last) = self.take_gathered(count);

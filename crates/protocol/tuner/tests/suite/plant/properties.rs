@@ -1,12 +1,14 @@
 //! Properties that hold for any stream of samples, however odd.
 
-use quorate_tuner::{Bounds, Change, Done, Moment, Setting, Settings, Tuner, Turn};
+use quorate_tuner::{
+    CompletedBatch, Moment, ReactorTurn, Setting, SettingBounds, SettingChange, Settings, Tuner,
+};
 
 use crate::plant::{dice::Dice, plant::Plant, scenario, tuned::Tuned};
 
 /// Feeds meaningless samples with jumping times to the tuner. The bounds must hold, and nothing may
 /// panic.
-fn nonsense(seed: u64, settings: Settings) -> Vec<Change> {
+fn nonsense(seed: u64, settings: Settings) -> Vec<SettingChange> {
     let mut dice = Dice::new(seed);
     let mut tuner = Tuner::new(settings);
     let mut now = 1_000_000_000_u64;
@@ -29,15 +31,15 @@ fn nonsense(seed: u64, settings: Settings) -> Vec<Change> {
         match dice.word() % 8 {
             0 => tuner.on_sent(at, peer, slot, bytes),
             1 => tuner.on_voted(at, peer, slot),
-            2 => tuner.on_asked(at, peer, slot),
-            3 => tuner.on_answered(at, peer, slot),
+            2 => tuner.on_heartbeat_sent(at, peer, slot),
+            3 => tuner.on_heartbeat_reply(at, peer, slot),
             4 => tuner.on_flush(ago(&mut dice), at, bytes),
             5 | 6 => tuner.on_done(
                 at,
-                &Done {
-                    accepted_first: ago(&mut dice),
-                    accepted_last: ago(&mut dice),
-                    formed: if strange {
+                &CompletedBatch {
+                    first_accepted_at: ago(&mut dice),
+                    last_accepted_at: ago(&mut dice),
+                    formed_at: if strange {
                         Moment(u64::MAX)
                     } else {
                         Moment(now.saturating_sub(span as u64))
@@ -47,19 +49,19 @@ fn nonsense(seed: u64, settings: Settings) -> Vec<Change> {
                 },
             ),
             _ => {
-                let turn = Turn {
-                    began: ago(&mut dice),
+                let turn = ReactorTurn {
+                    woke_at: ago(&mut dice),
                     ended: at,
-                    wake_by: dice.chance(0.5).then_some(Moment(now + 20_000_000)),
+                    next_wake_by: dice.chance(0.5).then_some(Moment(now + 20_000_000)),
                     commands: (dice.word() % 1_000) as u32,
                     batches: (dice.word() % 10) as u32,
                     batch_bytes: bytes,
                     batch_commands: (dice.word() % 1_000) as u32,
-                    waiting: (dice.word() % 1_000) as usize,
+                    waiting_commands: (dice.word() % 1_000) as usize,
                     in_flight: (dice.word() % 100) as usize,
                 };
                 let turn = if dice.chance(0.9) {
-                    Turn { began: Moment(now - now.min(1_000)), ..turn }
+                    ReactorTurn { woke_at: Moment(now - now.min(1_000)), ..turn }
                 } else {
                     turn
                 };
@@ -79,7 +81,7 @@ fn bounds_hold_for_any_samples_and_equal_samples_give_equal_decisions() {
     for seed in 0..60 {
         let mut dice = Dice::new(seed);
         let mut settings = Settings::new(dice.pick(&[1, 3, 5, 7]));
-        settings.bounds = Bounds {
+        settings.bounds = SettingBounds {
             batch_bytes_max: dice.scale(1.0, 4e6) as usize,
             window_max: dice.scale(1.0, 200.0) as usize,
         };
@@ -96,7 +98,7 @@ fn bounds_hold_for_any_samples_and_equal_samples_give_equal_decisions() {
 #[test]
 fn a_window_or_batch_of_nothing_is_impossible() {
     let mut settings = Settings::new(3);
-    settings.bounds = Bounds { batch_bytes_max: 0, window_max: 0 };
+    settings.bounds = SettingBounds { batch_bytes_max: 0, window_max: 0 };
     assert_eq!(Tuner::new(settings).setting(), Setting { batch_bytes: 1, window: 1 });
 }
 
@@ -106,10 +108,10 @@ fn it_comes_to_rest_and_nobody_starves() {
     for scenario in scenario::drawn(99, 12) {
         let mut plant = Plant::new(&scenario, Tuned::new(Settings::new(scenario.nodes)));
         plant.run(4_000_000_000, u64::MAX);
-        let moves = plant.policy.tuner.moves();
+        let moves = plant.policy.tuner.permanent_changes();
         let changes = plant.policy.changes.len();
         let measured = plant.run(12_000_000_000, u64::MAX);
-        let moved = plant.policy.tuner.moves() - moves;
+        let moved = plant.policy.tuner.permanent_changes() - moves;
         let probed = plant.policy.changes.len() - changes;
         assert!(moved <= 4, "{}: {moved} moves", scenario.name);
         assert!(probed <= 60, "{}: {probed} changes", scenario.name);

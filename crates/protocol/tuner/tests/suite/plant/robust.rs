@@ -156,7 +156,7 @@ fn a_load_with_room_to_spare_is_not_disturbed() {
                     "{} x {part}, pauses of {pause_ns} ns: {found:.2} ms, default {fixed:.2} ms, \
                      {} moves to {}",
                     scenario.name,
-                    plant.policy.tuner.moves(),
+                    plant.policy.tuner.permanent_changes(),
                     plant.policy.tuner.setting()
                 );
                 println!("{line}");
@@ -200,7 +200,7 @@ fn assert_like_undisturbed(disturbed: &[Parameters], least_stalls: u64) {
         for (name, most, calm, seen) in [
             ("round trip", 0.25, calm.round_trip_ns, seen.round_trip_ns),
             ("flush", 0.25, calm.flush_ns, seen.flush_ns),
-            ("wall", 0.25, calm.wall_ns, seen.wall_ns),
+            ("wall", 0.25, calm.batch_duration_ns, seen.batch_duration_ns),
             ("command", 0.5, calm.command_ns, seen.command_ns),
             ("batch", 0.5, calm.batch_ns, seen.batch_ns),
             ("size", 0.25, calm.command_bytes, seen.command_bytes),
@@ -212,7 +212,7 @@ fn assert_like_undisturbed(disturbed: &[Parameters], least_stalls: u64) {
             );
         }
     }
-    let stalls = disturbed.last().map_or(0, |seen| seen.stalls);
+    let stalls = disturbed.last().map_or(0, |seen| seen.interruptions);
     assert!(stalls >= least_stalls, "{stalls} were noticed");
 }
 
@@ -300,7 +300,7 @@ fn latency_goal_is_met_if_it_can_be() {
     assert!(measured.throughput() > 4_000.0 * 0.97);
     assert!(plant.policy.tuner.setting().batch_bytes >= 64 << 10);
     // The load demands no more than that, so an apparent gain of an epoch is chance.
-    let moves = plant.policy.tuner.moves();
+    let moves = plant.policy.tuner.permanent_changes();
     assert!(moves <= 12, "{moves} moves");
 }
 
@@ -318,7 +318,7 @@ fn fixed_setting_is_never_touched() {
     assert_eq!(plant.most_in_flight, 3);
     let known = plant.policy.tuner.parameters();
     assert!(known.round_trip_ns.is_some() && known.flush_ns.is_some());
-    assert!(!plant.policy.tuner.report().grid.is_empty());
+    assert!(!plant.policy.tuner.report().grid_predictions.is_empty());
 }
 
 /// Estimates are close to the plant's parameters, or unknown.
@@ -332,11 +332,11 @@ fn estimates_are_near_the_truth_or_not_known() {
     assert!((19.0..24.0).contains(&round_trip), "{round_trip} ms");
     let flush = known.flush_ns.unwrap().value / 1e6;
     assert!((1.7..3.0).contains(&flush), "{flush} ms");
-    let mbit = known.bandwidth.unwrap().value * 8.0 / 1e6;
+    let mbit = known.channel_bytes_per_s.unwrap().value * 8.0 / 1e6;
     assert!((40.0..60.0).contains(&mbit), "{mbit} Mbit/s");
     // A link without a limit is never the bottleneck, so no binding limit may be estimated.
     let scenario = quiet("no limit", 20.0, f64::INFINITY, 2.0, 1024, 20);
     let mut plant = tuned(&scenario);
     plant.run(4_000_000_000, u64::MAX);
-    assert_eq!(plant.policy.tuner.parameters().bandwidth, None);
+    assert_eq!(plant.policy.tuner.parameters().channel_bytes_per_s, None);
 }

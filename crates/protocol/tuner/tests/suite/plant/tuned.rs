@@ -1,6 +1,6 @@
 //! The tuner as the plant's policy, used as a replica uses it.
 
-use quorate_tuner::{Change, Done, Moment, Setting, Settings, Tuner, Turn};
+use quorate_tuner::{CompletedBatch, Moment, ReactorTurn, Setting, SettingChange, Settings, Tuner};
 
 use crate::plant::plant::{self, Policy};
 
@@ -8,7 +8,7 @@ pub(crate) struct Tuned {
     pub(crate) tuner: Tuner,
     setting: Setting,
     /// Changes of the setting, with their times.
-    pub(crate) changes: Vec<(u64, Change)>,
+    pub(crate) changes: Vec<(u64, SettingChange)>,
     pub(crate) asked: u64,
     answered: Vec<u64>,
     /// Offset of the node's clock from the plant's clock, in nanoseconds.
@@ -55,15 +55,15 @@ impl Policy for Tuned {
     fn turn(&mut self, turn: &plant::Turn) {
         let began = self.moment(turn.began);
         self.ahead_ns += std::mem::take(&mut self.interruption_ns);
-        let change = self.tuner.on_turn(&Turn {
-            began,
+        let change = self.tuner.on_turn(&ReactorTurn {
+            woke_at: began,
             ended: self.moment(turn.ended),
-            wake_by: Some(self.moment(turn.wake_by)),
+            next_wake_by: Some(self.moment(turn.wake_by)),
             commands: turn.taken,
             batches: turn.batches,
             batch_bytes: turn.batch_bytes,
             batch_commands: turn.batch_commands,
-            waiting: turn.waiting as usize,
+            waiting_commands: turn.waiting as usize,
             in_flight: turn.in_flight,
         });
         if let Some(change) = change {
@@ -82,12 +82,12 @@ impl Policy for Tuned {
 
     fn asked(&mut self, now: u64, peer: usize) {
         self.asked += u64::from(peer == 0);
-        self.tuner.on_asked(self.moment(now), peer, self.asked);
+        self.tuner.on_heartbeat_sent(self.moment(now), peer, self.asked);
     }
 
     fn answered(&mut self, now: u64, peer: usize) {
         self.answered[peer] += 1;
-        self.tuner.on_answered(self.moment(now), peer, self.answered[peer]);
+        self.tuner.on_heartbeat_reply(self.moment(now), peer, self.answered[peer]);
     }
 
     fn flushed(&mut self, began: u64, now: u64, bytes: usize) {
@@ -95,10 +95,10 @@ impl Policy for Tuned {
     }
 
     fn done(&mut self, now: u64, done: &plant::Done) {
-        let done = Done {
-            accepted_first: self.moment(done.accepted_first),
-            accepted_last: self.moment(done.accepted_last),
-            formed: self.moment(done.formed),
+        let done = CompletedBatch {
+            first_accepted_at: self.moment(done.accepted_first),
+            last_accepted_at: self.moment(done.accepted_last),
+            formed_at: self.moment(done.formed),
             commands: done.commands,
             bytes: done.bytes,
         };

@@ -9,8 +9,8 @@ use quorate_core::{
     lease::Lease,
     level::{Level, Levels},
     message::{
-        Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b, Question, RingEntry,
-        RingVote,
+        EarlyVotesQuery, Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b,
+        RingEntry, RingVote,
     },
     node_id::{Incarnation, Member, NodeId},
     quorum::QuorumRule,
@@ -61,7 +61,7 @@ impl Random {
     }
 
     fn lease(&mut self) -> Lease {
-        Lease { requested_at: Time(self.wide()), us: self.wide() }
+        Lease { requested_at: Time(self.wide()), duration_us: self.wide() }
     }
 
     fn ballot(&mut self) -> Ballot {
@@ -204,7 +204,7 @@ impl Random {
             },
             7 => Frame::FetchRequest { value, slot: self.slot() },
             8 => Frame::FetchReply { value, bytes },
-            24 => Frame::Applied { to: self.slot(), digest: self.wide() },
+            24 => Frame::Applied { to: self.slot(), state_digest: self.wide() },
             25 => {
                 Frame::SnapshotAsk { at: self.slot(), digest: self.digest(), offset: self.wide() }
             }
@@ -233,7 +233,7 @@ impl Random {
                 channels: (1..=self.below(4))
                     .map(|at| DatagramChannel {
                         channel: u8::try_from(at).unwrap(),
-                        to_one: self.below(2) == 0,
+                        is_unicast: self.below(2) == 0,
                         next: self.wide(),
                     })
                     .collect(),
@@ -259,9 +259,9 @@ impl Random {
             Refusal::Busy,
             Refusal::Transferring,
             Refusal::InvalidChange,
-            Refusal::NoTarget,
+            Refusal::InvalidTarget,
             Refusal::TimedOut,
-            Refusal::NotHeld,
+            Refusal::SlotsNotHeld,
         ];
         all[usize::try_from(self.below(7)).unwrap()]
     }
@@ -368,7 +368,11 @@ impl Random {
             34 => Message::Armed { ballot, floor: self.slot() },
             36 => Message::LastingRequest { to: self.slot() },
             37 => Message::LastingReply { to: self.slot() },
-            38 => Message::EarlyRequest(Question { ballot, to: self.slot(), check: self.wide() }),
+            38 => Message::EarlyRequest(EarlyVotesQuery {
+                ballot,
+                to: self.slot(),
+                check: self.wide(),
+            }),
             39 => Message::EarlyReply { ballot, from: self.slot(), to: self.slot() },
             22 => Message::ReadRequest { id: self.wide() },
             _ => Message::ReadReply { id: self.wide(), slot: self.slot() },

@@ -19,12 +19,12 @@ fn read(bytes: &[u8]) {
             let enough = bytes.len() + more;
             assert!(enough <= HEADER_BYTES + BODY_BYTES_MAX, "waits for {enough} bytes");
         }
-        Ok(Decoded::Frame { from, frame, used }) => {
+        Ok(Decoded::Frame { from, frame, used_bytes: used }) => {
             assert!(used <= bytes.len(), "uses what is not there");
             // Any frame that is accepted could have been sent by this side.
             let mut again = Vec::new();
             encode(from, &frame, &mut again).expect("a frame that was taken can be sent");
-            let expected = Decoded::Frame { from, frame, used: again.len() };
+            let expected = Decoded::Frame { from, frame, used_bytes: again.len() };
             assert_eq!(decode(&again, BODY_BYTES_MAX), Ok(expected));
             // Bytes after the frame do not change the result, and fewer bytes are not enough.
             assert_eq!(decode(&bytes[..used], BODY_BYTES_MAX), decode(bytes, BODY_BYTES_MAX));

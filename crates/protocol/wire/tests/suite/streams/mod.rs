@@ -10,91 +10,95 @@ use std::{fmt::Write as _, fs, path::PathBuf};
 use crate::driver::{self, Seed};
 use quorate_core::{node_id::NodeId, value::StreamName};
 use quorate_wire::streams::{
-    Answer, Ask, BODY_BYTES_MAX, BYTES_MAX, Code, Found, HEAD_BYTES, How, Info, Keep, Malformed,
-    NAME_BYTES_MAX, PASSWORD_BYTES_MAX, Password, SMALL_BYTES_MAX, TEXT_BYTES_MAX, VERSION,
-    decode_answer, decode_ask, head,
+    BODY_BYTES_MAX, CONTROL_BODY_BYTES_MAX, ClientFrame, DecodedFrame, ErrorCode, HEAD_BYTES, Info,
+    Malformed, NAME_BYTES_MAX, NodeFrame, OpenMode, PASSWORD_BYTES_MAX, Password, Retention,
+    STREAM_BYTES_MAX, TEXT_BYTES_MAX, VERSION, decode_client_frame, decode_node_frame, head,
 };
 
-const ASKS: [Ask<'static>; 17] = [
-    Ask::Hello { version: VERSION },
-    open(How::Create),
-    open(How::Append),
-    open(How::Takeover),
-    open(How::Continue),
-    Ask::Data(b"bytes of a stream"),
-    Ask::Data(b""),
-    Ask::Close { finish: true },
-    Ask::Stat { name: "backup/1" },
-    Ask::List { after: "" },
-    Ask::List { after: "backup/1" },
-    Ask::Trim { before: 4096, name: "backup/1" },
-    Ask::Remove { name: "backup/1" },
-    Ask::Read { from: 17, to: u64::MAX, follow: true, name: "backup/1" },
-    Ask::Retain {
-        keep: Keep { bytes: Some(1 << 30), age_ms: Some(604_800_000) },
+const ASKS: [ClientFrame<'static>; 17] = [
+    ClientFrame::Hello { version: VERSION },
+    open(OpenMode::Create),
+    open(OpenMode::Append),
+    open(OpenMode::Takeover),
+    open(OpenMode::Continue),
+    ClientFrame::Data(b"bytes of a stream"),
+    ClientFrame::Data(b""),
+    ClientFrame::Close { finish: true },
+    ClientFrame::Stat { name: "backup/1" },
+    ClientFrame::List { after_name: "" },
+    ClientFrame::List { after_name: "backup/1" },
+    ClientFrame::Trim { retain_from: 4096, name: "backup/1" },
+    ClientFrame::Remove { name: "backup/1" },
+    ClientFrame::Read { from: 17, to: u64::MAX, follow: true, name: "backup/1" },
+    ClientFrame::Retain {
+        keep: Retention { bytes: Some(1 << 30), age_max_ms: Some(604_800_000) },
         name: "backup/1",
     },
-    Ask::Retain { keep: Keep { bytes: None, age_ms: None }, name: "backup/1" },
-    Ask::Login { name: "web", password: Password(b"sesame") },
+    ClientFrame::Retain { keep: Retention { bytes: None, age_max_ms: None }, name: "backup/1" },
+    ClientFrame::Login { name: "web", password: Password(b"sesame") },
 ];
 
-const fn open(how: How) -> Ask<'static> {
-    Ask::Open { how, writer: 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100, name: "backup/1" }
+const fn open(how: OpenMode) -> ClientFrame<'static> {
+    ClientFrame::Open {
+        mode: how,
+        writer: 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100,
+        name: "backup/1",
+    }
 }
 
-const ANSWERS: [Answer<'static>; 14] = [
-    Answer::Welcome { version: VERSION, node: NodeId(2), leader: "127.0.0.1:7453" },
-    Answer::Welcome { version: VERSION, node: NodeId(1), leader: "" },
-    Answer::Opened { position: 17 },
-    Answer::Durable { position: 1 << 40 },
-    Answer::Closed { position: 17 },
-    Answer::Ended { position: u64::MAX - 1 },
-    Answer::Info(Info {
+const ANSWERS: [NodeFrame<'static>; 14] = [
+    NodeFrame::Welcome { version: VERSION, node: NodeId(2), leader: "127.0.0.1:7453" },
+    NodeFrame::Welcome { version: VERSION, node: NodeId(1), leader: "" },
+    NodeFrame::Opened { position: 17 },
+    NodeFrame::Durable { position: 1 << 40 },
+    NodeFrame::Closed { position: 17 },
+    NodeFrame::Ended { position: u64::MAX - 1 },
+    NodeFrame::Info(Info {
         id: 300,
         finished: false,
-        writing: Some(StreamName { owner: NodeId(2), boot: 5, number: 9 }),
+        open_stream: Some(StreamName { owner: NodeId(2), boot: 5, number: 9 }),
         start: 4096,
-        end: 8192,
-        pieces: 3,
+        next_position: 8192,
+        piece_count: 3,
         created_ms: 1_800_000_000_000,
-        keep: Keep { bytes: Some(1 << 30), age_ms: None },
+        retention: Retention { bytes: Some(1 << 30), age_max_ms: None },
         name: "backup/1",
     }),
-    Answer::Info(Info {
+    NodeFrame::Info(Info {
         id: 301,
         finished: true,
-        writing: None,
+        open_stream: None,
         start: 0,
-        end: 0,
-        pieces: 1,
+        next_position: 0,
+        piece_count: 1,
         created_ms: 0,
-        keep: Keep { bytes: None, age_ms: Some(0) },
+        retention: Retention { bytes: None, age_max_ms: Some(0) },
         name: "empty",
     }),
-    Answer::ListEnd,
-    Answer::Bytes { position: 17, bytes: b"bytes of a stream" },
-    Answer::End { position: 34, finished: true },
-    Answer::Done { position: 4096 },
-    Answer::Error {
-        code: Code::Trimmed.number(),
+    NodeFrame::ListEnd,
+    NodeFrame::Bytes { position: 17, bytes: b"bytes of a stream" },
+    NodeFrame::End { position: 34, finished: true },
+    NodeFrame::Done { position: 4096 },
+    NodeFrame::Error {
+        code: ErrorCode::Trimmed.number(),
         position: 4096,
         detail: "the stream starts at position 4096",
         hint: "read from there",
     },
-    Answer::Known,
+    NodeFrame::LoginAccepted,
 ];
 
-fn asked(ask: &Ask<'_>) -> Vec<u8> {
+fn asked(ask: &ClientFrame<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     ask.encode(&mut bytes);
     bytes
 }
 
-fn kind(ask: &Ask<'_>) -> u8 {
+fn kind(ask: &ClientFrame<'_>) -> u8 {
     asked(ask)[0]
 }
 
-fn answered(answer: &Answer<'_>) -> Vec<u8> {
+fn answered(answer: &NodeFrame<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     answer.encode(&mut bytes);
     bytes
@@ -129,58 +133,61 @@ fn frames_have_their_golden_bytes() {
 fn every_frame_comes_back_and_no_part_of_one_does() {
     for ask in ASKS {
         let bytes = asked(&ask);
-        assert_eq!(decode_ask(&bytes), Ok(Found::Frame(ask, bytes.len())));
+        assert_eq!(decode_client_frame(&bytes), Ok(DecodedFrame::Frame(ask, bytes.len())));
         for cut in 0..bytes.len() {
             let missing = if cut < HEAD_BYTES { HEAD_BYTES } else { bytes.len() } - cut;
-            assert_eq!(decode_ask(&bytes[..cut]), Ok(Found::NeedMore(missing)));
+            assert_eq!(decode_client_frame(&bytes[..cut]), Ok(DecodedFrame::NeedMore(missing)));
         }
         // The other side never sends this frame.
-        assert!(matches!(decode_answer(&bytes), Err(Malformed::Kind(_))));
+        assert!(matches!(decode_node_frame(&bytes), Err(Malformed::Kind(_))));
     }
     for answer in ANSWERS {
         let bytes = answered(&answer);
-        assert_eq!(decode_answer(&bytes), Ok(Found::Frame(answer, bytes.len())));
+        assert_eq!(decode_node_frame(&bytes), Ok(DecodedFrame::Frame(answer, bytes.len())));
         for cut in 0..bytes.len() {
             let missing = if cut < HEAD_BYTES { HEAD_BYTES } else { bytes.len() } - cut;
-            assert_eq!(decode_answer(&bytes[..cut]), Ok(Found::NeedMore(missing)));
+            assert_eq!(decode_node_frame(&bytes[..cut]), Ok(DecodedFrame::NeedMore(missing)));
         }
-        assert!(matches!(decode_ask(&bytes), Err(Malformed::Kind(_))));
+        assert!(matches!(decode_client_frame(&bytes), Err(Malformed::Kind(_))));
     }
 }
 
 #[test]
 fn the_longest_frames_are_taken_and_one_byte_more_is_not() {
     let data = vec![7; BODY_BYTES_MAX];
-    let longest = asked(&Ask::Data(&data));
-    assert_eq!(decode_ask(&longest), Ok(Found::Frame(Ask::Data(&data), longest.len())));
-    let bytes = &data[..BYTES_MAX];
-    let answer = Answer::Bytes { position: 0, bytes };
+    let longest = asked(&ClientFrame::Data(&data));
+    assert_eq!(
+        decode_client_frame(&longest),
+        Ok(DecodedFrame::Frame(ClientFrame::Data(&data), longest.len()))
+    );
+    let bytes = &data[..STREAM_BYTES_MAX];
+    let answer = NodeFrame::Bytes { position: 0, bytes };
     let longest = answered(&answer);
     assert_eq!(longest.len(), HEAD_BYTES + BODY_BYTES_MAX);
-    assert_eq!(decode_answer(&longest), Ok(Found::Frame(answer, longest.len())));
+    assert_eq!(decode_node_frame(&longest), Ok(DecodedFrame::Frame(answer, longest.len())));
     let name = "x".repeat(NAME_BYTES_MAX);
-    let ask = Ask::Stat { name: &name };
-    assert!(matches!(decode_ask(&asked(&ask)), Ok(Found::Frame(..))));
+    let ask = ClientFrame::Stat { name: &name };
+    assert!(matches!(decode_client_frame(&asked(&ask)), Ok(DecodedFrame::Frame(..))));
 
     let password = &data[..PASSWORD_BYTES_MAX];
-    let login = Ask::Login { name: &name, password: Password(password) };
+    let login = ClientFrame::Login { name: &name, password: Password(password) };
     let longest = asked(&login);
-    assert_eq!(decode_ask(&longest), Ok(Found::Frame(login, longest.len())));
+    assert_eq!(decode_client_frame(&longest), Ok(DecodedFrame::Frame(login, longest.len())));
     let mut longer = longest;
     longer.push(7);
     let length = u16::try_from(longer.len() - HEAD_BYTES).unwrap();
     longer[4..6].copy_from_slice(&length.to_le_bytes());
-    assert_eq!(decode_ask(&longer), Err(Malformed::Field("password")));
+    assert_eq!(decode_client_frame(&longer), Err(Malformed::Field("password")));
     // The stated length of the name exceeds the body.
     let short = [kind(&login), 0, 0, 0, 2, 0, 0, 0, 9, b'x'];
-    assert_eq!(decode_ask(&short), Err(Malformed::Field("length")));
+    assert_eq!(decode_client_frame(&short), Err(Malformed::Field("length")));
 
     // The length alone is enough to refuse the frame, although no body has arrived yet.
     for (kind, max) in [
         (asked(&ASKS[5])[0], BODY_BYTES_MAX),
         (answered(&ANSWERS[9])[0], BODY_BYTES_MAX),
-        (asked(&ASKS[0])[0], SMALL_BYTES_MAX),
-        (answered(&ANSWERS[12])[0], SMALL_BYTES_MAX),
+        (asked(&ASKS[0])[0], CONTROL_BODY_BYTES_MAX),
+        (answered(&ANSWERS[12])[0], CONTROL_BODY_BYTES_MAX),
     ] {
         for length in [max as u32 + 1, u32::MAX] {
             let [a, b, c, d] = length.to_le_bytes();
@@ -191,15 +198,21 @@ fn the_longest_frames_are_taken_and_one_byte_more_is_not() {
     let mut longer = asked(&ask);
     longer.push(b'x');
     longer[4..6].copy_from_slice(&256u16.to_le_bytes());
-    assert_eq!(decode_ask(&longer), Err(Malformed::Field("name")));
+    assert_eq!(decode_client_frame(&longer), Err(Malformed::Field("name")));
 }
 
 #[test]
 fn a_text_is_cut_to_what_a_frame_takes_and_never_within_a_letter() {
     let long = "ü".repeat(TEXT_BYTES_MAX);
-    let bytes =
-        answered(&Answer::Error { code: 1, position: 0, detail: &format!("x{long}"), hint: &long });
-    let Ok(Found::Frame(Answer::Error { detail, hint, .. }, _)) = decode_answer(&bytes) else {
+    let bytes = answered(&NodeFrame::Error {
+        code: 1,
+        position: 0,
+        detail: &format!("x{long}"),
+        hint: &long,
+    });
+    let Ok(DecodedFrame::Frame(NodeFrame::Error { detail, hint, .. }, _)) =
+        decode_node_frame(&bytes)
+    else {
         panic!("{bytes:?}");
     };
     assert_eq!(detail.len(), TEXT_BYTES_MAX - 1);
@@ -208,7 +221,7 @@ fn a_text_is_cut_to_what_a_frame_takes_and_never_within_a_letter() {
 
 #[test]
 fn a_password_is_not_shown() {
-    let login = Ask::Login { name: "web", password: Password(b"sesame") };
+    let login = ClientFrame::Login { name: "web", password: Password(b"sesame") };
     assert_eq!(format!("{login:?}"), "Login { name: \"web\", password: … }");
 }
 
@@ -223,27 +236,27 @@ fn a_stranger_is_known_by_its_first_byte() {
 
 #[test]
 fn every_code_has_its_number_and_its_word() {
-    let mut words: Vec<String> = Code::ALL.iter().map(ToString::to_string).collect();
-    for code in Code::ALL {
-        assert_eq!(Code::of(code.number()), Some(code));
+    let mut words: Vec<String> = ErrorCode::ALL.iter().map(ToString::to_string).collect();
+    for code in ErrorCode::ALL {
+        assert_eq!(ErrorCode::from_number(code.number()), Some(code));
     }
     words.sort();
     words.dedup();
-    assert_eq!(words.len(), Code::ALL.len());
-    assert_eq!(Code::of(0), None);
-    assert_eq!(Code::of(u16::MAX), None);
+    assert_eq!(words.len(), ErrorCode::ALL.len());
+    assert_eq!(ErrorCode::from_number(0), None);
+    assert_eq!(ErrorCode::from_number(u16::MAX), None);
 }
 
 #[test]
 fn the_page_has_every_code_and_every_bound() {
     let page = include_str!("../../../../../../docs/spec/streams-client.md");
-    for code in Code::ALL {
+    for code in ErrorCode::ALL {
         let row = format!("| {} | `{code}` |", code.number());
         assert!(page.contains(&row), "the page lacks: {row}");
     }
     for bound in [
         format!("{} KiB", BODY_BYTES_MAX >> 10),
-        format!("{SMALL_BYTES_MAX} bytes"),
+        format!("{CONTROL_BODY_BYTES_MAX} bytes"),
         format!("at most {NAME_BYTES_MAX} bytes"),
         format!("at most {TEXT_BYTES_MAX} bytes"),
         format!("version {VERSION}"),
@@ -274,11 +287,11 @@ fn the_example_of_the_page_is_what_is_spoken() {
         let frame = match &line[..1] {
             ">" => {
                 asks += 1;
-                format!("{:?}", decode_ask(&bytes).unwrap())
+                format!("{:?}", decode_client_frame(&bytes).unwrap())
             }
             _ => {
                 answers += 1;
-                format!("{:?}", decode_answer(&bytes).unwrap())
+                format!("{:?}", decode_node_frame(&bytes).unwrap())
             }
         };
         assert_eq!(frame, format!("Frame({}, {})", said.trim(), bytes.len()));

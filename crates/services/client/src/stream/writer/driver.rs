@@ -9,14 +9,16 @@ use std::{
 };
 
 use quorate_tls::stream::Stream;
-use quorate_wire::streams::{Answer, Ask, BODY_BYTES_MAX, Code, HEAD_BYTES, How, data_head};
+use quorate_wire::streams::{
+    BODY_BYTES_MAX, ClientFrame, ErrorCode, HEAD_BYTES, NodeFrame, OpenMode, data_head,
+};
 
 use super::shared::{Shared, State};
 use crate::stream::{
-    error::{Error, Trouble},
+    error::{AttemptError, Error},
     link::{Frames, Link},
     nodes::Nodes,
-    window::Window,
+    window::ResendBuffer,
 };
 
 /// Sending thread of a writer.
@@ -25,14 +27,14 @@ pub(super) struct Driver {
     shared: Arc<Shared>,
     nodes: Nodes,
     name: String,
-    writer: u128,
-    how: How,
+    writer_id: u128,
+    open_mode: OpenMode,
     /// Durable position at the last failed attempt.
-    durable: u64,
+    durable_at_failure: u64,
 }
 
 /// Result of reopening the stream.
-enum Reopened {
+enum ReopenResult {
     Open(Link),
     /// The stream is permanently closed at this position with all its bytes, as requested.
     Finished(u64),
@@ -40,10 +42,10 @@ enum Reopened {
 
 /// Next step of the sending thread.
 enum Step {
-    Data,
-    Close(bool),
+    SendData,
+    SendClose(bool),
     /// Abandon the connection, for the given reason if it is known.
-    Stop(Option<String>),
+    Disconnect(Option<String>),
 }
 
 impl Driver {
@@ -52,56 +54,57 @@ impl Driver {
         shared: &Arc<Shared>,
         nodes: Nodes,
         name: &str,
-        how: How,
+        how: OpenMode,
         writer: u128,
     ) -> Result<u64, Error> {
         let mut driver = Self {
             shared: Arc::clone(shared),
             nodes,
             name: name.to_owned(),
-            writer,
-            how,
-            durable: 0,
+            writer_id: writer,
+            open_mode: how,
+            durable_at_failure: 0,
         };
         let (link, first) = loop {
             match driver.open_first() {
                 Ok(opened) => break opened,
-                Err(Trouble::Final(error)) => return Err(error),
-                Err(Trouble::Later(why)) => thread::sleep(driver.nodes.failed(why)?),
+                Err(AttemptError::Permanent(error)) => return Err(error),
+                Err(AttemptError::Retryable(why)) => thread::sleep(driver.nodes.on_failure(why)?),
             }
         };
-        driver.nodes.served();
-        driver.durable = first;
-        driver.how = How::Continue;
+        driver.nodes.on_success();
+        driver.durable_at_failure = first;
+        driver.open_mode = OpenMode::Continue;
         let spawned =
             thread::Builder::new().name("stream-writer".to_owned()).spawn(move || driver.run(link));
-        spawned.map_err(|error| Error::Machine(format!("cannot start a thread: {error}")))?;
+        spawned.map_err(|error| Error::LocalResource(format!("cannot start a thread: {error}")))?;
         Ok(first)
     }
 
     /// Opens the stream for the first time. If the response is lost, a retry reopens the same
     /// piece, because the table of streams records the writer.
-    fn open_first(&mut self) -> Result<(Link, u64), Trouble> {
+    fn open_first(&mut self) -> Result<(Link, u64), AttemptError> {
         let mut link = self.nodes.dial_leader()?;
-        let first = self.ask_to_open(&mut link)?;
+        let first = self.request_open(&mut link)?;
         let mut state = self.shared.lock();
-        let mut window = Window::new(self.nodes.options.buffer, 0);
-        if self.how != How::Create {
-            window = Window::new(self.nodes.options.buffer, first);
+        let mut window = ResendBuffer::new(self.nodes.options.buffer_bytes_max, 0);
+        if self.open_mode != OpenMode::Create {
+            window = ResendBuffer::new(self.nodes.options.buffer_bytes_max, first);
         }
-        window.opened(first)?;
-        state.window = window;
+        window.on_reopened(first)?;
+        state.resend_buffer = window;
         state.address.clone_from(&link.address);
         drop(state);
         Ok((link, first))
     }
 
-    fn ask_to_open(&self, link: &mut Link) -> Result<u64, Trouble> {
-        let open = Ask::Open { how: self.how, writer: self.writer, name: &self.name };
-        link.send_frames(&[open], self.nodes.options.stall)?;
-        match link.next_frame(self.nodes.options.stall)? {
-            Answer::Opened { position } => Ok(position),
-            _ => Err(Trouble::unexpected()),
+    fn request_open(&self, link: &mut Link) -> Result<u64, AttemptError> {
+        let open =
+            ClientFrame::Open { mode: self.open_mode, writer: self.writer_id, name: &self.name };
+        link.send_frames(&[open], self.nodes.options.stall_timeout)?;
+        match link.next_frame(self.nodes.options.stall_timeout)? {
+            NodeFrame::Opened { position } => Ok(position),
+            _ => Err(AttemptError::unexpected_frame()),
         }
     }
 
@@ -115,13 +118,13 @@ impl Driver {
                     None => break,
                 },
             };
-            let Some(why) = self.serve(opened) else { break };
-            if !self.pause(why) {
+            let Some(why) = self.use_connection(opened) else { break };
+            if !self.wait_before_retry(why) {
                 break;
             }
         }
         // Callers must be woken up in any case.
-        self.shared.news.notify_all();
+        self.shared.state_changed.notify_all();
     }
 
     /// Returns the next connection, or `None` if the writer has stopped.
@@ -129,31 +132,33 @@ impl Driver {
         loop {
             let opened = self.open_again();
             let mut state = self.shared.lock();
-            if state.dropped {
+            if state.is_writer_dropped {
                 return None;
             }
             match opened {
-                Ok(Reopened::Open(link)) => {
-                    state.reconnects += 1;
+                Ok(ReopenResult::Open(link)) => {
+                    state.reconnect_count += 1;
                     state.address.clone_from(&link.address);
-                    if state.window.durable() == state.window.written() {
-                        self.nodes.reached();
+                    if state.resend_buffer.durable_position()
+                        == state.resend_buffer.written_position()
+                    {
+                        self.nodes.on_reached();
                     }
                     drop(state);
-                    self.shared.news.notify_all();
+                    self.shared.state_changed.notify_all();
                     return Some(link);
                 }
-                Ok(Reopened::Finished(end)) => {
-                    state.end(Ok(end));
+                Ok(ReopenResult::Finished(end)) => {
+                    state.stop_with(Ok(end));
                     return None;
                 }
-                Err(Trouble::Final(error)) => {
-                    state.end(Err(error));
+                Err(AttemptError::Permanent(error)) => {
+                    state.stop_with(Err(error));
                     return None;
                 }
-                Err(Trouble::Later(why)) => {
+                Err(AttemptError::Retryable(why)) => {
                     drop(state);
-                    if !self.pause(why) {
+                    if !self.wait_before_retry(why) {
                         return None;
                     }
                 }
@@ -161,45 +166,53 @@ impl Driver {
         }
     }
 
-    fn open_again(&mut self) -> Result<Reopened, Trouble> {
+    fn open_again(&mut self) -> Result<ReopenResult, AttemptError> {
         let mut link = self.nodes.dial_leader()?;
-        let opened = self.ask_to_open(&mut link);
+        let opened = self.request_open(&mut link);
         match opened {
             Ok(position) => {
-                self.shared.lock().window.opened(position)?;
-                Ok(Reopened::Open(link))
+                self.shared.lock().resend_buffer.on_reopened(position)?;
+                Ok(ReopenResult::Open(link))
             }
-            Err(Trouble::Final(error)) => self.explain(link, error),
+            Err(AttemptError::Permanent(error)) => self.on_reopen_refused(link, error),
             Err(later) => Err(later),
         }
     }
 
     /// Handles a refusal to reopen the stream. If only the response to a close was lost, the stream
     /// is already in the requested state.
-    fn explain(&self, mut link: Link, error: Error) -> Result<Reopened, Trouble> {
+    fn on_reopen_refused(
+        &self,
+        mut link: Link,
+        error: Error,
+    ) -> Result<ReopenResult, AttemptError> {
         let (closing, written, durable) = {
             let state = self.shared.lock();
-            let window = &state.window;
-            (state.closing, window.written(), window.durable())
+            let window = &state.resend_buffer;
+            (state.requested_close, window.written_position(), window.durable_position())
         };
         match (error.code(), closing) {
-            (Some(Code::Finished), Some(true)) => {
-                link.send_frames(&[Ask::Stat { name: &self.name }], self.nodes.options.stall)?;
-                let Answer::Info(info) = link.next_frame(self.nodes.options.stall)? else {
-                    return Err(Trouble::unexpected());
+            (Some(ErrorCode::Finished), Some(true)) => {
+                link.send_frames(
+                    &[ClientFrame::Stat { name: &self.name }],
+                    self.nodes.options.stall_timeout,
+                )?;
+                let NodeFrame::Info(info) = link.next_frame(self.nodes.options.stall_timeout)?
+                else {
+                    return Err(AttemptError::unexpected_frame());
                 };
                 // A stream that this writer still owned can only have been closed by this writer.
-                let end = info.end;
+                let end = info.next_position;
                 if !info.finished {
-                    return Err(Trouble::unexpected());
+                    return Err(AttemptError::unexpected_frame());
                 }
-                self.shared.lock().window.closed(end)?;
-                Ok(Reopened::Finished(end))
+                self.shared.lock().resend_buffer.on_closed(end)?;
+                Ok(ReopenResult::Finished(end))
             }
             // The stream was left, and another writer may have opened it since, but it has all
             // bytes of this one.
-            (Some(Code::Fenced | Code::Finished), Some(false)) if written == durable => {
-                Ok(Reopened::Finished(written))
+            (Some(ErrorCode::Fenced | ErrorCode::Finished), Some(false)) if written == durable => {
+                Ok(ReopenResult::Finished(written))
             }
             _ => Err(error.into()),
         }
@@ -207,27 +220,27 @@ impl Driver {
 
     /// Waits before the next attempt. Returns `false` to give up. A connection that made progress
     /// before it failed counts as a success.
-    fn pause(&mut self, why: String) -> bool {
-        let durable = self.shared.lock().window.durable();
-        if durable > self.durable {
-            self.durable = durable;
-            self.nodes.served();
+    fn wait_before_retry(&mut self, why: String) -> bool {
+        let durable = self.shared.lock().resend_buffer.durable_position();
+        if durable > self.durable_at_failure {
+            self.durable_at_failure = durable;
+            self.nodes.on_success();
         }
-        let wait = self.nodes.failed(why);
+        let wait = self.nodes.on_failure(why);
         let mut state = self.shared.lock();
         match wait {
             Ok(wait) => {
                 let until = Instant::now() + wait;
                 loop {
                     let left = until.saturating_duration_since(Instant::now());
-                    if state.dropped || left.is_zero() {
-                        return !state.dropped;
+                    if state.is_writer_dropped || left.is_zero() {
+                        return !state.is_writer_dropped;
                     }
                     state = self.wait_for_work(state, Some(left));
                 }
             }
             Err(error) => {
-                state.end(Err(error));
+                state.stop_with(Err(error));
                 false
             }
         }
@@ -239,50 +252,50 @@ impl Driver {
         at_most: Option<Duration>,
     ) -> MutexGuard<'a, State> {
         const SOUND: &str = "no thread panics while it is held";
-        state.driver_waits = true;
-        let work = &self.shared.work;
+        state.is_driver_waiting = true;
+        let work = &self.shared.work_ready;
         let mut state = match at_most {
             Some(wait) => work.wait_timeout(state, wait).expect(SOUND).0,
             None => work.wait(state).expect(SOUND),
         };
-        state.driver_waits = false;
+        state.is_driver_waiting = false;
         state
     }
 
     /// Uses a connection until it fails and returns the reason, or `None` if the writer has
     /// stopped.
-    fn serve(&mut self, link: Link) -> Option<String> {
+    fn use_connection(&mut self, link: Link) -> Option<String> {
         let Link { socket, frames, .. } = link;
-        let hearing = match self.hear_on(&socket, frames) {
+        let hearing = match self.spawn_receiver(&socket, frames) {
             Ok(hearing) => hearing,
             Err(error) => {
                 let what = format!("cannot start a thread: {error}");
-                self.shared.lock().end(Err(Error::Machine(what)));
+                self.shared.lock().stop_with(Err(Error::LocalResource(what)));
                 return None;
             }
         };
-        let why = self.send_on(&socket);
-        self.shared.lock().hang_up();
+        let why = self.send_until_failure(&socket);
+        self.shared.lock().shut_down_socket();
         hearing.join().expect("the thread that hears does not panic");
         let mut state = self.shared.lock();
         state.socket = None;
-        match state.over.is_some() || state.dropped {
+        match state.end_result.is_some() || state.is_writer_dropped {
             true => None,
-            false => Some(state.broken.take().or(why).unwrap_or_default()),
+            false => Some(state.link_failure.take().or(why).unwrap_or_default()),
         }
     }
 
-    fn hear_on(&self, socket: &Stream, frames: Frames) -> std::io::Result<JoinHandle<()>> {
+    fn spawn_receiver(&self, socket: &Stream, frames: Frames) -> std::io::Result<JoinHandle<()>> {
         // No timeout: the sending thread watches for overdue responses.
         socket.socket().set_read_timeout(None)?;
-        socket.socket().set_write_timeout(Some(self.nodes.options.stall))?;
+        socket.socket().set_write_timeout(Some(self.nodes.options.stall_timeout))?;
         let (kept, heard) = (socket.clone(), socket.clone());
         let mut state = self.shared.lock();
-        state.broken = None;
+        state.link_failure = None;
         state.socket = Some(kept);
-        state.moved = Instant::now();
-        if state.dropped {
-            state.hang_up();
+        state.last_progress_at = Instant::now();
+        if state.is_writer_dropped {
+            state.shut_down_socket();
         }
         drop(state);
         let shared = Arc::clone(&self.shared);
@@ -292,18 +305,18 @@ impl Driver {
     }
 
     /// Sends bytes until the connection fails. Returns the reason if this thread noticed it.
-    fn send_on(&self, mut socket: &Stream) -> Option<String> {
+    fn send_until_failure(&self, mut socket: &Stream) -> Option<String> {
         let mut frame = Vec::with_capacity(HEAD_BYTES + BODY_BYTES_MAX);
         let mut closed = false;
         loop {
             frame.clear();
             match self.next_step(closed, &mut frame) {
-                Step::Data => {}
-                Step::Close(finish) => {
+                Step::SendData => {}
+                Step::SendClose(finish) => {
                     closed = true;
-                    Ask::Close { finish }.encode(&mut frame);
+                    ClientFrame::Close { finish }.encode(&mut frame);
                 }
-                Step::Stop(why) => return why,
+                Step::Disconnect(why) => return why,
             }
             if let Err(error) = socket.write_all(&frame) {
                 return Some(format!("the node takes nothing: {error}"));
@@ -314,29 +327,31 @@ impl Driver {
     fn next_step(&self, closed: bool, frame: &mut Vec<u8>) -> Step {
         let mut state = self.shared.lock();
         loop {
-            if state.over.is_some() || state.dropped || state.broken.is_some() {
-                return Step::Stop(None);
+            if state.end_result.is_some() || state.is_writer_dropped || state.link_failure.is_some()
+            {
+                return Step::Disconnect(None);
             }
-            let owed = closed || state.window.is_unanswered();
-            if !state.window.is_sent() {
+            let owed = closed || state.resend_buffer.has_unacknowledged();
+            if !state.resend_buffer.is_all_sent() {
                 frame.extend_from_slice(&[0; HEAD_BYTES]);
-                state.window.take(BODY_BYTES_MAX, frame);
+                state.resend_buffer.take_unsent(BODY_BYTES_MAX, frame);
                 let head = data_head(frame.len() - HEAD_BYTES);
                 frame[..HEAD_BYTES].copy_from_slice(&head);
                 if !owed {
-                    state.moved = Instant::now();
+                    state.last_progress_at = Instant::now();
                 }
-                return Step::Data;
+                return Step::SendData;
             }
-            if let Some(finish) = state.closing.filter(|_| !closed) {
+            if let Some(finish) = state.requested_close.filter(|_| !closed) {
                 if !owed {
-                    state.moved = Instant::now();
+                    state.last_progress_at = Instant::now();
                 }
-                return Step::Close(finish);
+                return Step::SendClose(finish);
             }
-            let left = (self.nodes.options.stall).saturating_sub(state.moved.elapsed());
+            let left =
+                (self.nodes.options.stall_timeout).saturating_sub(state.last_progress_at.elapsed());
             if owed && left.is_zero() {
-                return Step::Stop(Some("the node acknowledges nothing".to_owned()));
+                return Step::Disconnect(Some("the node acknowledges nothing".to_owned()));
             }
             state = self.wait_for_work(state, owed.then_some(left));
         }
@@ -349,51 +364,53 @@ fn receive_all(shared: &Shared, socket: &Stream, mut frames: Frames) {
         let answer = frames.next(socket);
         let mut state = shared.lock();
         let heard = match answer {
-            Ok(answer) => state.on_answer(answer),
+            Ok(answer) => state.on_frame(answer),
             Err(error) => Err(error.into()),
         };
         match heard {
             Ok(()) => {}
-            Err(Trouble::Later(why)) => {
-                state.broken = Some(why);
-                state.hang_up();
+            Err(AttemptError::Retryable(why)) => {
+                state.link_failure = Some(why);
+                state.shut_down_socket();
             }
-            Err(Trouble::Final(error)) => state.end(Err(error)),
+            Err(AttemptError::Permanent(error)) => state.stop_with(Err(error)),
         }
-        let done = state.broken.is_some() || state.over.is_some();
-        if state.callers_wait > 0 {
-            shared.news.notify_all();
+        let done = state.link_failure.is_some() || state.end_result.is_some();
+        if state.waiting_callers > 0 {
+            shared.state_changed.notify_all();
         }
         if done {
-            shared.work.notify_all();
+            shared.work_ready.notify_all();
             return;
         }
     }
 }
 
 impl State {
-    fn on_answer(&mut self, answer: Answer<'_>) -> Result<(), Trouble> {
+    fn on_frame(&mut self, answer: NodeFrame<'_>) -> Result<(), AttemptError> {
         match answer {
-            Answer::Durable { position } => {
-                if position > self.window.durable() {
-                    self.moved = Instant::now();
+            NodeFrame::Durable { position } => {
+                if position > self.resend_buffer.durable_position() {
+                    self.last_progress_at = Instant::now();
                 }
-                self.window.acknowledged(position)?;
+                self.resend_buffer.on_acknowledged(position)?;
                 Ok(())
             }
-            Answer::Closed { position } if self.closing.is_some() => {
-                self.window.closed(position)?;
-                self.end(Ok(position));
+            NodeFrame::Closed { position } if self.requested_close.is_some() => {
+                self.resend_buffer.on_closed(position)?;
+                self.stop_with(Ok(position));
                 Ok(())
             }
-            Answer::Ended { position } => {
-                self.window.acknowledged(position)?;
-                Err(Trouble::Later("another node or writer ended what was written".to_owned()))
+            NodeFrame::Ended { position } => {
+                self.resend_buffer.on_acknowledged(position)?;
+                Err(AttemptError::Retryable(
+                    "another node or writer ended what was written".to_owned(),
+                ))
             }
-            Answer::Error { code, position, detail, hint } => {
-                Err(Trouble::of(code, position, detail, hint))
+            NodeFrame::Error { code, position, detail, hint } => {
+                Err(AttemptError::from_response(code, position, detail, hint))
             }
-            _ => Err(Trouble::unexpected()),
+            _ => Err(AttemptError::unexpected_frame()),
         }
     }
 }

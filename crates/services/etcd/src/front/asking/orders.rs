@@ -4,31 +4,31 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use prost::Message;
-use quorate::{Failure, NotDone};
+use quorate::{Failure, RequestError};
 use tokio::sync::oneshot;
 use tonic::Status;
 
 use super::{Freshness, ReplicaAccess};
 use crate::{
     auth::{AuthQuery, Credentials, Sender, auth_ask},
-    command::{Command, Query, read_reply},
+    command::{Command, Query, decode_reply},
     front::{
         errors,
         gate::Requester,
-        memory::{Memory, Share},
+        memory::{MemoryBudget, MemoryShare},
         settings::REQUEST_BYTES_MAX,
     },
     proto::etcdserverpb::{AlarmRequest, AlarmResponse},
 };
 
 /// Maximum number of times that a request is repeated because users or roles changed.
-const AUTH_TRIES: u32 = 5;
+const AUTH_ATTEMPTS_MAX: u32 = 5;
 
 #[derive(Clone)]
-enum Work {
+enum ReplicaRequest {
     Command(Vec<u8>),
     /// A command that contains its time of acceptance. The closure builds it from that time.
-    CommandAt(Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>),
+    TimedCommand(Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>),
     Query(Vec<u8>, Freshness),
 }
 
@@ -49,7 +49,7 @@ impl RequestKind {
     }
 }
 
-type OnResult = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
+type OnResult = Box<dyn FnOnce(Result<Vec<u8>, RequestError>) + Send>;
 
 impl ReplicaAccess {
     /// Proposes a command and returns its reply. The response counts against the memory budget
@@ -59,22 +59,22 @@ impl ReplicaAccess {
         &self,
         asker: &Requester,
         command: &Command,
-    ) -> Result<(M, Share), Status> {
+    ) -> Result<(M, MemoryShare), Status> {
         let command = command.encode();
         if command.len() > REQUEST_BYTES_MAX {
             return Err(errors::too_large());
         }
-        let work = Work::Command(command);
+        let work = ReplicaRequest::Command(command);
         self.request_with_retry(asker, &self.memory, &work).await
     }
 
     /// Like [`Self::execute`], for a command that contains its time of acceptance.
-    pub(in crate::front) async fn execute_at<M: Message + Default>(
+    pub(in crate::front) async fn execute_timed<M: Message + Default>(
         &self,
         asker: &Requester,
         make: impl Fn(u64) -> Command + Send + Sync + 'static,
-    ) -> Result<(M, Share), Status> {
-        let work = Work::CommandAt(Arc::new(move |now_ms| make(now_ms).encode()));
+    ) -> Result<(M, MemoryShare), Status> {
+        let work = ReplicaRequest::TimedCommand(Arc::new(move |now_ms| make(now_ms).encode()));
         self.request_with_retry(asker, &self.memory, &work).await
     }
 
@@ -84,7 +84,7 @@ impl ReplicaAccess {
         asker: &Requester,
         query: &Query,
         freshness: Freshness,
-    ) -> Result<(M, Share), Status> {
+    ) -> Result<(M, MemoryShare), Status> {
         self.query_within(asker, &self.memory, query, freshness).await
     }
 
@@ -92,11 +92,11 @@ impl ReplicaAccess {
     pub(in crate::front) async fn query_within<M: Message + Default>(
         &self,
         asker: &Requester,
-        memory: &Memory,
+        memory: &MemoryBudget,
         query: &Query,
         freshness: Freshness,
-    ) -> Result<(M, Share), Status> {
-        let work = Work::Query(query.encode(), freshness);
+    ) -> Result<(M, MemoryShare), Status> {
+        let work = ReplicaRequest::Query(query.encode(), freshness);
         self.request_with_retry(asker, memory, &work).await
     }
 
@@ -106,8 +106,8 @@ impl ReplicaAccess {
         by: &Sender,
         query: &Query,
         freshness: Freshness,
-    ) -> Result<(M, Share), Status> {
-        let work = Work::Query(query.encode(), freshness);
+    ) -> Result<(M, MemoryShare), Status> {
+        let work = ReplicaRequest::Query(query.encode(), freshness);
         self.request_once(by, &self.memory, &work).await
     }
 
@@ -116,15 +116,15 @@ impl ReplicaAccess {
     async fn request_with_retry<M: Message + Default>(
         &self,
         asker: &Requester,
-        memory: &Memory,
-        work: &Work,
-    ) -> Result<(M, Share), Status> {
+        memory: &MemoryBudget,
+        work: &ReplicaRequest,
+    ) -> Result<(M, MemoryShare), Status> {
         let mut tries = 0;
         loop {
             let by = self.identify_sender(asker).await?;
             let asked = self.request_once(&by, memory, work).await;
             match asked {
-                Err(status) if errors::is_auth_moved(&status) && tries < AUTH_TRIES => {
+                Err(status) if errors::is_auth_changed(&status) && tries < AUTH_ATTEMPTS_MAX => {
                     tries += 1;
                     self.credentials("").await?;
                     if by == self.identify_sender(asker).await? {
@@ -139,20 +139,22 @@ impl ReplicaAccess {
     async fn request_once<M: Message + Default>(
         &self,
         by: &Sender,
-        memory: &Memory,
-        work: &Work,
-    ) -> Result<(M, Share), Status> {
+        memory: &MemoryBudget,
+        work: &ReplicaRequest,
+    ) -> Result<(M, MemoryShare), Status> {
         let asked = match work {
-            Work::Command(_) | Work::CommandAt(_) => RequestKind::Command,
-            Work::Query(..) => RequestKind::Query,
+            ReplicaRequest::Command(_) | ReplicaRequest::TimedCommand(_) => RequestKind::Command,
+            ReplicaRequest::Query(..) => RequestKind::Query,
         };
         let ask = |done| match work {
-            Work::Command(command) => self.local.submit(by.prepend_to(command.clone()), done),
-            Work::CommandAt(make) => {
+            ReplicaRequest::Command(command) => {
+                self.local.submit(by.prepend_to(command.clone()), done)
+            }
+            ReplicaRequest::TimedCommand(make) => {
                 let (by, make) = (by.clone(), Arc::clone(make));
                 self.local.submit_at(move |now_ms| by.prepend_to(make(now_ms)), done)
             }
-            Work::Query(query, freshness) => {
+            ReplicaRequest::Query(query, freshness) => {
                 let query = by.prepend_to(query.clone());
                 match freshness {
                     Freshness::Linearizable => self.local.submit_query(query, done),
@@ -164,7 +166,7 @@ impl ReplicaAccess {
     }
 
     /// Requires the `root` role, if auth is enabled.
-    pub(in crate::front) async fn needs_root(&self, asker: &Requester) -> Result<(), Status> {
+    pub(in crate::front) async fn require_root(&self, asker: &Requester) -> Result<(), Status> {
         let what = Some(auth_ask::AuthQueryKind::Root(true));
         let query = Query::Auth(AuthQuery { kind: what });
         let asked = self.query::<Credentials>(asker, &query, Freshness::Linearizable);
@@ -172,7 +174,7 @@ impl ReplicaAccess {
     }
 
     /// Requires an authenticated client, if auth is enabled.
-    pub(in crate::front) async fn needs_user(&self, asker: &Requester) -> Result<(), Status> {
+    pub(in crate::front) async fn require_user(&self, asker: &Requester) -> Result<(), Status> {
         // Every authenticated user may make this query.
         let query = Query::Alarms(AlarmRequest::default());
         let asked = self.query::<AlarmResponse>(asker, &query, Freshness::Local);
@@ -181,31 +183,31 @@ impl ReplicaAccess {
 
     async fn decode_answer<M: Message + Default>(
         &self,
-        memory: &Memory,
+        memory: &MemoryBudget,
         asked: RequestKind,
-        ask: impl FnOnce(OnResult) -> Result<(), NotDone>,
-    ) -> Result<(M, Share), Status> {
+        ask: impl FnOnce(OnResult) -> Result<(), RequestError>,
+    ) -> Result<(M, MemoryShare), Status> {
         let (tell, told) = oneshot::channel();
-        let mut share = memory.share();
+        let mut share = memory.empty_share();
         let done: OnResult = Box::new(move |result| {
             // Charged before it is queued for the client.
             let counted = result.and_then(|reply| match share.try_grow(reply.len()) {
                 true => Ok((reply, share)),
-                false => Err(NotDone(asked.without_memory())),
+                false => Err(RequestError(asked.without_memory())),
             });
             // The send fails if the client has given up, which is not an error of the node.
             drop(tell.send(counted));
         });
         let not_done = |failure| {
             if asked == RequestKind::Command {
-                self.counters.failed.fetch_add(1, Ordering::Relaxed);
+                self.counters.failed_commands.fetch_add(1, Ordering::Relaxed);
             }
-            errors::failed(failure)
+            errors::failure_status(failure)
         };
         ask(done).map_err(not_done)?;
-        let reply = told.await.map_err(|_| errors::stopped())?;
+        let reply = told.await.map_err(|_| errors::server_stopped())?;
         let (reply, share) = reply.map_err(not_done)?;
-        let outcome = read_reply(reply);
+        let outcome = decode_reply(reply);
         let outcome = outcome
             .ok_or_else(|| Status::internal("etcdserver: unexpected answer from the node"))?;
         let answer = outcome.map_err(errors::refusal_status)?;

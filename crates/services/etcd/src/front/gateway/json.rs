@@ -7,29 +7,29 @@ use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, Seria
 use tonic::Status;
 
 /// Approximate memory of a parsed JSON value, in bytes.
-const VALUE_BYTES: usize = 256;
+const VALUE_MEMORY_BYTES: usize = 256;
 
 /// Estimates the memory of a parsed request by counting the characters that precede values.
 pub(super) fn estimate_memory(body: &[u8]) -> usize {
     let begins = body.iter().filter(|byte| b"{[,:".contains(byte)).count();
-    body.len() * 3 + begins * VALUE_BYTES
+    body.len() * 3 + begins * VALUE_MEMORY_BYTES
 }
 
-fn malformed(error: &serde_json::Error) -> Status {
+fn malformed_json(error: &serde_json::Error) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
-fn read(
+fn parse_message(
     kind: &MessageDescriptor,
     json: &mut serde_json::Deserializer<serde_json::de::SliceRead<'_>>,
 ) -> Result<Vec<u8>, Status> {
     let options = DeserializeOptions::new().deny_unknown_fields(false);
     let read = DynamicMessage::deserialize_with_options(kind.clone(), json, &options);
-    read.map(|message| message.encode_to_vec()).map_err(|error| malformed(&error))
+    read.map(|message| message.encode_to_vec()).map_err(|error| malformed_json(&error))
 }
 
 /// Converts a request to gRPC frames, one per message. An empty body becomes one empty message.
-pub(super) fn frames(
+pub(super) fn to_grpc_frames(
     kind: &MessageDescriptor,
     body: &[u8],
     streams: bool,
@@ -37,24 +37,24 @@ pub(super) fn frames(
     let mut json = serde_json::Deserializer::from_slice(body);
     let mut all = BytesMut::new();
     if json.end().is_ok() {
-        put(&[], &mut all)?;
+        append_frame(&[], &mut all)?;
         return Ok(all.freeze());
     }
     let mut json = serde_json::Deserializer::from_slice(body);
     loop {
-        put(&read(kind, &mut json)?, &mut all)?;
+        append_frame(&parse_message(kind, &mut json)?, &mut all)?;
         let end = json.end();
         match streams {
             true if end.is_err() => {}
             _ => {
-                end.map_err(|error| malformed(&error))?;
+                end.map_err(|error| malformed_json(&error))?;
                 return Ok(all.freeze());
             }
         }
     }
 }
 
-fn put(message: &[u8], all: &mut BytesMut) -> Result<(), Status> {
+fn append_frame(message: &[u8], all: &mut BytesMut) -> Result<(), Status> {
     let length = u32::try_from(message.len());
     let length = length.map_err(|_| Status::resource_exhausted("the request is too large"))?;
     all.put_u8(0);
@@ -64,7 +64,7 @@ fn put(message: &[u8], all: &mut BytesMut) -> Result<(), Status> {
 }
 
 /// Converts a Protobuf message to JSON.
-pub(super) fn encode(kind: &MessageDescriptor, message: Bytes) -> Result<Vec<u8>, Status> {
+pub(super) fn message_to_json(kind: &MessageDescriptor, message: Bytes) -> Result<Vec<u8>, Status> {
     let message = DynamicMessage::decode(kind.clone(), message);
     let message = message.map_err(|error| Status::internal(error.to_string()))?;
     let options = SerializeOptions::new().use_proto_field_name(true);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     fn convert_message<M: prost::Message + Default>(name: &str, json: &str) -> M {
-        let bytes = frames(&kind(name), json.as_bytes(), false).unwrap();
+        let bytes = to_grpc_frames(&kind(name), json.as_bytes(), false).unwrap();
         M::decode(&bytes[5..]).unwrap()
     }
 
@@ -117,17 +117,17 @@ mod tests {
         assert!(matches!(txn.success[0].request, Some(Request::RequestPut(_))));
         assert_eq!(convert_message::<PutRequest>("PutRequest", ""), PutRequest::default());
         for bad in ["{", "[]", "7", r#"{"key":7}"#, r#"{"key":"*"}"#, "{}{}", r#"{"lease":"x"}"#] {
-            let refused = frames(&kind("PutRequest"), bad.as_bytes(), false);
+            let refused = to_grpc_frames(&kind("PutRequest"), bad.as_bytes(), false);
             assert!(refused.is_err(), "{bad}");
         }
         let deep = "[".repeat(100_000);
-        assert!(frames(&kind("TxnRequest"), deep.as_bytes(), false).is_err());
+        assert!(to_grpc_frames(&kind("TxnRequest"), deep.as_bytes(), false).is_err());
     }
 
     #[test]
     fn stream_body_may_have_any_number_of_requests() {
         let body = br#"{"create_request":{"key":"YQ=="}} {"progress_request":{}}"#;
-        let bytes = frames(&kind("WatchRequest"), body, true).unwrap();
+        let bytes = to_grpc_frames(&kind("WatchRequest"), body, true).unwrap();
         let length = usize::try_from(u32::from_be_bytes(bytes[1..5].try_into().unwrap())).unwrap();
         let first = WatchRequest::decode(&bytes[5..5 + length]).unwrap();
         assert!(matches!(first.request_union, Some(RequestUnion::CreateRequest(_))));
@@ -146,7 +146,7 @@ mod tests {
             ..KeyValue::default()
         };
         let answer = RangeResponse { header, kvs: vec![kv], more: false, count: 1 };
-        let text = encode(&kind("RangeResponse"), answer.encode_to_vec().into()).unwrap();
+        let text = message_to_json(&kind("RangeResponse"), answer.encode_to_vec().into()).unwrap();
         assert_eq!(
             String::from_utf8(text).unwrap(),
             r#"{"header":{"cluster_id":"18446744073709551615","revision":"3"},"kvs":[{"key":"Zm9v","mod_revision":"3","value":"//4="}],"count":"1"}"#
@@ -157,7 +157,8 @@ mod tests {
             ..Default::default()
         };
         let answer = MemberListResponse { header: None, members: vec![member] };
-        let text = encode(&kind("MemberListResponse"), answer.encode_to_vec().into()).unwrap();
+        let text =
+            message_to_json(&kind("MemberListResponse"), answer.encode_to_vec().into()).unwrap();
         assert_eq!(
             String::from_utf8(text).unwrap(),
             r#"{"members":[{"ID":"1","clientURLs":["http://h:1"]}]}"#
@@ -166,6 +167,6 @@ mod tests {
 
     #[test]
     fn small_values_are_charged_a_minimum() {
-        assert!(estimate_memory(br#"{"compare":[{},{},{}]}"#) > 5 * VALUE_BYTES);
+        assert!(estimate_memory(br#"{"compare":[{},{},{}]}"#) > 5 * VALUE_MEMORY_BYTES);
     }
 }

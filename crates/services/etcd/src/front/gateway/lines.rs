@@ -11,33 +11,34 @@ use http_body::{Body as _, Frame};
 use prost_reflect::MessageDescriptor;
 use tonic::{Code, Status};
 
-use super::json::encode;
+use super::json::message_to_json;
 use crate::front::errors::http_code;
 
 /// Prefix of a message: compression flag and length.
-const HEAD_BYTES: usize = 5;
+const MESSAGE_PREFIX_BYTES: usize = 5;
 
 /// Messages of a gRPC response from a service in this process.
-pub(super) struct Frames {
+pub(super) struct ResponseFrames {
     body: Body,
     bytes: BytesMut,
     /// Outcome of the stream, once it has ended.
-    end: Option<Result<(), Status>>,
+    outcome: Option<Result<(), Status>>,
 }
 
-impl Frames {
+impl ResponseFrames {
     pub(super) fn new(body: Body) -> Self {
-        Self { body, bytes: BytesMut::new(), end: None }
+        Self { body, bytes: BytesMut::new(), outcome: None }
     }
 
     fn take_frame(&mut self) -> Option<Bytes> {
-        let head: [u8; HEAD_BYTES] = self.bytes.get(..HEAD_BYTES)?.try_into().ok()?;
+        let head: [u8; MESSAGE_PREFIX_BYTES] =
+            self.bytes.get(..MESSAGE_PREFIX_BYTES)?.try_into().ok()?;
         let [_, length @ ..] = head;
         let length = usize::try_from(u32::from_be_bytes(length)).ok()?;
-        if self.bytes.len() - HEAD_BYTES < length {
+        if self.bytes.len() - MESSAGE_PREFIX_BYTES < length {
             return None;
         }
-        self.bytes.advance(HEAD_BYTES);
+        self.bytes.advance(MESSAGE_PREFIX_BYTES);
         Some(self.bytes.split_to(length).freeze())
     }
 
@@ -46,17 +47,17 @@ impl Frames {
             if let Some(message) = self.take_frame() {
                 return Poll::Ready(Ok(Some(message)));
             }
-            if let Some(end) = &self.end {
+            if let Some(end) = &self.outcome {
                 return Poll::Ready(end.clone().map(|()| None));
             }
             match ready!(Pin::new(&mut self.body).poll_frame(context)) {
-                None => self.end = Some(Ok(())),
-                Some(Err(error)) => self.end = Some(Err(Status::internal(error.to_string()))),
+                None => self.outcome = Some(Ok(())),
+                Some(Err(error)) => self.outcome = Some(Err(Status::internal(error.to_string()))),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => self.bytes.extend_from_slice(&data),
                     Err(frame) => {
                         let status = frame.trailers_ref().and_then(Status::from_header_map);
-                        self.end = Some(match status {
+                        self.outcome = Some(match status {
                             Some(status) if status.code() != Code::Ok => Err(status),
                             _ => Ok(()),
                         });
@@ -72,21 +73,21 @@ impl Frames {
     }
 
     /// Waits for the end of the stream and returns its outcome.
-    pub(super) async fn end(&mut self) -> Result<(), Status> {
+    pub(super) async fn wait_for_end(&mut self) -> Result<(), Status> {
         while self.next().await?.is_some() {}
         Ok(())
     }
 }
 
 /// Response body with one JSON text per line and message.
-pub(super) struct Lines {
-    frames: Frames,
+pub(super) struct JsonLinesBody {
+    frames: ResponseFrames,
     kind: MessageDescriptor,
     has_ended: bool,
 }
 
-impl Lines {
-    pub(super) const fn new(frames: Frames, kind: MessageDescriptor) -> Self {
+impl JsonLinesBody {
+    pub(super) const fn new(frames: ResponseFrames, kind: MessageDescriptor) -> Self {
         Self { frames, kind, has_ended: false }
     }
 }
@@ -102,7 +103,7 @@ fn error(status: &Status) -> Vec<u8> {
     error.to_string().into_bytes()
 }
 
-impl http_body::Body for Lines {
+impl http_body::Body for JsonLinesBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -115,7 +116,7 @@ impl http_body::Body for Lines {
         }
         let message = ready!(self.frames.poll(context));
         let line = message.and_then(|message| match message {
-            Some(message) => encode(&self.kind, message).map(Some),
+            Some(message) => message_to_json(&self.kind, message).map(Some),
             None => Ok(None),
         });
         let mut line = match line {

@@ -11,11 +11,11 @@ use prost::Message as _;
 use crate::{
     front::{
         counters::CountGuard,
-        hub::{Batch, PrevRegistration},
-        memory::Share,
+        hub::{EventBatch, PrevRegistration},
+        memory::MemoryShare,
         settings::REQUEST_BYTES_MAX,
     },
-    mvcc::Keys,
+    mvcc::KeySelection,
     proto::{
         etcdserverpb::{WatchCreateRequest, watch_create_request::FilterType},
         mvccpb::{Event, event::EventType},
@@ -26,28 +26,28 @@ use crate::{
 pub(super) struct Watcher {
     key: Bytes,
     range_end: Bytes,
-    no_puts: bool,
-    no_deletes: bool,
+    skips_puts: bool,
+    skips_deletes: bool,
     /// Registration as a recipient of previous key-value pairs, if requested.
-    prev: Option<PrevRegistration>,
+    prev_registration: Option<PrevRegistration>,
     /// Set if the client accepts the events of a revision in fragments.
-    fragment: bool,
+    accepts_fragments: bool,
     /// Set if the client requested progress notifications.
-    progress: bool,
+    wants_progress: bool,
     /// Set if no event has been sent since the last check.
     pub(super) is_quiet: bool,
     /// First revision that has not been sent.
     next: i64,
     /// Memory of the watcher, and the guard that counts it.
-    _held: (Share, CountGuard),
+    _held: (MemoryShare, CountGuard),
 }
 
 /// Approximate memory of a watcher without its keys, in bytes.
-const WATCHER_BYTES: usize = 512;
+const WATCHER_MEMORY_BYTES: usize = 512;
 
 /// Returns the approximate memory of a requested watcher, in bytes.
 pub(super) fn watcher_bytes(request: &WatchCreateRequest) -> usize {
-    WATCHER_BYTES + request.key.len() + request.range_end.len()
+    WATCHER_MEMORY_BYTES + request.key.len() + request.range_end.len()
 }
 
 impl Watcher {
@@ -55,7 +55,7 @@ impl Watcher {
         request: &WatchCreateRequest,
         next: i64,
         prev: Option<PrevRegistration>,
-        held: (Share, CountGuard),
+        held: (MemoryShare, CountGuard),
     ) -> Result<Self, &'static str> {
         // A watcher without a key covers all keys.
         let key = match request.key.is_empty() {
@@ -64,18 +64,18 @@ impl Watcher {
             false => Bytes::copy_from_slice(&request.key),
         };
         let range_end = Bytes::copy_from_slice(&request.range_end);
-        if let Keys::Span(from, Some(to)) = Keys::from_range(&key, &range_end)
+        if let KeySelection::Span(from, Some(to)) = KeySelection::from_range(&key, &range_end)
             && from >= to
         {
             return Err("mvcc: watcher range is empty");
         }
         let has = |filter: FilterType| request.filters.contains(&filter.into());
         Ok(Self {
-            no_puts: has(FilterType::Noput),
-            no_deletes: has(FilterType::Nodelete),
-            prev,
-            fragment: request.fragment,
-            progress: request.progress_notify,
+            skips_puts: has(FilterType::Noput),
+            skips_deletes: has(FilterType::Nodelete),
+            prev_registration: prev,
+            accepts_fragments: request.fragment,
+            wants_progress: request.progress_notify,
             is_quiet: true,
             next,
             key,
@@ -84,13 +84,13 @@ impl Watcher {
         })
     }
 
-    fn keys(&self) -> Keys<'_> {
-        Keys::from_range(&self.key, &self.range_end)
+    fn keys(&self) -> KeySelection<'_> {
+        KeySelection::from_range(&self.key, &self.range_end)
     }
 
     /// Returns whether the watcher needs previous key-value pairs that the batch lacks.
-    const fn lacks(&self, batch: &Batch) -> bool {
-        self.prev.is_some() && !batch.has_prev
+    const fn lacks_previous(&self, batch: &EventBatch) -> bool {
+        self.prev_registration.is_some() && !batch.has_previous
     }
 
     /// Returns the event as sent to the watcher, unless the watcher filters it out.
@@ -98,14 +98,14 @@ impl Watcher {
         let kv = event.kv.as_ref()?;
         let deletes = event.r#type == i32::from(EventType::Delete);
         let filtered = match deletes {
-            true => self.no_deletes,
-            false => self.no_puts,
+            true => self.skips_deletes,
+            false => self.skips_puts,
         };
-        if filtered || kv.mod_revision < self.next || !self.keys().contain(&kv.key) {
+        if filtered || kv.mod_revision < self.next || !self.keys().contains(&kv.key) {
             return None;
         }
         let mut event = event.clone();
-        if self.prev.is_none() {
+        if self.prev_registration.is_none() {
             event.prev_kv = None;
         }
         Some(event)
@@ -113,8 +113,8 @@ impl Watcher {
 
     /// Splits events into responses: a single one, unless they are large and the client accepts
     /// fragments.
-    pub(super) fn parts(&self, events: Vec<Event>) -> Vec<Vec<Event>> {
-        if !self.fragment {
+    pub(super) fn split_responses(&self, events: Vec<Event>) -> Vec<Vec<Event>> {
+        if !self.accepts_fragments {
             return vec![events];
         }
         let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -134,12 +134,12 @@ impl Watcher {
 
 /// Index of events by key, so that a watcher finds its events without visiting all of them.
 #[derive(Debug)]
-pub(super) struct ByKey<'e> {
+pub(super) struct EventsByKey<'e> {
     events: &'e [Event],
     indexes: BTreeMap<&'e [u8], Vec<usize>>,
 }
 
-impl<'e> ByKey<'e> {
+impl<'e> EventsByKey<'e> {
     pub(super) fn new(events: &'e [Event]) -> Self {
         let mut indexes = BTreeMap::<&[u8], Vec<usize>>::new();
         for (at, event) in events.iter().enumerate() {
@@ -154,10 +154,10 @@ impl<'e> ByKey<'e> {
         self.indexes.keys().copied()
     }
 
-    fn events_for(&self, keys: Keys<'_>) -> Vec<&'e Event> {
+    fn events_for(&self, keys: KeySelection<'_>) -> Vec<&'e Event> {
         let mut places: Vec<usize> = match keys {
-            Keys::One(key) => self.indexes.get(key).cloned().unwrap_or_default(),
-            Keys::Span(from, to) => {
+            KeySelection::Single(key) => self.indexes.get(key).cloned().unwrap_or_default(),
+            KeySelection::Span(from, to) => {
                 let to = to.map_or(Bound::Unbounded, Bound::Excluded);
                 let range = self.indexes.range::<[u8], _>((Bound::Included(from), to));
                 range.flat_map(|(_, places)| places).copied().collect()
@@ -175,24 +175,24 @@ pub(super) struct MissingEvents {
     /// First revision whose events are needed.
     pub(super) next: i64,
     /// Set if previous key-value pairs are needed.
-    pub(super) prev: bool,
+    pub(super) needs_previous: bool,
     /// First key of the range; empty for all keys.
     pub(super) key: Bytes,
     pub(super) range_end: Bytes,
     /// Watchers that need these events.
-    pub(super) ids: Vec<i64>,
+    pub(super) watcher_ids: Vec<i64>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     by_id: BTreeMap<i64, Watcher>,
     /// Watchers of single keys, by key.
-    single: BTreeMap<Bytes, BTreeSet<i64>>,
+    single_key_watchers: BTreeMap<Bytes, BTreeSet<i64>>,
     /// Watchers of ranges.
-    spans: BTreeSet<i64>,
+    range_watchers: BTreeSet<i64>,
     /// All watchers by progress, as pairs of next revision and id.
-    order: BTreeSet<(i64, i64)>,
-    last: i64,
+    by_next_revision: BTreeSet<(i64, i64)>,
+    last_id: i64,
 }
 
 impl Watchers {
@@ -215,11 +215,11 @@ impl Watchers {
         let id = match id {
             0 => {
                 // The first id is 0, as clients expect.
-                while self.by_id.contains_key(&self.last) {
-                    self.last += 1;
+                while self.by_id.contains_key(&self.last_id) {
+                    self.last_id += 1;
                 }
-                let free = self.last;
-                self.last += 1;
+                let free = self.last_id;
+                self.last_id += 1;
                 free
             }
             id if self.by_id.contains_key(&id) => {
@@ -228,15 +228,15 @@ impl Watchers {
             id => id,
         };
         match watcher.keys() {
-            Keys::One(_) => {
-                let same = self.single.entry(watcher.key.clone()).or_default();
+            KeySelection::Single(_) => {
+                let same = self.single_key_watchers.entry(watcher.key.clone()).or_default();
                 same.insert(id);
             }
-            Keys::Span(..) => {
-                self.spans.insert(id);
+            KeySelection::Span(..) => {
+                self.range_watchers.insert(id);
             }
         }
-        self.order.insert((watcher.next, id));
+        self.by_next_revision.insert((watcher.next, id));
         self.by_id.insert(id, watcher);
         Ok(id)
     }
@@ -247,12 +247,12 @@ impl Watchers {
 
     pub(super) fn remove(&mut self, id: i64) -> Option<Watcher> {
         let watcher = self.by_id.remove(&id)?;
-        self.order.remove(&(watcher.next, id));
-        self.spans.remove(&id);
-        if let Some(same) = self.single.get_mut(&watcher.key) {
+        self.by_next_revision.remove(&(watcher.next, id));
+        self.range_watchers.remove(&id);
+        if let Some(same) = self.single_key_watchers.get_mut(&watcher.key) {
             same.remove(&id);
             if same.is_empty() {
-                self.single.remove(&watcher.key);
+                self.single_key_watchers.remove(&watcher.key);
             }
         }
         Some(watcher)
@@ -263,22 +263,22 @@ impl Watchers {
         if let Some(watcher) = self.by_id.get_mut(&id)
             && watcher.next < next
         {
-            self.order.remove(&(watcher.next, id));
+            self.by_next_revision.remove(&(watcher.next, id));
             watcher.next = next;
-            self.order.insert((next, id));
+            self.by_next_revision.insert((next, id));
         }
     }
 
     /// Returns whether any watcher lags behind revision `seen`.
-    pub(super) fn lag(&self, seen: i64) -> bool {
-        self.order.first().is_some_and(|(next, _)| *next <= seen)
+    pub(super) fn has_lagging(&self, seen: i64) -> bool {
+        self.by_next_revision.first().is_some_and(|(next, _)| *next <= seen)
     }
 
     /// Returns the events to read next for watchers that lag behind revision `seen`: those of all
     /// watchers at the lowest revision.
     pub(super) fn next_missing(&self, seen: i64) -> Option<MissingEvents> {
-        let (next, _) = *self.order.first().filter(|(next, _)| *next <= seen)?;
-        let level = self.order.range((next, i64::MIN)..=(next, i64::MAX));
+        let (next, _) = *self.by_next_revision.first().filter(|(next, _)| *next <= seen)?;
+        let level = self.by_next_revision.range((next, i64::MIN)..=(next, i64::MAX));
         let ids: Vec<i64> = level.map(|(_, id)| *id).collect();
         let first = self.by_id.get(ids.first()?)?;
         // A single watcher reads only its own keys.
@@ -289,16 +289,16 @@ impl Watchers {
         let prev = ids.iter().filter_map(|id| self.by_id.get(id));
         Some(MissingEvents {
             next,
-            prev: prev.into_iter().any(|watcher| watcher.prev.is_some()),
+            needs_previous: prev.into_iter().any(|watcher| watcher.prev_registration.is_some()),
             key,
             range_end,
-            ids,
+            watcher_ids: ids,
         })
     }
 
     /// Returns the watchers that need events before `revision`.
     pub(super) fn watchers_behind(&self, revision: i64) -> Vec<i64> {
-        let before = self.order.range(..(revision, i64::MIN));
+        let before = self.by_next_revision.range(..(revision, i64::MIN));
         before.map(|(_, id)| *id).collect()
     }
 
@@ -306,21 +306,21 @@ impl Watchers {
     /// pairs that the batch lacks is omitted, and reads history instead.
     pub(super) fn watchers_to_notify(
         &self,
-        batch: &Batch,
-        events: &ByKey<'_>,
+        batch: &EventBatch,
+        events: &EventsByKey<'_>,
         seen: i64,
     ) -> Vec<i64> {
-        let single = events.keys().filter_map(|key| self.single.get(key));
-        let ids = single.flatten().chain(&self.spans).copied();
+        let single = events.keys().filter_map(|key| self.single_key_watchers.get(key));
+        let ids = single.flatten().chain(&self.range_watchers).copied();
         let is_told = |id: &i64| {
             let watcher = self.by_id.get(id);
-            watcher.is_some_and(|watcher| watcher.next > seen && !watcher.lacks(batch))
+            watcher.is_some_and(|watcher| watcher.next > seen && !watcher.lacks_previous(batch))
         };
         ids.filter(is_told).collect()
     }
 
     /// Returns a watcher's events in a batch.
-    pub(super) fn watcher_events(&self, id: i64, events: &ByKey<'_>) -> Vec<Event> {
+    pub(super) fn watcher_events(&self, id: i64, events: &EventsByKey<'_>) -> Vec<Event> {
         let Some(watcher) = self.by_id.get(&id) else {
             return Vec::new();
         };
@@ -329,11 +329,11 @@ impl Watchers {
     }
 
     /// Advances the caught-up watchers to the end of a batch that has been sent.
-    pub(super) fn advance_caught_up(&mut self, batch: &Batch, seen: i64) {
-        let level = self.order.range((seen + 1, i64::MIN)..);
+    pub(super) fn advance_caught_up(&mut self, batch: &EventBatch, seen: i64) {
+        let level = self.by_next_revision.range((seen + 1, i64::MIN)..);
         let level = level.filter(|(next, id)| {
             let watcher = self.by_id.get(id);
-            *next <= batch.to && watcher.is_some_and(|watcher| !watcher.lacks(batch))
+            *next <= batch.to && watcher.is_some_and(|watcher| !watcher.lacks_previous(batch))
         });
         let level: Vec<i64> = level.map(|(_, id)| *id).collect();
         for id in level {
@@ -346,7 +346,7 @@ impl Watchers {
     pub(super) fn take_idle(&mut self, seen: i64) -> Vec<i64> {
         let mut quiet = Vec::new();
         for (id, watcher) in &mut self.by_id {
-            if watcher.progress && watcher.is_quiet && watcher.next > seen {
+            if watcher.wants_progress && watcher.is_quiet && watcher.next > seen {
                 quiet.push(*id);
             }
             watcher.is_quiet = true;
@@ -360,7 +360,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{front::memory::Memory, proto::mvccpb::KeyValue};
+    use crate::{front::memory::MemoryBudget, proto::mvccpb::KeyValue};
 
     fn put(key: &str, mod_revision: i64) -> Event {
         Event {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     fn watchers(of: &[(&str, &str, i64)]) -> Watchers {
-        let memory = Memory::new(1 << 20);
+        let memory = MemoryBudget::new(1 << 20);
         let mut all = Watchers::default();
         for (key, end, next) in of {
             let request = WatchCreateRequest {
@@ -379,7 +379,7 @@ mod tests {
                 ..WatchCreateRequest::default()
             };
             let share = memory.try_reserve(watcher_bytes(&request)).expect("there is room");
-            let counted = CountGuard::count_up(&Arc::default(), |counters| &counters.watchers);
+            let counted = CountGuard::count_up(&Arc::default(), |counters| &counters.watcher_count);
             let watcher =
                 Watcher::new(&request, *next, None, (share, counted)).expect("it makes sense");
             all.add(0, watcher).expect("the id is free");
@@ -392,8 +392,8 @@ mod tests {
     fn watchers_receive_only_their_events_in_order() {
         let mut all = watchers(&[("a", "", 5), ("a", "c", 5), ("", "\0", 7), ("x", "", 5)]);
         let events = vec![put("b", 5), put("a", 5), put("a", 6), put("d", 7)];
-        let batch = Batch { from: 5, to: 7, events, has_prev: false, share: None };
-        let events = ByKey::new(&batch.events);
+        let batch = EventBatch { from: 5, to: 7, events, has_previous: false, memory_share: None };
+        let events = EventsByKey::new(&batch.events);
         let told = |all: &Watchers, id| {
             let told = all.watcher_events(id, &events).into_iter().filter_map(|event| event.kv);
             let said =
@@ -408,11 +408,11 @@ mod tests {
         assert_eq!(told(&all, 1), [said("b", 5), said("a", 5), said("a", 6)]);
         assert_eq!(told(&all, 2), [said("d", 7)]);
         all.advance_caught_up(&batch, 4);
-        assert!(!all.lag(7));
-        assert!(all.lag(8));
+        assert!(!all.has_lagging(7));
+        assert!(all.has_lagging(8));
         // A lagging watcher does not get a batch.
         let later = watchers(&[("a", "", 3)]);
         assert_eq!(later.watchers_to_notify(&batch, &events, 4), [0_i64; 0]);
-        assert!(later.lag(4));
+        assert!(later.has_lagging(4));
     }
 }

@@ -6,14 +6,14 @@ use std::{collections::BTreeMap, ops::Bound};
 use bytes::Bytes;
 use quorate::Imaged;
 
-const KEPT_BYTES_MAX: usize = 256 << 20;
+const SAVED_BYTES_MAX: usize = 256 << 20;
 /// Divisor of the store's size that gives the maximum number of saved bytes, within the other
 /// limits.
-const KEPT_PART: u64 = 4;
+const SAVED_BYTES_DIVISOR: u64 = 4;
 /// Minimum limit on saved bytes, about as much as a few batches write.
-const KEPT_BYTES_MIN: usize = 16 << 20;
+const SAVED_BYTES_MIN: usize = 16 << 20;
 /// Approximate overhead of a saved entry, in bytes.
-const ENTRY_BYTES: usize = 96;
+const ENTRY_OVERHEAD_BYTES: usize = 96;
 
 type Entries = BTreeMap<Box<[u8]>, Bytes>;
 
@@ -29,9 +29,9 @@ pub(super) struct Image {
 
 impl Image {
     /// Starts an image of a store of `bytes` bytes.
-    pub(super) fn of(bytes: u64) -> Self {
-        let part = usize::try_from(bytes / KEPT_PART).unwrap_or(usize::MAX);
-        Self::with_limit(part.clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX))
+    pub(super) fn of_store(bytes: u64) -> Self {
+        let part = usize::try_from(bytes / SAVED_BYTES_DIVISOR).unwrap_or(usize::MAX);
+        Self::with_limit(part.clamp(SAVED_BYTES_MIN, SAVED_BYTES_MAX))
     }
 
     pub(super) const fn with_limit(bytes_max: usize) -> Self {
@@ -39,7 +39,7 @@ impl Image {
     }
 
     fn saved_entry_bytes(key: &[u8], value: Option<&Bytes>) -> usize {
-        ENTRY_BYTES + key.len() + value.map_or(0, Bytes::len)
+        ENTRY_OVERHEAD_BYTES + key.len() + value.map_or(0, Bytes::len)
     }
 
     /// Saves an entry before it changes. Returns `false` if that exceeds the limit, in which case

@@ -4,7 +4,7 @@ use std::{fs, path::Path, time::Duration};
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode, get_current_timestamp};
-use quorate_etcd::{front::Tokens, proto::etcdserverpb::AuthUserChangePasswordRequest};
+use quorate_etcd::{front::TokenKind, proto::etcdserverpb::AuthUserChangePasswordRequest};
 use rcgen::{
     KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PKCS_RSA_SHA256,
 };
@@ -30,8 +30,8 @@ fn flag(folder: &Path, options: &str) -> String {
     format!("jwt,{}", options.replace('@', &format!("{}/", folder.display())))
 }
 
-fn tokens(folder: &Path, options: &str) -> Result<Tokens, String> {
-    Tokens::parse_flag(&flag(folder, options)).map_err(|bad| bad.to_string())
+fn tokens(folder: &Path, options: &str) -> Result<TokenKind, String> {
+    TokenKind::parse_flag(&flag(folder, options)).map_err(|bad| bad.to_string())
 }
 
 async fn reads(node: &Node, token: &str) -> Result<(), Status> {
@@ -176,7 +176,7 @@ fn keys_of_every_kind_are_taken_and_no_others() {
     for method in ["HS256", "HS384", "HS512"] {
         tokens(at, &format!("sign-method={method},priv-key=@long")).unwrap();
     }
-    assert!(matches!(Tokens::parse_flag("simple"), Ok(Tokens::Simple)));
+    assert!(matches!(TokenKind::parse_flag("simple"), Ok(TokenKind::Simple)));
     for (options, why) in [
         ("ttl=5m", "sign-method is missing"),
         ("sign-method=ES512,pub-key=@p256.pub", "not \"ES512\""),
@@ -202,6 +202,6 @@ fn keys_of_every_kind_are_taken_and_no_others() {
         assert!(refused.contains(why), "{options}: {refused}");
     }
     for flag in ["", "jwt", "JWT,sign-method=HS256", "simple,", "none"] {
-        Tokens::parse_flag(flag).map(drop).unwrap_err();
+        TokenKind::parse_flag(flag).map(drop).unwrap_err();
     }
 }

@@ -78,11 +78,12 @@ fn a_snapshot_is_a_backup_in_an_envelope() {
     let length = usize::try_from(u64::from_be_bytes(*length)).unwrap();
     let mut service = Service::new(Box::new(MemoryStore::new()));
     service.begin_load().unwrap();
-    let mut load = |_: &backup::Header, item: &[u8]| {
+    let mut load = |_: &backup::BackupHeader, item: &[u8]| {
         let loaded = service.load(item);
         loaded.map_err(|error| error.to_string())
     };
-    let checked = backup::check(&file[..length], &mut load, &mut |_, _| {}).expect("it is whole");
+    let checked =
+        backup::check_backup(&file[..length], &mut load, &mut |_, _| {}).expect("it is whole");
     service.finish_load(checked.header.slot, &[]).unwrap();
     assert_eq!(service.mvcc().revision(), 3);
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use prost::Message as _;
 use quorate::{Slot, StateMachine as _};
-use quorate_etcd::{command::Command, import::Bad, mvcc::KEY_BYTES_MAX, proto::mvccpb::KeyValue};
+use quorate_etcd::{
+    command::Command, import::ImportError, mvcc::KEY_BYTES_MAX, proto::mvccpb::KeyValue,
+};
 
 use super::{
     file::{Bucket, Buckets, buckets, lease, saved, write},
@@ -53,7 +55,7 @@ fn a_file_cut_short_anywhere_is_refused() {
         assert!(import(&cut).is_err(), "{length}");
     }
     let cut = file[..file.len() - 512].to_vec();
-    assert!(matches!(import(&cut), Err(Bad::Truncated { .. })));
+    assert!(matches!(import(&cut), Err(ImportError::Truncated { .. })));
     // An extra page is unused.
     assert!(survive(&[file, vec![9; 512]].concat()));
 }
@@ -67,17 +69,17 @@ fn a_checksum_counts_if_there_is_one() {
         let mut file = file.clone();
         let at = dice.below(file.len());
         file[at] ^= 1 << dice.below(8);
-        assert!(matches!(import(&file), Err(Bad::Checksum)), "{at}");
+        assert!(matches!(import(&file), Err(ImportError::Checksum)), "{at}");
     }
 }
 
 #[test]
 fn what_is_no_snapshot_is_named() {
     for nothing in [vec![], vec![0; 100], vec![7; 8192], b"qrtbckup".repeat(901)] {
-        assert!(matches!(import(&nothing), Err(Bad::NotASnapshot)));
+        assert!(matches!(import(&nothing), Err(ImportError::NotASnapshot)));
     }
     let other = write(&Buckets::from([("widgets", Bucket::new())]), 4096);
-    assert!(matches!(import(&other), Err(Bad::NotEtcd("key"))));
+    assert!(matches!(import(&other), Err(ImportError::NotEtcd("key"))));
     assert!(import(&write(&Buckets::new(), 4096)).is_err());
 }
 
@@ -93,7 +95,7 @@ fn a_torn_first_page_is_made_up_for() {
         let mut file = sample(page);
         file[40] ^= 1;
         file[page + 40] ^= 1;
-        assert!(matches!(import(&file), Err(Bad::NotASnapshot)));
+        assert!(matches!(import(&file), Err(ImportError::NotASnapshot)));
     }
 }
 
@@ -144,7 +146,9 @@ fn pages_that_are_in_use_twice_are_refused() {
     // The second element refers to the page of the first one.
     file.copy_within(first + 8..first + 16, first + 16 + 8);
     match import(&file) {
-        Err(Bad::Damaged { description: what, .. }) => assert_eq!(what, "a page is in use twice"),
+        Err(ImportError::Damaged { description: what, .. }) => {
+            assert_eq!(what, "a page is in use twice")
+        }
         other => panic!("{other:?}"),
     }
     // A branch that refers to itself.
@@ -171,7 +175,9 @@ fn elements_over_each_other_are_refused() {
         file[at + 12..at + 16].copy_from_slice(&left.to_le_bytes());
     }
     match import(&file) {
-        Err(Bad::Damaged { description: what, .. }) => assert_eq!(what, "a leaf is cut off"),
+        Err(ImportError::Damaged { description: what, .. }) => {
+            assert_eq!(what, "a leaf is cut off")
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -7,8 +7,8 @@ use prost::Message;
 use quorate::StateMachine as _;
 use quorate_etcd::{
     auth::{AuthQuery, Sender, auth_ask::AuthQueryKind},
-    command::{Figures, LeasesPage, LeasesRequest, Page, Query, read_reply},
-    import::{Contents, Status, verify},
+    command::{Figures, LeasesPage, LeasesRequest, Page, Query, decode_reply},
+    import::{SnapshotContents, SnapshotStatus, verify_checksum},
     mvcc::Paging,
     proto::etcdserverpb::{
         AuthUserGetResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest,
@@ -30,13 +30,13 @@ fn file() -> Vec<u8> {
 fn ask<M: Message + Default>(service: &Service, query: &Query) -> Result<M, Refusal> {
     let mut reply = Vec::new();
     service.query(&Sender::Member.prepend_to(query.encode()), 0, &mut reply);
-    read_reply(reply).unwrap()
+    decode_reply(reply).unwrap()
 }
 
 fn range(service: &Service, request: RangeRequest) -> Result<RangeResponse, Refusal> {
     let mut paging = Paging::new(request);
     let page: Page = ask(service, &Query::Page(paging.next(1000)))?;
-    assert!(paging.add(page)?, "one page is enough here");
+    assert!(paging.add_page(page)?, "one page is enough here");
     Ok(paging.finish())
 }
 
@@ -47,10 +47,10 @@ fn all(revision: i64) -> RangeRequest {
 #[test]
 fn its_status_is_that_of_etcdutl() {
     let file = file();
-    let (bytes, has_checksum) = verify(&file).unwrap();
+    let (bytes, has_checksum) = verify_checksum(&file).unwrap();
     assert!(has_checksum);
-    let contents = Contents::read(&file, bytes).unwrap();
-    let expected = Status {
+    let contents = SnapshotContents::read(&file, bytes).unwrap();
+    let expected = SnapshotStatus {
         hash: 770_626_409,
         revision: 46,
         total_keys: 29,
@@ -58,7 +58,7 @@ fn its_status_is_that_of_etcdutl() {
         version: "3.7.0".to_owned(),
     };
     assert_eq!(*contents.status(), expected);
-    assert_eq!(contents.compacted(), 40);
+    assert_eq!(contents.compacted_revision(), 40);
     assert!(contents.auth().enabled);
 }
 
@@ -66,7 +66,7 @@ fn its_status_is_that_of_etcdutl() {
 fn its_keys_are_what_etcdctl_said() {
     let service: Service = loaded(&import_with(&file(), Some("new")).unwrap());
     let figures: Figures = ask(&service, &Query::Figures).unwrap();
-    assert_eq!((figures.revision, figures.compacted), (46, 40));
+    assert_eq!((figures.revision, figures.compacted_revision), (46, 40));
     let said: Value = serde_json::from_str(include_str!("etcd-3.7.3.json")).unwrap();
     let said = said.as_array().unwrap();
     let found = range(&service, all(0)).unwrap();

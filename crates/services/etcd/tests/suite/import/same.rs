@@ -5,10 +5,10 @@ use quorate_etcd::{
     auth::{AuthQuery, Credentials, Sender, auth_ask::AuthQueryKind},
     check,
     command::{
-        Command, Figures, Granted, HashPage, HashRequest, LeasesPage, LeasesRequest, Query,
-        read_reply,
+        Command, Figures, HashPage, HashRequest, LeaseGrant, LeasesPage, LeasesRequest, Query,
+        decode_reply,
     },
-    import::{Bad, Contents, Status},
+    import::{ImportError, SnapshotContents, SnapshotStatus},
     proto::{
         authpb::{Permission, permission::Type},
         etcdserverpb::{
@@ -36,12 +36,12 @@ fn change(services: &mut [&mut Service], dice: &mut Dice, revision: i64) {
     let command = match dice.below(4) {
         0 | 1 => {
             let request = random::put(dice);
-            check::put(&request).is_ok().then_some(Command::Put(request))
+            check::check_put(&request).is_ok().then_some(Command::Put(request))
         }
         2 => Some(Command::Delete(random::delete(dice))),
         _ => {
             let request = random::txn(dice, revision, 2);
-            check::txn(&request).is_ok().then_some(Command::Txn(request))
+            check::check_txn(&request).is_ok().then_some(Command::Txn(request))
         }
     };
     if let Some(command) = command {
@@ -105,7 +105,7 @@ fn a_compacted_history_reads_alike_and_goes_on_alike() {
         compact(&mut original, at);
         let mut brought = loaded(&import(&file).unwrap());
         let (has, had) = (figures(&brought), figures(&original));
-        assert_eq!((has.revision, has.compacted), (had.revision, had.compacted));
+        assert_eq!((has.revision, has.compacted_revision), (had.revision, had.compacted_revision));
         assert_eq!(hash(&brought), hash(&original), "seed {seed}");
         for revision in at - 1..=revision + 1 {
             let request = RangeRequest {
@@ -139,7 +139,7 @@ fn leases_come_with_their_keys_and_begin_anew() {
     let mut original = service();
     for (id, ttl) in [(5, 60), (-3, 10), (9, 1)] {
         let now_ms = NOW_MS;
-        let command = Command::Grant(Granted { id, ttl, now_ms });
+        let command = Command::Grant(LeaseGrant { id, ttl, now_ms });
         apply::<LeaseGrantResponse>(&mut original, &command).unwrap();
     }
     for (key, lease) in [("b", 5), ("a", 5), ("c", -3), ("b", 5), ("d", 5), ("d", 0)] {
@@ -160,14 +160,14 @@ fn leases_come_with_their_keys_and_begin_anew() {
         assert_eq!((&has.keys, has.granted_ttl), (&had.keys, had.granted_ttl));
     }
     assert_eq!(of(&brought, 5).keys, ["a", "b"]);
-    assert_eq!(figures(&brought).leases, 3);
+    assert_eq!(figures(&brought).lease_count, 3);
     // Leases last for their granted time and five more minutes.
     let ends = |seconds: u64| NOW_MS + 300_000 + seconds * 1000;
     brought.set_time(NOW_MS);
     assert_eq!(brought.next_deadline(u64::MAX), Some(ends(1)));
     brought.set_time(ends(10));
     apply::<Figures>(&mut brought, &Command::Expire).unwrap();
-    assert_eq!(figures(&brought).leases, 1);
+    assert_eq!(figures(&brought).lease_count, 1);
     assert_eq!(of(&brought, 5).keys, ["a", "b"]);
     assert_eq!(of(&brought, -3).ttl, -1);
 }
@@ -183,13 +183,13 @@ fn a_status_is_that_of_etcdutl() {
     apply::<DeleteRangeResponse>(&mut original, &Command::Delete(delete)).unwrap();
     let buckets = buckets(&original, None);
     let file = write(&buckets, 4096);
-    let contents = Contents::read(&file, file.len() as u64).unwrap();
+    let contents = SnapshotContents::read(&file, file.len() as u64).unwrap();
     let mut all = Vec::new();
     for (name, bucket) in &buckets {
         all.extend_from_slice(name.as_bytes());
         bucket.iter().for_each(|(key, value)| all.extend([&key[..], value].concat()));
     }
-    let expected = Status {
+    let expected = SnapshotStatus {
         hash: crc32c::crc32c(&all),
         revision: 6,
         total_keys: 2,
@@ -228,14 +228,14 @@ fn users_come_with_their_rights() {
         let mut reply = Vec::new();
         let query = Sender::Member.prepend_to(Query::Auth(ask_for).encode());
         brought.query(&query, 0, &mut reply);
-        read_reply::<Credentials>(reply).unwrap().unwrap().hash
+        decode_reply::<Credentials>(reply).unwrap().unwrap().hash
     };
     assert_eq!([hash("root"), hash("ann"), hash("bob")], ["new", "$2a$10$ann", ""]);
     let mut put = |name: &str, key: &str| {
         let request = PutRequest { key: key.to_owned().into(), ..PutRequest::default() };
-        let by = Sender::User { name: name.to_owned(), revision: 9 };
+        let by = Sender::User { name: name.to_owned(), auth_revision: 9 };
         let command = by.prepend_to(Command::Put(request).encode());
-        read_reply::<PutResponse>(apply_bytes(&mut brought, &command)).unwrap().is_ok()
+        decode_reply::<PutResponse>(apply_bytes(&mut brought, &command)).unwrap().is_ok()
     };
     let allowed = [("root", "x"), ("ann", "/a/x"), ("ann", "/b")].map(|(who, key)| put(who, key));
     assert_eq!(allowed, [true; 3]);
@@ -243,7 +243,7 @@ fn users_come_with_their_rights() {
     assert_eq!(refused, [false; 3]);
     // A permission that no request can concern.
     held.insert("authRoles", Bucket::from([role("app", vec![permission("", "")])]));
-    assert!(matches!(import(&write(&held, 4096)), Err(Bad::Unfit(_))));
+    assert!(matches!(import(&write(&held, 4096)), Err(ImportError::Unsupported(_))));
     held.insert("authRoles", Bucket::from([role("", vec![])]));
     assert!(import(&write(&held, 4096)).is_err());
 }

@@ -13,7 +13,7 @@ use std::{
 use quorate::{Health, Slot, StateMachine as _};
 use quorate_etcd::{
     auth::{AuthChange, NewUser, Sender, auth_change::AuthChangeKind},
-    command::{Command, Page, Query, read_reply},
+    command::{Command, Page, Query, decode_reply},
     mvcc::Paging,
     proto::etcdserverpb::RangeRequest,
     refusal::Refusal,
@@ -145,7 +145,7 @@ fn nobody_is_let_in_before_users_are_read() {
         let range = RangeRequest { key: "a".into(), ..RangeRequest::default() };
         let query = Query::Page(Paging::new(range).next(1)).encode();
         service.query(&by.prepend_to(query), 0, &mut reply);
-        read_reply::<Page>(reply).unwrap()
+        decode_reply::<Page>(reply).unwrap()
     };
     let mut service = Service::new(Box::new(on_disk(&folder, options(&disk))));
     let change = |what| Command::Auth(AuthChange { kind: Some(what) }).encode();
@@ -166,7 +166,7 @@ fn nobody_is_let_in_before_users_are_read() {
     assert!(service.has_failed());
     assert_eq!(ask(&service, &Sender::Anonymous), Err(Refusal::UserEmpty));
     // The client may use another node.
-    let user = Sender::User { name: "root".into(), revision: 3 };
+    let user = Sender::User { name: "root".into(), auth_revision: 3 };
     assert_eq!(ask(&service, &user), Err(Refusal::AuthOutdated));
     disk.set(None);
     assert_eq!(until_back(&mut service), slot(5));

@@ -1,10 +1,10 @@
 //! Fuzz input decoded as events of a frame client: frames, responses from a node, and time.
 
-use quorate_frame_client::machine::{Act, Machine, Micros, NotTaken, OPEN_MAX, Outcome};
-use quorate_wire::frame_clients::{Name, NodePosition, STAND_BYTES};
+use quorate_frame_client::machine::{Act, Machine, Micros, OUTSTANDING_MAX, Outcome, SubmitError};
+use quorate_wire::frame_clients::{LentName, NODE_POSITION_BYTES, NodePosition};
 
 pub(crate) const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 9];
-pub(crate) const NAME: Name = Name { origin: 1 << 31 | 5, boot: 3 };
+pub(crate) const NAME: LentName = LentName { origin: 1 << 31 | 5, boot: 3 };
 pub(crate) const SUBMIT: u8 = 0;
 pub(crate) const FRAME: u8 = 1;
 pub(crate) const STAND: u8 = 2;
@@ -14,7 +14,7 @@ pub(crate) const DISCONNECTED: u8 = 5;
 const KINDS: u8 = 6;
 /// Maximum number of actions at one instant, when everything outstanding is sent by frames and by
 /// the connection.
-const ACTS_MAX: usize = 4 * OPEN_MAX;
+const ACTS_MAX: usize = 4 * OUTSTANDING_MAX;
 
 /// Runs a client on an input: a window, a log position and events.
 pub(crate) fn check(bytes: &[u8]) {
@@ -51,15 +51,15 @@ impl Seen {
                 let commands = [&vec![1; length][..], b"second"];
                 let taken = self.machine.submit(self.submitted, commands.into_iter());
                 self.submitted += u64::from(taken.is_ok());
-                assert_eq!(taken == Err(NotTaken::Over), self.machine.is_over());
+                assert_eq!(taken == Err(SubmitError::SessionGone), self.machine.is_session_gone());
             }
             FRAME => {
                 let length = input.short()?;
                 let frame = input.take(length)?;
                 self.machine.on_frame(self.now, frame);
             }
-            STAND => match NodePosition::read(input.take(STAND_BYTES)?) {
-                Some(stand) => self.machine.on_stand(self.now, &stand),
+            STAND => match NodePosition::read(input.take(NODE_POSITION_BYTES)?) {
+                Some(stand) => self.machine.on_position(self.now, &stand),
                 // A malformed response ends the connection.
                 None => self.machine.on_disconnected(),
             },
@@ -73,20 +73,20 @@ impl Seen {
     fn look(&mut self) {
         let mut acts = 0;
         while let Some(act) = self.machine.next_act(self.now) {
-            if let Act::Send(frame) | Act::Offer(_, frame) = act {
+            if let Act::SendFrame(frame) | Act::OfferBatch(_, frame) = act {
                 assert!(!frame.is_empty());
             }
             acts += 1;
             assert!(acts < ACTS_MAX, "it never has enough");
         }
-        while let Some(done) = self.machine.take_done() {
+        while let Some(done) = self.machine.take_completed() {
             assert_eq!(done.tag, self.told, "each has one outcome, in their order");
-            assert!(self.machine.is_over() || done.outcome != Outcome::Unknown);
+            assert!(self.machine.is_session_gone() || done.outcome != Outcome::Unknown);
             self.told += 1;
         }
         let open = self.machine.open() as u64;
         assert_eq!(self.submitted, self.told + open, "nothing is lost");
-        assert!(!self.machine.is_over() || open == 0);
+        assert!(!self.machine.is_session_gone() || open == 0);
         let sleeps = self.machine.wake_at().is_none();
         assert!(open == 0 || !sleeps, "what is open is looked after");
     }
@@ -112,6 +112,6 @@ impl<'a> Input<'a> {
     }
 
     fn stand(&mut self) -> Option<NodePosition> {
-        NodePosition::read(self.take(STAND_BYTES)?)
+        NodePosition::read(self.take(NODE_POSITION_BYTES)?)
     }
 }

@@ -9,12 +9,12 @@ use quorate_core::{
 };
 use quorate_frame_client::machine::Machine;
 use quorate_offload::{
-    Address, Descriptor, Form, Header, PackedBallot, Reason, Type, checksum::sum,
-    header::COORDINATOR, link::stations,
+    Address, Descriptor, Encapsulation, Header, PackedBallot, Reason, Type,
+    checksum::ones_complement_sum, header::COORDINATOR, link::multicast_addresses,
 };
 use quorate_wire::{
     checksum,
-    frame_clients::{DevicePlace, NodePosition, batch},
+    frame_clients::{DevicePlace, NodePosition, encode_batch},
 };
 
 use crate::driver::{self, Seed};
@@ -30,19 +30,19 @@ const FIRST: u64 = 10;
 fn stand(applied_to: u64, next: u64) -> NodePosition {
     NodePosition {
         cluster: 7,
-        leads: true,
-        place: Some(DevicePlace { group: GROUP, room: ROOM as u16, station: LEADER }),
+        is_leader: true,
+        device_place: Some(DevicePlace { group: GROUP, room: ROOM as u16, station_mac: LEADER }),
         era: 1,
         applied_to,
-        session: SESSION,
+        session_slot: SESSION,
         next,
     }
 }
 
 fn frame(to: [u8; 6], header: &Header, room: &[u8]) -> Vec<u8> {
     let [from, to] = [LEADER, to].map(|mac| Address { mac, ..Address::default() });
-    let mut buffer = vec![0; Form::Raw.room_at() + ROOM];
-    let made = Form::Raw.write(&mut buffer, &from, &to, header, room);
+    let mut buffer = vec![0; Encapsulation::Raw.room_offset() + ROOM];
+    let made = Encapsulation::Raw.write_frame(&mut buffer, &from, &to, header, room);
     let mut event = vec![FRAME];
     let made = made.expect("it fits");
     event.extend_from_slice(&(made.len() as u16).to_le_bytes());
@@ -53,7 +53,7 @@ fn frame(to: [u8; 6], header: &Header, room: &[u8]) -> Vec<u8> {
 /// Returns the descriptor and value area of the client's batch `number`, as a [`SUBMIT`] event of
 /// length 1 produces it.
 fn value(number: u64) -> (Descriptor, Vec<u8>) {
-    let mut room = batch(SESSION, number, [&[1][..], b"second"].into_iter());
+    let mut room = encode_batch(SESSION, number, [&[1][..], b"second"].into_iter());
     let descriptor = Descriptor {
         kind: 2,
         origin: NAME.origin,
@@ -68,16 +68,16 @@ fn value(number: u64) -> (Descriptor, Vec<u8>) {
 
 fn decided(slot: u64, (value, room): &(Descriptor, Vec<u8>)) -> Vec<u8> {
     let ballot = Ballot { era: Era(1), round: 1, node: NodeId(1) };
-    let ballot = PackedBallot::of(ballot).expect("a small one");
+    let ballot = PackedBallot::pack(ballot).expect("a small one");
     let header = Header {
         kind: Type::Decided,
         slot,
         ballot,
         voted: ballot.0,
         flags: COORDINATOR,
-        ..Header::submit(GROUP, *value, sum(0, room))
+        ..Header::new_submit(GROUP, *value, ones_complement_sum(0, room))
     };
-    frame(stations(GROUP)[1].mac, &header, room)
+    frame(multicast_addresses(GROUP)[1].mac, &header, room)
 }
 
 fn refused(number: u64, reason: Reason) -> Vec<u8> {
@@ -86,7 +86,7 @@ fn refused(number: u64, reason: Reason) -> Vec<u8> {
         kind: Type::Refused,
         reason: reason as u8,
         flags: COORDINATOR,
-        ..Header::submit(GROUP, value, sum(0, &room))
+        ..Header::new_submit(GROUP, value, ones_complement_sum(0, &room))
     };
     frame(CLIENT, &header, &room)
 }
@@ -150,14 +150,14 @@ fn seeds() -> Vec<Seed> {
                 vec![DISCONNECTED],
                 time(2_000),
                 vec![CONNECTED],
-                says(&NodePosition { place: None, ..stand(FIRST + 2, 3) }),
+                says(&NodePosition { device_place: None, ..stand(FIRST + 2, 3) }),
             ],
         ),
         (
             "gone",
             vec![
                 submits(2),
-                says(&NodePosition { session: 0, next: 0, ..stand(FIRST + 5, 0) }),
+                says(&NodePosition { session_slot: 0, next: 0, ..stand(FIRST + 5, 0) }),
                 submits(1),
             ],
         ),
@@ -203,7 +203,10 @@ fn the_seeds_are_heard() {
     }
     while machine.next_act(0).is_some() {}
     machine.on_frame(0, &decided(FIRST, &value(1))[3..]);
-    assert_eq!((machine.open(), machine.counts().by_frames), (1, 1));
+    assert_eq!((machine.open(), machine.counters().learned_by_frames), (1, 1));
     machine.on_frame(0, &refused(2, Reason::Full)[3..]);
-    assert_eq!((machine.counts().full, machine.counts().unheard), (1, 0));
+    assert_eq!(
+        (machine.counters().full_window_refusals, machine.counters().ignored_frames),
+        (1, 0)
+    );
 }

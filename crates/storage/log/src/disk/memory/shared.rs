@@ -8,7 +8,7 @@ use std::{
 use quorate_core::dice::Dice;
 use rustix::io::Errno;
 
-use super::{CrashReport, Fates, Fault, small_files, stored::Stored, to_usize};
+use super::{CrashFates, CrashReport, Fault, small_files, stored::Stored, to_usize};
 use crate::disk::{
     BLOCK, Buffer, Completed, DiskCounters, DiskError, Durability, Family, FileId, Output,
     PendingKind, Position, SmallFiles, made,
@@ -16,28 +16,28 @@ use crate::disk::{
 
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    pub(super) life: u64,
+    pub(super) life_number: u64,
     pub(super) stored: Stored,
     pub(super) small_files: small_files::Folder,
     pub(super) pending: BTreeMap<u64, Operation>,
     pub(super) completions: VecDeque<Completed>,
     next_id: u64,
-    pub(super) manual: bool,
+    pub(super) manual_completion: bool,
     pub(super) read_only: bool,
     /// The folder is not synced after a rename.
-    pub(super) names_unsynced: bool,
+    pub(super) skips_folder_syncs: bool,
     pub(super) capacity: Option<u64>,
     pub(super) faults: VecDeque<Fault>,
-    pub(super) unreadable: Vec<Position>,
+    pub(super) unreadable_positions: Vec<Position>,
     /// No files can be opened except those in `open`.
     pub(super) out_of_descriptors: bool,
     pub(super) open: BTreeSet<FileId>,
     pub(super) counters: DiskCounters,
     /// Number of bytes of the file being created that were last requested.
-    pub(super) paced_bytes: u64,
+    pub(super) change_count: u64,
     pub(super) steps: u64,
     /// Number of changes left before the process dies, or `None` if it does not die.
-    pub(super) steps_left: Option<u64>,
+    pub(super) changes_left: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(super) struct Operation {
     pub(super) bytes: u64,
     pub(super) task: Task,
     /// Error of opening the file when the write was started, if it failed.
-    pub(super) not_opened: Option<DiskError>,
+    pub(super) open_error: Option<DiskError>,
 }
 
 #[derive(Debug)]
@@ -61,18 +61,18 @@ pub(super) enum Task {
     },
     Flush {
         /// Mark taken when the flush started. The flush covers the writes below the mark.
-        covers: u64,
+        covers_below: u64,
     },
     Prepare,
     Retire,
     Reuse {
         from: FileId,
     },
-    Keep {
+    ReplaceSmallFile {
         name: &'static str,
         bytes: Vec<u8>,
     },
-    Recall {
+    ReadSmallFile {
         name: &'static str,
     },
 }
@@ -89,12 +89,14 @@ impl Task {
                 Self::Write { output: copy(output).into(), durability: *durability }
             }
             Self::Read { buffer } => Self::Read { buffer: copy(buffer) },
-            Self::Flush { covers } => Self::Flush { covers: *covers },
+            Self::Flush { covers_below: covers } => Self::Flush { covers_below: *covers },
             Self::Prepare => Self::Prepare,
             Self::Retire => Self::Retire,
             Self::Reuse { from } => Self::Reuse { from: *from },
-            Self::Keep { name, bytes } => Self::Keep { name, bytes: bytes.clone() },
-            Self::Recall { name } => Self::Recall { name },
+            Self::ReplaceSmallFile { name, bytes } => {
+                Self::ReplaceSmallFile { name, bytes: bytes.clone() }
+            }
+            Self::ReadSmallFile { name } => Self::ReadSmallFile { name },
         }
     }
 }
@@ -108,14 +110,14 @@ impl Operation {
             Task::Prepare => PendingKind::Prepare,
             Task::Retire => PendingKind::Retire,
             Task::Reuse { .. } => PendingKind::Reuse,
-            Task::Keep { .. } => PendingKind::Keep,
-            Task::Recall { .. } => PendingKind::Recall,
+            Task::ReplaceSmallFile { .. } => PendingKind::ReplaceSmallFile,
+            Task::ReadSmallFile { .. } => PendingKind::ReadSmallFile,
         }
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Target {
+enum FaultTarget {
     Write,
     Read,
     Flush,
@@ -126,22 +128,22 @@ enum Target {
 }
 
 impl Fault {
-    fn hits(self, target: Target) -> bool {
+    fn applies_to(self, target: FaultTarget) -> bool {
         match self {
             Self::WriteFails | Self::ShortWrite { .. } | Self::Misdirected { .. } => {
-                target == Target::Write
+                target == FaultTarget::Write
             }
-            Self::FlushFails => matches!(target, Target::Write | Target::Flush),
-            Self::ReadFails => target == Target::Read,
-            Self::PrepareFails => target == Target::Prepare,
-            Self::RetireFails => target == Target::Retire,
-            Self::ReuseFails { .. } => target == Target::Reuse,
-            Self::ReplaceFails { .. } => target == Target::SmallFile,
+            Self::FlushFails => matches!(target, FaultTarget::Write | FaultTarget::Flush),
+            Self::ReadFails => target == FaultTarget::Read,
+            Self::PrepareFails => target == FaultTarget::Prepare,
+            Self::RetireFails => target == FaultTarget::Retire,
+            Self::ReuseFails { .. } => target == FaultTarget::Reuse,
+            Self::ReplaceFails { .. } => target == FaultTarget::SmallFile,
         }
     }
 }
 
-fn device_failed(action: &str, file: impl fmt::Display) -> DiskError {
+fn device_error(action: &str, file: impl fmt::Display) -> DiskError {
     DiskError::new(action, file, &io::Error::other("device failed"))
 }
 
@@ -154,13 +156,13 @@ impl Shared {
 
     /// Completes an operation. Returns false if it does not exist, or if the process dies first.
     pub(super) fn complete(&mut self, id: u64) -> bool {
-        if self.steps_left == Some(0) {
+        if self.changes_left == Some(0) {
             return false;
         }
         let Some(operation) = self.pending.remove(&id) else {
             return false;
         };
-        let Operation { token, at, bytes, task, not_opened } = operation;
+        let Operation { token, at, bytes, task, open_error: not_opened } = operation;
         let file = at.file;
         let done = match task {
             Task::Write { output, durability } => Completed::Written {
@@ -171,21 +173,21 @@ impl Shared {
                 output,
             },
             Task::Read { mut buffer } => {
-                self.counters.reads += 1;
-                let failed = self.take_fault(Target::Read).is_some();
+                self.counters.read_count += 1;
+                let failed = self.take_fault(FaultTarget::Read).is_some();
                 let result = self.fill(at, &mut buffer, to_usize(bytes), failed);
                 Completed::Read { token, file, buffer, result }
             }
-            Task::Flush { covers } => {
+            Task::Flush { covers_below: covers } => {
                 Completed::Flushed { token, file, result: self.flush(file, covers) }
             }
             Task::Prepare => Completed::Prepared { file, result: self.prepare(file, bytes) },
             Task::Retire => Completed::Retired { file, result: self.retire(file) },
             Task::Reuse { from } => Completed::Prepared { file, result: self.reuse(from, file) },
-            Task::Keep { name, bytes } => {
+            Task::ReplaceSmallFile { name, bytes } => {
                 Completed::SmallFileReplaced { token, name, result: self.replace(name, &bytes) }
             }
-            Task::Recall { name } => {
+            Task::ReadSmallFile { name } => {
                 Completed::SmallFileRead { token, name, result: self.read(name) }
             }
         };
@@ -194,8 +196,8 @@ impl Shared {
     }
 
     /// Counts a change to stored data. Returns false if the process dies before the change.
-    fn step(&mut self) -> bool {
-        match &mut self.steps_left {
+    fn count_change(&mut self) -> bool {
+        match &mut self.changes_left {
             Some(0) => return false,
             Some(left) => *left -= 1,
             None => {}
@@ -205,8 +207,8 @@ impl Shared {
     }
 
     /// Removes and returns the first queued fault for operations on `target`.
-    fn take_fault(&mut self, target: Target) -> Option<Fault> {
-        let at = self.faults.iter().position(|fault| fault.hits(target))?;
+    fn take_fault(&mut self, target: FaultTarget) -> Option<Fault> {
+        let at = self.faults.iter().position(|fault| fault.applies_to(target))?;
         self.faults.remove(at)
     }
 
@@ -218,12 +220,12 @@ impl Shared {
         durability: Durability,
         not_opened: Option<DiskError>,
     ) -> Result<(), DiskError> {
-        self.step();
-        self.counters.wrote(at.file.family, bytes.len() as u64);
+        self.count_change();
+        self.counters.count_write(at.file.family, bytes.len() as u64);
         if durability == Durability::Flushed {
-            self.counters.flushed(at.file.family);
+            self.counters.count_flush(at.file.family);
         }
-        let fault = self.take_fault(Target::Write);
+        let fault = self.take_fault(FaultTarget::Write);
         if self.read_only {
             let error = io::ErrorKind::ReadOnlyFilesystem.into();
             return Err(DiskError::new("write", at.file, &error));
@@ -235,12 +237,12 @@ impl Shared {
             None => {
                 match durability {
                     Durability::Flushed => self.stored.write_durably(at, bytes),
-                    Durability::Later => self.stored.write_in_doubt(at, bytes, true),
+                    Durability::AfterFlush => self.stored.write_in_doubt(at, bytes, true),
                 }
                 Ok(())
             }
             Some(Fault::Misdirected { blocks }) => {
-                let at = at.file.at(at.offset + blocks * BLOCK as u64);
+                let at = at.file.position_at(at.offset + blocks * BLOCK as u64);
                 self.stored.write(at, bytes);
                 Ok(())
             }
@@ -252,20 +254,20 @@ impl Shared {
             Some(Fault::ShortWrite { bytes: short }) => {
                 let short = short.min(bytes.len());
                 self.stored.write(at, &bytes[..short]);
-                Err(DiskError::short("write", at.file, short, bytes.len()))
+                Err(DiskError::short_transfer("write", at.file, short, bytes.len()))
             }
             Some(_) => {
-                self.stored.tear(at, bytes, &mut Dice::new(token));
-                Err(device_failed("write", at.file))
+                self.stored.write_torn(at, bytes, &mut Dice::new(token));
+                Err(device_error("write", at.file))
             }
         }
     }
 
     fn flush(&mut self, file: FileId, covers: u64) -> Result<(), DiskError> {
-        self.step();
-        self.counters.flushed(file.family);
+        self.count_change();
+        self.counters.count_flush(file.family);
         self.stored_file("sync", file)?;
-        if self.take_fault(Target::Flush).is_some() {
+        if self.take_fault(FaultTarget::Flush).is_some() {
             self.stored.fail_flush(file, covers);
             let error = io::Error::other("flush failed");
             return Err(DiskError::new("sync", file, &error));
@@ -282,14 +284,14 @@ impl Shared {
         if self.out_of_descriptors {
             return failed(Errno::MFILE.into());
         }
-        if self.take_fault(Target::Prepare).is_some() {
-            return Err(device_failed("prepare", file));
+        if self.take_fault(FaultTarget::Prepare).is_some() {
+            return Err(device_error("prepare", file));
         }
         if self.free_bytes().is_some_and(|free| bytes > free) {
             return failed(io::ErrorKind::StorageFull.into());
         }
-        self.counters.prepared += u64::from(file.family == Family::Log);
-        self.step();
+        self.counters.files_prepared += u64::from(file.family == Family::Log);
+        self.count_change();
         self.stored.create(file, bytes);
         self.stored.sync_names(file.family);
         made::write(self, file)
@@ -300,38 +302,38 @@ impl Shared {
             let error = io::ErrorKind::ReadOnlyFilesystem.into();
             return Err(DiskError::new("rename to", to, &error));
         }
-        let fault = self.take_fault(Target::Reuse);
+        let fault = self.take_fault(FaultTarget::Reuse);
         if fault == Some(Fault::ReuseFails { renamed: false }) {
-            return Err(device_failed("rename to", to));
+            return Err(device_error("rename to", to));
         }
         // An earlier attempt may already have completed the rename.
         if self.stored.size(from).is_some() || self.stored.size(to).is_none() {
             self.stored_file("rename", from)?;
-            if !self.step() {
-                return Err(dead("rename to", to));
+            if !self.count_change() {
+                return Err(dead_process_error("rename to", to));
             }
             self.stored.rename_in_doubt(from, to);
         }
         if fault.is_some() {
-            return Err(device_failed("sync the folder of", to));
+            return Err(device_error("sync the folder of", to));
         }
-        if !self.step() {
-            return Err(dead("sync the folder of", to));
+        if !self.count_change() {
+            return Err(dead_process_error("sync the folder of", to));
         }
-        if !self.names_unsynced {
+        if !self.skips_folder_syncs {
             self.stored.sync_names(to.family);
         }
         made::write(self, to)
     }
 
     fn retire(&mut self, file: FileId) -> Result<(), DiskError> {
-        self.step();
+        self.count_change();
         if self.read_only {
             let error = io::ErrorKind::ReadOnlyFilesystem.into();
             return Err(DiskError::new("remove", file, &error));
         }
-        if self.take_fault(Target::Retire).is_some() {
-            return Err(device_failed("remove", file));
+        if self.take_fault(FaultTarget::Retire).is_some() {
+            return Err(device_error("remove", file));
         }
         self.stored_file("remove", file)?;
         self.stored.remove(file);
@@ -340,9 +342,9 @@ impl Shared {
     }
 
     /// Implements [`super::MemoryDisk::crash_as`].
-    pub(super) fn crash(&mut self, fates: &mut dyn Fates) -> CrashReport {
-        self.life += 1;
-        self.steps_left = None;
+    pub(super) fn crash(&mut self, fates: &mut dyn CrashFates) -> CrashReport {
+        self.life_number += 1;
+        self.changes_left = None;
         self.open.clear();
         self.completions.clear();
         let (mut writes, mut retired) = (Vec::new(), Vec::new());
@@ -355,8 +357,11 @@ impl Shared {
                 Task::Retire => retired.push(at.file),
                 // The change is begun here so that its outcome is settled along with the others.
                 Task::Reuse { from } => self.stored.rename_in_doubt(from, at.file),
-                Task::Keep { name, bytes } => self.small_files.rename(name, &bytes),
-                Task::Read { .. } | Task::Flush { .. } | Task::Prepare | Task::Recall { .. } => {}
+                Task::ReplaceSmallFile { name, bytes } => self.small_files.rename(name, &bytes),
+                Task::Read { .. }
+                | Task::Flush { .. }
+                | Task::Prepare
+                | Task::ReadSmallFile { .. } => {}
             }
         }
         let report = self.stored.crash(writes.into_iter(), fates);
@@ -374,30 +379,30 @@ impl Shared {
         let operation = |(id, operation): (&u64, &Operation)| {
             let copy = Operation {
                 task: operation.task.copy(),
-                not_opened: operation.not_opened.clone(),
+                open_error: operation.open_error.clone(),
                 ..*operation
             };
             (*id, copy)
         };
         Self {
-            life: self.life,
+            life_number: self.life_number,
             stored: self.stored.clone(),
             small_files: self.small_files.clone(),
             pending: self.pending.iter().map(operation).collect(),
             completions: VecDeque::new(),
             next_id: self.next_id,
-            manual: self.manual,
+            manual_completion: self.manual_completion,
             read_only: self.read_only,
-            names_unsynced: self.names_unsynced,
+            skips_folder_syncs: self.skips_folder_syncs,
             capacity: self.capacity,
             faults: self.faults.clone(),
-            unreadable: self.unreadable.clone(),
+            unreadable_positions: self.unreadable_positions.clone(),
             out_of_descriptors: self.out_of_descriptors,
             open: self.open.clone(),
             counters: self.counters,
-            paced_bytes: self.paced_bytes,
+            change_count: self.change_count,
             steps: self.steps,
-            steps_left: self.steps_left,
+            changes_left: self.changes_left,
         }
     }
 
@@ -420,11 +425,11 @@ impl Shared {
         let bad = |place: &Position| {
             place.file == at.file && at.offset < place.offset + BLOCK as u64 && place.offset < end
         };
-        if failed || self.unreadable.iter().any(bad) {
-            return Err(device_failed("read", at));
+        if failed || self.unreadable_positions.iter().any(bad) {
+            return Err(device_error("read", at));
         }
         if end > self.stored.size(at.file).unwrap_or(0) {
-            return Err(DiskError::short("read", at, 0, bytes));
+            return Err(DiskError::short_transfer("read", at, 0, bytes));
         }
         buffer[..bytes].copy_from_slice(&self.stored.read(at, bytes));
         Ok(())
@@ -456,19 +461,19 @@ impl SmallFiles for Shared {
         if self.out_of_descriptors {
             return failed("create", Errno::MFILE.into());
         }
-        let fault = self.take_fault(Target::SmallFile);
+        let fault = self.take_fault(FaultTarget::SmallFile);
         if fault == Some(Fault::ReplaceFails { renamed: false }) {
-            return Err(device_failed("write", name));
+            return Err(device_error("write", name));
         }
-        if !self.step() {
-            return Err(dead("rename to", name));
+        if !self.count_change() {
+            return Err(dead_process_error("rename to", name));
         }
         self.small_files.rename(name, bytes);
         if fault.is_some() {
-            return Err(device_failed("sync the folder of", name));
+            return Err(device_error("sync the folder of", name));
         }
-        if !self.step() {
-            return Err(dead("sync the folder of", name));
+        if !self.count_change() {
+            return Err(dead_process_error("sync the folder of", name));
         }
         self.small_files.sync();
         Ok(())
@@ -476,6 +481,6 @@ impl SmallFiles for Shared {
 }
 
 /// Returns the error for calls of a dead process.
-pub(super) fn dead(action: &str, file: impl fmt::Display) -> DiskError {
+pub(super) fn dead_process_error(action: &str, file: impl fmt::Display) -> DiskError {
     DiskError::new(action, file, &io::Error::other("the process is dead"))
 }

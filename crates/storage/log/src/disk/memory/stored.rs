@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::{Fates, to_usize};
+use super::{CrashFates, to_usize};
 use crate::disk::{BLOCK, CrashReport, Family, FileId, Position, SECTOR};
 
 /// Stored files, and the changes in doubt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stored {
     files: BTreeMap<FileId, Contents>,
-    doubts: Vec<Doubt>,
+    unsettled_writes: Vec<UnsettledWrite>,
     next_doubt: u64,
     /// Renames that the next crash may undo because the folder was not synced, as pairs of new and
     /// old name.
-    renames: Vec<(FileId, FileId)>,
+    unsynced_renames: Vec<(FileId, FileId)>,
 }
 
 /// Contents of a file. Blocks that were never written read as zeros and take no memory.
@@ -25,13 +25,13 @@ struct Contents {
 
 /// A completed write that the next crash may undo.
 #[derive(Clone, Debug)]
-struct Doubt {
+struct UnsettledWrite {
     /// Sequence number of the write. A flush covers the writes with numbers below its mark.
     number: u64,
     at: Position,
-    old: Vec<u8>,
+    old_bytes: Vec<u8>,
     /// The write waits for a later flush, so it may be lost as a whole.
-    later: bool,
+    awaits_flush: bool,
 }
 
 impl Stored {
@@ -42,7 +42,7 @@ impl Stored {
 
     /// Removes a file. Returns false if it does not exist.
     pub(super) fn remove(&mut self, file: FileId) -> bool {
-        self.doubts.retain(|doubt| doubt.at.file != file);
+        self.unsettled_writes.retain(|doubt| doubt.at.file != file);
         self.files.remove(&file).is_some()
     }
 
@@ -55,7 +55,7 @@ impl Stored {
         if let Some(contents) = self.files.remove(&from) {
             self.files.insert(to, contents);
         }
-        for doubt in &mut self.doubts {
+        for doubt in &mut self.unsettled_writes {
             if doubt.at.file == from {
                 doubt.at.file = to;
             }
@@ -65,21 +65,21 @@ impl Stored {
     /// Renames a file. Until the folder is synced, a crash may undo the rename.
     pub(super) fn rename_in_doubt(&mut self, from: FileId, to: FileId) {
         self.rename(from, to);
-        self.renames.push((to, from));
+        self.unsynced_renames.push((to, from));
     }
 
     pub(super) fn sync_names(&mut self, family: Family) {
-        self.renames.retain(|(to, _)| to.family != family);
+        self.unsynced_renames.retain(|(to, _)| to.family != family);
     }
 
     /// Settles renames after a crash. Undoes the latest ones, newest first, and keeps all earlier
     /// ones, because a folder changes in order.
-    fn settle_names(&mut self, fates: &mut dyn Fates) {
-        while let Some((to, from)) = self.renames.last().copied() {
+    fn settle_names(&mut self, fates: &mut dyn CrashFates) {
+        while let Some((to, from)) = self.unsynced_renames.last().copied() {
             if fates.choose(2) == 1 {
                 return;
             }
-            self.renames.pop();
+            self.unsynced_renames.pop();
             self.rename(to, from);
         }
     }
@@ -95,14 +95,14 @@ impl Stored {
     pub(super) fn written_blocks(&self) -> impl Iterator<Item = Position> {
         let blocks = |(file, contents): (&FileId, &Contents)| {
             let file = *file;
-            let at = move |block: &u64| file.at(block * BLOCK as u64);
+            let at = move |block: &u64| file.position_at(block * BLOCK as u64);
             contents.blocks.keys().map(at).collect::<Vec<_>>()
         };
         self.files.iter().flat_map(blocks)
     }
 
     /// Flips a bit. Returns false if its block was never written.
-    pub(super) fn flip(&mut self, at: Position, bit: u64) -> bool {
+    pub(super) fn flip_bit(&mut self, at: Position, bit: u64) -> bool {
         let place = at.offset + bit / 8;
         let contents = self.files.get_mut(&at.file);
         let block = contents.and_then(|contents| contents.blocks.get_mut(&(place / BLOCK as u64)));
@@ -140,12 +140,12 @@ impl Stored {
     }
 
     /// Writes some sectors and drops others.
-    pub(super) fn tear(&mut self, at: Position, bytes: &[u8], fates: &mut dyn Fates) {
+    pub(super) fn write_torn(&mut self, at: Position, bytes: &[u8], fates: &mut dyn CrashFates) {
         let mut mixed = self.read(at, bytes.len());
         let sectors = bytes.len().div_ceil(SECTOR);
         let pairs = mixed.chunks_mut(SECTOR).zip(bytes.chunks(SECTOR));
         for (sector, (old, new)) in pairs.enumerate() {
-            if fates.arrives(sector, sectors) {
+            if fates.is_sector_stored(sector, sectors) {
                 old.copy_from_slice(new);
             }
         }
@@ -156,8 +156,8 @@ impl Stored {
     pub(super) fn write_durably(&mut self, at: Position, bytes: &[u8]) {
         self.write(at, bytes);
         let end = at.offset + bytes.len() as u64;
-        self.doubts.retain(|doubt| {
-            let before = doubt.at.offset + doubt.old.len() as u64 <= at.offset;
+        self.unsettled_writes.retain(|doubt| {
+            let before = doubt.at.offset + doubt.old_bytes.len() as u64 <= at.offset;
             doubt.at.file != at.file || before || end <= doubt.at.offset
         });
     }
@@ -173,23 +173,28 @@ impl Stored {
     fn add_doubt(&mut self, at: Position, old: Vec<u8>, later: bool) {
         let number = self.next_doubt;
         self.next_doubt += 1;
-        self.doubts.push(Doubt { number, at, old, later });
+        self.unsettled_writes.push(UnsettledWrite {
+            number,
+            at,
+            old_bytes: old,
+            awaits_flush: later,
+        });
     }
 
     /// Returns the mark for a flush that starts now. The flush covers the writes below the mark.
-    pub(super) fn flush_covers(&self) -> u64 {
+    pub(super) fn next_flush_mark(&self) -> u64 {
         self.next_doubt
     }
 
     /// Makes the covered writes to a file durable.
     pub(super) fn flush(&mut self, file: FileId, covers: u64) {
-        self.doubts.retain(|doubt| doubt.at.file != file || doubt.number >= covers);
+        self.unsettled_writes.retain(|doubt| doubt.at.file != file || doubt.number >= covers);
     }
 
     /// Leaves the covered writes permanently in doubt, because the kernel drops them after a failed
     /// flush.
     pub(super) fn fail_flush(&mut self, file: FileId, covers: u64) {
-        for doubt in &mut self.doubts {
+        for doubt in &mut self.unsettled_writes {
             if doubt.at.file == file && doubt.number < covers {
                 doubt.number = u64::MAX;
             }
@@ -200,27 +205,27 @@ impl Stored {
     pub(super) fn crash(
         &mut self,
         writes: impl Iterator<Item = (Position, Vec<u8>)>,
-        fates: &mut dyn Fates,
+        fates: &mut dyn CrashFates,
     ) -> CrashReport {
         let mut report = CrashReport::default();
-        for doubt in std::mem::take(&mut self.doubts).into_iter().rev() {
+        for doubt in std::mem::take(&mut self.unsettled_writes).into_iter().rev() {
             self.settle_doubt(doubt, fates);
         }
-        self.doubts.reverse();
+        self.unsettled_writes.reverse();
         for (at, new) in writes {
             let old = self.read(at, new.len());
             match fates.choose(3) {
                 0 => {
-                    report.lost += 1;
+                    report.lost_writes += 1;
                     continue;
                 }
                 1 => {
-                    self.tear(at, &new, fates);
-                    report.torn += 1;
+                    self.write_torn(at, &new, fates);
+                    report.torn_writes += 1;
                 }
                 _ => {
                     self.write(at, &new);
-                    report.kept += 1;
+                    report.kept_writes += 1;
                 }
             }
             self.add_doubt(at, old, false);
@@ -229,15 +234,15 @@ impl Stored {
         report
     }
 
-    fn settle_doubt(&mut self, doubt: Doubt, fates: &mut dyn Fates) {
-        let Doubt { at, old, later, .. } = doubt;
+    fn settle_doubt(&mut self, doubt: UnsettledWrite, fates: &mut dyn CrashFates) {
+        let UnsettledWrite { at, old_bytes: old, awaits_flush: later, .. } = doubt;
         match (later, fates.choose(if later { 3 } else { 2 })) {
-            (false, 0) => self.tear(at, &old, fates),
+            (false, 0) => self.write_torn(at, &old, fates),
             (false, _) => {}
             (true, 0) => self.write(at, &old),
             (true, choice) => {
                 if choice == 1 {
-                    self.tear(at, &old, fates);
+                    self.write_torn(at, &old, fates);
                 }
                 // The contents still wait for a flush.
                 self.add_doubt(at, old, true);

@@ -11,16 +11,16 @@ use io_uring::{
 use super::InFlight;
 use crate::disk::{Durability, operation::Task};
 
-pub(super) fn of(in_flight: &mut InFlight) -> squeue::Entry {
+pub(super) fn ring_entry_for(in_flight: &mut InFlight) -> squeue::Entry {
     let file = Fd(in_flight.file.as_raw_fd());
     let offset = in_flight.operation.at.offset;
     match &mut in_flight.operation.task {
         Task::Write { output, bytes, durability } => {
             let flags = match durability {
                 Durability::Flushed => libc::RWF_DSYNC,
-                Durability::Later => 0,
+                Durability::AfterFlush => 0,
             };
-            let registered = output.registered();
+            let registered = output.registered_index();
             let bytes = &output[..*bytes];
             match registered {
                 Some(index) => opcode::WriteFixed::new(file, bytes.as_ptr(), length(bytes), index)

@@ -20,20 +20,20 @@ pub(crate) struct Parts {
     pub(super) ring: IoUring,
     /// Readable while there are completions.
     pub(crate) event: Arc<Event>,
-    pub(super) shape: String,
+    pub(super) description: String,
 }
 
 /// Describes the ring that a node would get with `buffers`, in any folder. Fails if io_uring is
 /// unavailable or lacks an operation.
-pub fn available(buffers: Buffers) -> io::Result<String> {
-    let (ring, single) = checked()?;
+pub fn describe_available(buffers: Buffers) -> io::Result<String> {
+    let (ring, single) = create_checked_ring()?;
     let mut pool = Pool::new(buffers);
     let registered = register_buffers(&ring, &mut pool);
-    Ok(shape(single, buffers, &registered))
+    Ok(describe(single, buffers, &registered))
 }
 
 pub(super) fn open(folder: &Folder, buffers: Buffers) -> io::Result<(Parts, Pool)> {
-    let (ring, single) = checked()?;
+    let (ring, single) = create_checked_ring()?;
     let submitter = ring.submitter();
     let event = Arc::new(Event::new()?);
     submitter.register_eventfd(event.as_fd().as_raw_fd())?;
@@ -44,20 +44,20 @@ pub(super) fn open(folder: &Folder, buffers: Buffers) -> io::Result<(Parts, Pool
     submitter.register_files(&homes.collect::<Vec<_>>())?;
     let mut pool = Pool::new(buffers);
     let registered = register_buffers(&ring, &mut pool);
-    let shape = shape(single, buffers, &registered);
-    Ok((Parts { ring, event, shape }, pool))
+    let shape = describe(single, buffers, &registered);
+    Ok((Parts { ring, event, description: shape }, pool))
 }
 
-fn shape(single: bool, buffers: Buffers, registered: &io::Result<()>) -> String {
+fn describe(single: bool, buffers: Buffers, registered: &io::Result<()>) -> String {
     let issuer = if single { "single issuer" } else { "plain" };
     match registered {
-        Ok(()) => format!("{issuer}, {} registered buffers", buffers.count),
+        Ok(()) => format!("{issuer}, {} registered buffers", buffers.preallocated_count),
         Err(error) => format!("{issuer}, no registered buffers: {error}"),
     }
 }
 
 /// Returns a ring that supports all required operations, and whether it is of the best kind.
-fn checked() -> io::Result<(IoUring, bool)> {
+fn create_checked_ring() -> io::Result<(IoUring, bool)> {
     let (ring, single) = build()?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
@@ -93,7 +93,7 @@ fn register_buffers(ring: &IoUring, pool: &mut Pool) -> io::Result<()> {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
     };
-    let vectors: Vec<_> = pool.all().map(vector).collect();
+    let vectors: Vec<_> = pool.all_buffers_mut().map(vector).collect();
     // SAFETY: the memory is valid now, and the kernel pins its pages. If a buffer is dropped early,
     // the kernel merely retains unused pages, because an index is used only together with the very
     // buffer that carries it.
@@ -105,22 +105,22 @@ fn register_buffers(ring: &IoUring, pool: &mut Pool) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{Abilities, DriverChoice};
+    use crate::disk::{DriverChoice, FileSystemFeatures};
 
     /// `available` describes the same ring that a folder then gets.
     #[test]
     fn available_describes_the_ring_that_a_folder_gets() {
         let folder = tempfile::tempdir().unwrap();
-        let abilities = Abilities::of(folder.path()).unwrap();
+        let abilities = FileSystemFeatures::of(folder.path()).unwrap();
         assert_eq!(folder.path().read_dir().unwrap().count(), 0, "it is clean");
         let opened = crate::disk::open(folder.path(), DriverChoice::Uring);
-        match available(Buffers::default()) {
-            Ok(shape) if abilities.direct && abilities.dsync => {
+        match describe_available(Buffers::default()) {
+            Ok(shape) if abilities.has_direct_io && abilities.has_dsync => {
                 let (_, reason) = opened.unwrap();
                 assert!(reason.contains(&shape), "{shape}: {reason}");
             }
             available => assert!(opened.is_err(), "{available:?} {abilities:?}"),
         }
-        assert!(Abilities::of(&folder.path().join("nowhere")).is_err());
+        assert!(FileSystemFeatures::of(&folder.path().join("nowhere")).is_err());
     }
 }

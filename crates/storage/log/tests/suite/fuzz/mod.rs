@@ -47,7 +47,8 @@ fn values() -> Vec<Value> {
 /// Returns a log of `records` votes of `length` bytes, `group` of them to a log write.
 fn votes(records: u64, length: usize, group: u64) -> MemoryDisk {
     let disk = MemoryDisk::new();
-    let (mut log, _) = Log::open(disk.attach(), segments::options()).expect("an empty disk");
+    let (mut log, _) =
+        Log::open(disk.reopen_after_crash(), segments::options()).expect("an empty disk");
     let values = values();
     for slot in 1..=records {
         let bytes = vec![b'a' + slot.to_le_bytes()[0] % 26; length];
@@ -64,19 +65,19 @@ fn votes(records: u64, length: usize, group: u64) -> MemoryDisk {
         };
         let bytes = if slot <= 2 { &[] } else { bytes };
         let hard = HardState {
-            spoken: ballot,
+            last_used_ballot: ballot,
             promised: ballot,
             decided_to: Slot(slot / 2 + 1),
             voted_to: Slot(slot + 1),
         };
         log.append(seq, &record, bytes, hard).expect("a small record");
         while slot.is_multiple_of(group) && !log.is_idle() {
-            log.submit();
+            log.start_writes();
             log.poll().expect("a sound disk");
         }
     }
     while !log.is_idle() {
-        log.submit();
+        log.start_writes();
         log.poll().expect("a sound disk");
     }
     disk
@@ -124,12 +125,12 @@ fn logs() -> Vec<Seed> {
         seeds.push(Seed { name: format!("segment-lost-{flags}"), bytes: pack(&disk, flags) });
         let disk = votes(9, 100, 1);
         let torn = disk.bytes(Segment(1)).expect("it was written");
-        disk.set_bytes(Segment(1), &torn[..2 * BLOCK]);
+        disk.store_file(Segment(1), &torn[..2 * BLOCK]);
         seeds.push(Seed { name: format!("segment-short-{flags}"), bytes: pack(&disk, flags) });
         let disk = votes(9, 100, 1);
         let mut rotten = disk.bytes(Segment(1)).expect("it was written");
         rotten[BLOCK + 200] ^= 1;
-        disk.set_bytes(Segment(1), &rotten);
+        disk.store_file(Segment(1), &rotten);
         seeds.push(Seed { name: format!("rot-{flags}"), bytes: pack(&disk, flags) });
     }
     seeds

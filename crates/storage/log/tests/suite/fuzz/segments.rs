@@ -11,7 +11,7 @@ use quorate_log::Segment;
 use quorate_log::disk::{BLOCK, MemoryDisk};
 use quorate_log::{
     Log, LogOptions, Recovery,
-    log_write::{HEADER, MAGIC},
+    log_write::{HEADER_BYTES, MAGIC},
     verify::{inspect, verify},
 };
 
@@ -35,15 +35,15 @@ pub(crate) fn check(bytes: &[u8]) {
         if flags & SEALED != 0 {
             seal(&mut segment);
         }
-        disk.set_bytes(Segment(number), &segment);
+        disk.store_file(Segment(number), &segment);
     }
-    let verified = verify(&mut disk.attach(), None);
-    let shown = inspect(&mut disk.attach(), None, &mut |_| {});
-    let Ok((mut log, recovery)) = Log::open(disk.attach(), options()) else {
+    let verified = verify(&mut disk.reopen_after_crash(), None);
+    let shown = inspect(&mut disk.reopen_after_crash(), None, &mut |_| {});
+    let Ok((mut log, recovery)) = Log::open(disk.reopen_after_crash(), options()) else {
         return;
     };
     let verified = verified.expect("what can be opened can be verified");
-    assert_eq!(verified.records, recovery.records);
+    assert_eq!(verified.record_count, recovery.record_count);
     shown.expect("what can be opened can be shown");
     judge(&recovery);
     read(&mut log);
@@ -71,7 +71,7 @@ fn read(log: &mut Log<MemoryDisk>) {
     while !log.reads_idle() {
         let _ = log.poll();
     }
-    let done = log.next_read().expect("every read ends");
+    let done = log.next_read_done().expect("every read ends");
     let values = done.result.unwrap_or_default();
     for pair in values.windows(2) {
         assert!(pair[0].0.to <= pair[1].0.from, "values overlap");
@@ -80,7 +80,7 @@ fn read(log: &mut Log<MemoryDisk>) {
 
 /// Appends to the log, and checks that released records are found after the next start.
 fn go_on(disk: &MemoryDisk, mut log: Log<MemoryDisk>, recovery: &Recovery) {
-    let hard = recovery.hard;
+    let hard = recovery.hard_state;
     let slot = hard.voted_to.max(hard.decided_to);
     if slot.0 > SLOT_MAX {
         return;
@@ -98,17 +98,17 @@ fn go_on(disk: &MemoryDisk, mut log: Log<MemoryDisk>, recovery: &Recovery) {
     let record = Record::Vote { ballot, range, value };
     log.append(RecordSeq(1), &record, bytes, hard).expect("a small record");
     while !log.is_idle() {
-        log.submit();
+        log.start_writes();
         // A number that no valid log reaches is refused; nothing was released then.
         if log.poll().is_err() {
             return;
         }
     }
-    let before = recovery.records;
+    let before = recovery.record_count;
     drop(log);
     disk.crash(1);
-    let (_, recovery) = Log::open(disk.attach(), options()).expect("it opens again");
-    assert_eq!(recovery.records, before + 1, "the new record is there, and all older ones");
+    let (_, recovery) = Log::open(disk.reopen_after_crash(), options()).expect("it opens again");
+    assert_eq!(recovery.record_count, before + 1, "the new record is there, and all older ones");
     let vote = recovery.votes.iter().find(|vote| vote.range == range);
     let vote = vote.expect("what was released is there");
     assert_eq!((vote.ballot, vote.value), (ballot, value));
@@ -153,10 +153,10 @@ fn seal(segment: &mut [u8]) {
         if let Some(previous) = previous {
             rest[120..124].copy_from_slice(&u32::to_le_bytes(previous));
         }
-        let body = crc32c::crc32c(&rest[HEADER..length]);
+        let body = crc32c::crc32c(&rest[HEADER_BYTES..length]);
         rest[132..136].copy_from_slice(&body.to_le_bytes());
-        let whole = crc32c::crc32c(&rest[..HEADER - 4]);
-        rest[HEADER - 4..HEADER].copy_from_slice(&whole.to_le_bytes());
+        let whole = crc32c::crc32c(&rest[..HEADER_BYTES - 4]);
+        rest[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&whole.to_le_bytes());
         previous = Some(whole);
         at += length;
     }

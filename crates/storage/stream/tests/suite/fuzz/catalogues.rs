@@ -11,10 +11,13 @@ use quorate_stream::store::{Layout, Store, StoreLimits};
 pub(crate) const SEALED: u8 = 1;
 
 pub(crate) const TINY: Layout =
-    Layout { unit_bytes: 2 * BLOCK as u32, chunk_bytes: 4 * BLOCK as u32, file_chunks: 2 };
+    Layout { unit_bytes: 2 * BLOCK as u32, chunk_bytes: 4 * BLOCK as u32, chunks_per_file: 2 };
 
-pub(crate) const LIMITS: StoreLimits =
-    StoreLimits { dirty_bytes_max: 16 * BLOCK, gathered_bytes_max: 8 * BLOCK, left_bytes: 0 };
+pub(crate) const LIMITS: StoreLimits = StoreLimits {
+    dirty_bytes_max: 16 * BLOCK,
+    gathered_bytes_max: 8 * BLOCK,
+    disk_reserve_bytes: 0,
+};
 
 /// Number of existing chunk files, whatever the catalogue says.
 const FILES: u64 = 4;
@@ -23,7 +26,7 @@ const READS: usize = 8;
 
 /// Returns the catalogue that a store wrote last.
 pub(crate) fn current(disk: &mut MemoryDisk) -> Vec<u8> {
-    let pointer = disk.kept(Store::FILE).expect("readable").expect("written");
+    let pointer = disk.read_small_file(Store::POINTER_FILE).expect("readable").expect("written");
     let text = String::from_utf8(pointer).expect("text");
     let number = |name: &str| {
         let mut lines = text.lines();
@@ -48,18 +51,18 @@ pub(crate) fn check(bytes: &[u8]) {
 pub(crate) fn open(bytes: &[u8]) -> Option<(Store, MemoryDisk)> {
     let (flags, catalogue) = bytes.split_first()?;
     let mut disk = MemoryDisk::new();
-    let chunk_bytes = (TINY.chunk_bytes * TINY.file_chunks) as usize;
+    let chunk_bytes = (TINY.chunk_bytes * TINY.chunks_per_file) as usize;
     for number in 1..=FILES {
-        disk.set_bytes(FileId::new(Family::Stream, number), &vec![7; chunk_bytes]);
+        disk.store_file(FileId::new(Family::Stream, number), &vec![7; chunk_bytes]);
     }
     let mut file = catalogue.to_vec();
     file.resize(file.len().next_multiple_of(BLOCK).max(BLOCK), 0);
-    disk.set_bytes(FileId::new(Family::Stream, CATALOGUE), &file);
+    disk.store_file(FileId::new(Family::Stream, CATALOGUE), &file);
     if flags & SEALED != 0 {
-        disk.replace(Store::FILE, &pointer(catalogue)).expect("a sound disk");
+        disk.replace(Store::POINTER_FILE, &pointer(catalogue)).expect("a sound disk");
     } else {
         // These are the bytes of the small file.
-        disk.replace(Store::FILE, catalogue).expect("a sound disk");
+        disk.replace(Store::POINTER_FILE, catalogue).expect("a sound disk");
     }
     let store = Store::open(&mut disk, LIMITS, TINY).ok()?;
     Some((store, disk))
@@ -73,7 +76,7 @@ fn pointer(catalogue: &[u8]) -> Vec<u8> {
         "quorate catalogue 1\nat {slot}\nfile {CATALOGUE}\nbytes {}\ncrc {checksum:08x}\n",
         catalogue.len()
     );
-    sealed::seal(&lines).into_bytes()
+    sealed::append_checksum_line(&lines).into_bytes()
 }
 
 /// Checks that bytes reported as held can be read or are reported as rotten, and that all others
@@ -101,10 +104,10 @@ fn judge(store: &mut Store, disk: &mut MemoryDisk) {
                         assert!(!bytes.is_empty() && bytes.len() as u64 <= gap.start - at);
                         at += bytes.len() as u64;
                     }
-                    Err(quorate_stream::store::ReadError::Rotten { range, .. }) => {
+                    Err(quorate_stream::store::ReadError::Corrupt { range, .. }) => {
                         assert!(range.contains(&at) && range.end <= gap.start);
                         store.drop_damaged(stream, range.clone());
-                        assert_eq!(store.held_to(stream, at), at, "it is lost");
+                        assert_eq!(store.held_contiguous_to(stream, at), at, "it is lost");
                         at = range.end;
                     }
                     Err(other) => panic!("{other}"),
@@ -134,8 +137,8 @@ fn go_on(mut store: Store, mut disk: MemoryDisk) {
     }
     assert_eq!(store.failure(), None);
     disk.crash(1);
-    let mut disk = disk.attach();
+    let mut disk = disk.reopen_after_crash();
     let store = Store::open(&mut disk, LIMITS, TINY).expect("it opens again");
     assert_eq!(store.checkpointed_to(), at);
-    assert_eq!(store.held_to(stream, 0), bytes.len() as u64);
+    assert_eq!(store.held_contiguous_to(stream, 0), bytes.len() as u64);
 }

@@ -46,13 +46,13 @@ fn a_failed_write_or_flush_ends_the_store_but_not_its_reads() {
         let why = shop.store.failure().expect("it failed").to_owned();
         assert!(!why.is_empty() && !shop.store.has_room());
         assert_eq!(shop.store.checkpointed_to(), Slot(2), "{fault:?}");
-        let held = shop.store.held_to(name(2), 0);
+        let held = shop.store.held_contiguous_to(name(2), 0);
         shop.put(name(2), held, B);
-        assert_eq!(shop.store.held_to(name(2), 0), held, "puts are ignored");
+        assert_eq!(shop.store.held_contiguous_to(name(2), 0), held, "puts are ignored");
         assert!(!shop.store.start_checkpoint(Slot(4), &mut shop.disk));
         durable(&plain, &mut shop);
         // Every remaining byte reported as held is right, or reported as unreadable.
-        let end = shop.store.held_to(name(1), 0);
+        let end = shop.store.held_contiguous_to(name(1), 0);
         shop.expect(name(1), 0, end);
         shop.crash(5);
         assert_eq!(shop.store.failure(), None, "for the process only");
@@ -86,7 +86,7 @@ fn a_failed_write_takes_nothing_along() {
 #[test]
 fn a_full_disk_is_waited_for() {
     let mut shop = Shop::new();
-    let tiny = u64::from(TINY.chunk_bytes * TINY.file_chunks);
+    let tiny = u64::from(TINY.chunk_bytes * TINY.chunks_per_file);
     shop.disk.set_capacity(Some(tiny + tiny / 2));
     let mut put = 0;
     while shop.store.has_room() {
@@ -98,13 +98,13 @@ fn a_full_disk_is_waited_for() {
         assert!(put < 100 * B, "it is full long before");
     }
     assert_eq!(shop.store.failure(), None);
-    assert!(shop.store.short().is_some());
+    assert!(shop.store.shortage().is_some());
     shop.expect(name(1), 0, put);
     shop.disk.set_capacity(None);
     for _ in 0..1000 {
         shop.turn();
     }
-    assert!(shop.store.has_room() && shop.store.short().is_none());
+    assert!(shop.store.has_room() && shop.store.shortage().is_none());
     shop.checkpoint(2);
     shop.crash(1);
     shop.expect(name(1), 0, put);
@@ -127,7 +127,7 @@ fn a_first_file_that_cannot_be_made_is_made_later() {
         shop.turn();
     }
     assert!(!shop.store.is_full());
-    assert_eq!(shop.store.short(), None);
+    assert_eq!(shop.store.shortage(), None);
 }
 
 /// A checkpoint needs no space for bytes without a place, so a trim frees space even if nothing
@@ -147,7 +147,7 @@ fn a_full_disk_takes_more_when_something_is_dropped() {
         put += B;
         shop.settle();
     }
-    assert!(shop.store.short().is_some());
+    assert!(shop.store.shortage().is_some());
     shop.checkpoint(4);
     assert!(!shop.store.has_room(), "nothing was dropped");
     shop.crash(2);
@@ -166,17 +166,17 @@ fn a_full_disk_takes_more_when_something_is_dropped() {
 #[test]
 fn room_is_left_to_others() {
     let mut shop = Shop::new();
-    let tiny = u64::from(TINY.chunk_bytes * TINY.file_chunks);
+    let tiny = u64::from(TINY.chunk_bytes * TINY.chunks_per_file);
     shop.disk.set_capacity(Some(4 * tiny));
-    let mut disk = shop.disk.attach();
-    let limits = quorate_stream::store::StoreLimits { left_bytes: 2 * tiny, ..LIMITS };
+    let mut disk = shop.disk.reopen_after_crash();
+    let limits = quorate_stream::store::StoreLimits { disk_reserve_bytes: 2 * tiny, ..LIMITS };
     let store = Store::open(&mut disk, limits, TINY).unwrap();
     shop = Shop { disk, store };
     shop.put(name(1), 0, 60 * B);
     for _ in 0..1000 {
         shop.turn();
     }
-    assert!(shop.store.short().is_some());
+    assert!(shop.store.shortage().is_some());
     assert_eq!(shop.store.file_bytes(), 2 * tiny);
 }
 
@@ -185,7 +185,7 @@ fn descriptors_are_waited_for() {
     let (mut shop, plain) = with_checkpoint();
     shop.disk.set_out_of_descriptors(true);
     let read = shop.read(name(1), 0, 10);
-    assert!(matches!(read, Err(ReadError::NotNow(_))), "{read:?}");
+    assert!(matches!(read, Err(ReadError::RetryLater(_))), "{read:?}");
     shop.put(name(1), 5 * B + 7, 40 * B);
     assert!(shop.store.start_checkpoint(Slot(3), &mut shop.disk));
     for _ in 0..100 {
@@ -193,13 +193,13 @@ fn descriptors_are_waited_for() {
     }
     assert_eq!(shop.store.failure(), None);
     assert_eq!(shop.store.checkpointed_to(), Slot(2));
-    assert!(shop.store.short().is_some());
+    assert!(shop.store.shortage().is_some());
     shop.disk.set_out_of_descriptors(false);
     for _ in 0..3000 {
         shop.turn();
     }
     assert_eq!(shop.store.checkpointed_to(), Slot(3));
-    assert_eq!(shop.store.short(), None);
+    assert_eq!(shop.store.shortage(), None);
     durable(&plain, &mut shop);
     shop.crash(1);
     shop.expect(name(1), 0, 45 * B + 7);
@@ -214,7 +214,7 @@ fn rot_is_noticed_and_repaired() {
         if place.file.family != Family::Stream {
             continue;
         }
-        let tiny = u64::from(TINY.chunk_bytes * TINY.file_chunks);
+        let tiny = u64::from(TINY.chunk_bytes * TINY.chunks_per_file);
         if shop.disk.bytes(place.file).map(|bytes| bytes.len() as u64) != Some(tiny) {
             continue;
         }
@@ -222,7 +222,7 @@ fn rot_is_noticed_and_repaired() {
         let disk = shop.disk.copy();
         disk.crash(1);
         let mut shop = Shop::on_disk(disk);
-        assert!(shop.disk.rot(place, 8 * (place.offset % 4096) + 3));
+        assert!(shop.disk.flip_bit(place, 8 * (place.offset % 4096) + 3));
         for stream in plain.streams.keys().copied() {
             let mut at = 0;
             while at < 5 * B + 7 {
@@ -231,7 +231,7 @@ fn rot_is_noticed_and_repaired() {
                         assert!(read == bytes(stream, at, read.len() as u64));
                         at += read.len() as u64;
                     }
-                    Err(ReadError::Rotten { stream: whose, range, reason }) => {
+                    Err(ReadError::Corrupt { stream: whose, range, reason }) => {
                         assert_eq!(whose, stream);
                         assert!(range.contains(&at) && range.end - range.start <= 2 * B);
                         assert!(reason.contains("checksum"), "{reason}");
@@ -275,7 +275,7 @@ fn what_cannot_be_read_is_as_good_as_rotten() {
     shop.disk.inject(Fault::ReadFails);
     let read = shop.read(name(1), 0, 10);
     assert!(
-        matches!(&read, Err(ReadError::Rotten { range, .. }) if *range == (0..2 * B)),
+        matches!(&read, Err(ReadError::Corrupt { range, .. }) if *range == (0..2 * B)),
         "{read:?}"
     );
     assert_eq!(shop.read(name(1), 0, 10), Ok(bytes(name(1), 0, 10)));
@@ -285,7 +285,7 @@ fn what_cannot_be_read_is_as_good_as_rotten() {
 #[test]
 fn a_read_of_what_is_dropped_meanwhile_says_so() {
     let (mut shop, _) = with_checkpoint();
-    shop.disk.set_manual(true);
+    shop.disk.set_manual_completion(true);
     let Shop { store, disk } = &mut shop;
     store.start_read(1, name(1), 0, 10, disk).unwrap();
     let read = shop.disk.pending()[0].id;
@@ -339,13 +339,13 @@ fn what_is_being_written_is_sound() {
     let mut shop = Shop::new();
     shop.put(name(1), 0, 4 * B);
     shop.settle();
-    shop.disk.set_manual(true);
+    shop.disk.set_manual_completion(true);
     shop.put(name(1), 4 * B, 2 * B);
     assert_eq!(shop.disk.pending().len(), 1);
     shop.put(name(1), 6 * B, 10);
     shop.store.drop_damaged(name(1), 2 * B..7 * B);
     assert_eq!(shop.store.missing(name(1), 0..6 * B), vec![2 * B..4 * B; 1]);
-    shop.disk.set_manual(false);
+    shop.disk.set_manual_completion(false);
     shop.settle();
     shop.expect(name(1), 4 * B, 2 * B + 10);
 }
@@ -355,7 +355,7 @@ fn what_is_being_written_is_sound() {
 #[test]
 fn chunks_that_a_durable_catalogue_names_are_not_used_again() {
     let mut shop = Shop::new();
-    let all = u64::from(TINY.chunk_bytes * TINY.file_chunks);
+    let all = u64::from(TINY.chunk_bytes * TINY.chunks_per_file);
     shop.put(name(1), 0, all / 2);
     shop.settle();
     shop.checkpoint(2);
@@ -370,15 +370,15 @@ fn chunks_that_a_durable_catalogue_names_are_not_used_again() {
         shop.put(name(stream), 0, 4 * B);
         shop.settle();
     }
-    assert!(shop.store.short().is_some(), "no chunk is free");
-    shop.disk.set_manual(true);
+    assert!(shop.store.shortage().is_some(), "no chunk is free");
+    shop.disk.set_manual_completion(true);
     shop.store.remove_stream(name(1));
     shop.store.start_checkpoint(Slot(4), &mut shop.disk);
     let mut crashes = 0;
     while shop.store.checkpointed_to() < Slot(4) {
         while shop.turn() {}
         let before = shop.disk.copy();
-        before.set_manual(false);
+        before.set_manual_completion(false);
         before.crash(crashes);
         let mut again = Shop::on_disk(before);
         if again.store.checkpointed_to() == Slot(3) {
@@ -393,7 +393,7 @@ fn chunks_that_a_durable_catalogue_names_are_not_used_again() {
     }
     assert_eq!(shop.store.checkpointed_to(), Slot(4));
     assert!(crashes > 3);
-    shop.disk.set_manual(false);
+    shop.disk.set_manual_completion(false);
     shop.settle();
     assert!(shop.store.used_bytes() >= all, "now they are used");
     shop.expect(name(2), 0, 4 * B);
@@ -404,15 +404,15 @@ fn chunks_that_a_durable_catalogue_names_are_not_used_again() {
 fn a_read_of_what_is_repaired_meanwhile_is_tried_again() {
     let (mut shop, _) = with_checkpoint();
     let rotten = shop.disk.written_blocks()[0];
-    assert!(shop.disk.rot(rotten, 5));
-    shop.disk.set_manual(true);
+    assert!(shop.disk.flip_bit(rotten, 5));
+    shop.disk.set_manual_completion(true);
     let whose = (1..4)
         .map(name)
         .find(|stream| {
             let Shop { store, disk } = &mut shop;
             store.start_read(1, *stream, 0, 10, disk).unwrap();
             let read = shop.disk.pending()[0];
-            if read.at == rotten {
+            if read.position == rotten {
                 return true;
             }
             assert!(shop.disk.complete(read.id));
@@ -428,7 +428,7 @@ fn a_read_of_what_is_repaired_meanwhile_is_tried_again() {
         while shop.turn() {}
     }
     assert!(shop.disk.complete(read));
-    shop.disk.set_manual(false);
+    shop.disk.set_manual_completion(false);
     shop.settle();
     let done = shop.store.next_read().expect("it ended");
     assert_eq!(done.result.unwrap()[..], bytes(whose, 0, 10));
@@ -438,7 +438,7 @@ fn a_read_of_what_is_repaired_meanwhile_is_tried_again() {
 fn a_file_that_is_gone_is_not_held() {
     let (shop, _) = with_checkpoint();
     shop.disk.crash(1);
-    let mut disk = shop.disk.attach();
+    let mut disk = shop.disk.reopen_after_crash();
     let files = disk.files(Family::Stream).unwrap();
     let first = files[0].file;
     assert!(disk.remove(first));
@@ -464,17 +464,17 @@ fn a_file_that_is_gone_is_not_held() {
 fn a_damaged_catalogue_is_refused_and_one_can_begin_anew() {
     let (shop, _) = with_checkpoint();
     shop.disk.crash(1);
-    let mut disk = shop.disk.attach();
-    let tiny = u64::from(TINY.chunk_bytes * TINY.file_chunks);
+    let mut disk = shop.disk.reopen_after_crash();
+    let tiny = u64::from(TINY.chunk_bytes * TINY.chunks_per_file);
     let files = disk.files(Family::Stream).unwrap();
     let catalogue = files.iter().find(|info| info.bytes != tiny).unwrap().file;
-    assert!(disk.rot(catalogue.at(0), 8 * 40));
+    assert!(disk.flip_bit(catalogue.position_at(0), 8 * 40));
     let damaged = Store::open(&mut disk, LIMITS, TINY).unwrap_err();
     assert!(matches!(damaged, StoreError::Catalogue { file, .. } if file == catalogue.number));
     assert!(disk.remove(FileId::new(Family::Stream, catalogue.number)));
     let missing = Store::open(&mut disk, LIMITS, TINY).unwrap_err();
     assert_eq!(missing, StoreError::Missing { file: catalogue.number });
-    let store = Store::begin_anew(&mut disk, LIMITS, TINY).unwrap();
+    let store = Store::open_emptied(&mut disk, LIMITS, TINY).unwrap();
     assert_eq!(store.checkpointed_to(), Slot::FIRST);
     let mut shop = Shop { disk, store };
     assert_eq!(shop.held_contents(), Plain::default());

@@ -14,7 +14,7 @@ const END: u64 = 1 << 62;
 fn nothing_put_is_nothing_held() {
     let mut shop = Shop::new();
     shop.put(name(1), 10, 0);
-    assert_eq!(shop.store.held_to(name(1), 10), 10);
+    assert_eq!(shop.store.held_contiguous_to(name(1), 10), 10);
     assert_eq!(shop.store.streams().count(), 0);
     assert_eq!(shop.read(name(1), 0, 10), Err(ReadError::Missing));
     assert_eq!(shop.store.missing(name(1), 3..9), vec![3..9; 1]);
@@ -27,17 +27,17 @@ fn positions_that_no_stream_reaches_are_not_taken() {
     let some = [7; 100];
     for position in [u64::MAX, u64::MAX - 50, END, END - 99] {
         shop.store.put_bytes(name(1), position, &some, &mut shop.disk);
-        assert_eq!(shop.store.held_to(name(1), position), position);
+        assert_eq!(shop.store.held_contiguous_to(name(1), position), position);
         assert_eq!(shop.read(name(1), position, 10), Err(ReadError::Missing));
     }
     shop.store.put_bytes(name(1), END - 100, &some, &mut shop.disk);
-    assert_eq!(shop.store.held_to(name(1), END - 100), END);
+    assert_eq!(shop.store.held_contiguous_to(name(1), END - 100), END);
     shop.checkpoint(2);
     shop.crash(1);
     assert_eq!(shop.read(name(1), END - 100, 1000), Ok(some.to_vec()));
     assert_eq!(shop.store.missing(name(1), 0..u64::MAX).len(), 2);
     shop.store.drop_below(name(1), u64::MAX);
-    assert_eq!(shop.store.held_to(name(1), END - 100), END - 100);
+    assert_eq!(shop.store.held_contiguous_to(name(1), END - 100), END - 100);
     shop.store.drop_damaged(name(1), 0..u64::MAX);
     shop.checkpoint(3);
     shop.crash(1);
@@ -67,7 +67,7 @@ fn a_stream_that_begins_within_a_block_is_written() {
     shop.put(name(1), 0, 2 * B);
     shop.settle();
     assert_eq!((shop.disk.counters().writes, shop.store.dirty_bytes()), (1, 0));
-    assert_eq!(shop.store.held_to(name(1), 99), 99);
+    assert_eq!(shop.store.held_contiguous_to(name(1), 99), 99);
     shop.expect(name(1), 100, 2 * B - 100);
     shop.checkpoint(2);
     shop.crash(1);
@@ -80,7 +80,7 @@ fn one_byte_more_than_a_chunk() {
     let chunk = u64::from(TINY.chunk_bytes);
     for (stream, length) in [(1, chunk - 1), (2, chunk), (3, chunk + 1)] {
         shop.put(name(stream), 0, length);
-        assert_eq!(shop.store.held_to(name(stream), 0), length);
+        assert_eq!(shop.store.held_contiguous_to(name(stream), 0), length);
     }
     shop.checkpoint(2);
     assert_eq!(shop.store.used_bytes(), 3 * chunk, "one byte is no chunk");
@@ -103,9 +103,9 @@ fn a_read_stays_within_what_was_asked_for() {
     assert_eq!(shop.read(name(1), 7, usize::MAX), some(7, to_the_chunk));
     assert_eq!(shop.read(name(1), 6 * B + 9, 9), some(6 * B + 9, 1));
     assert_eq!(shop.read(name(1), 6 * B + 10, 9), Err(ReadError::Missing));
-    let before = shop.disk.counters().reads;
+    let before = shop.disk.counters().read_count;
     shop.read(name(1), 2 * B + 1, 1).unwrap();
-    assert_eq!(shop.disk.counters().reads, before + 1);
+    assert_eq!(shop.disk.counters().read_count, before + 1);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn reads_are_bounded_until_they_are_taken() {
     let mut shop = Shop::new();
     shop.put(name(1), 0, 4 * B);
     shop.settle();
-    shop.disk.set_manual(true);
+    shop.disk.set_manual_completion(true);
     for token in 0..READS_MAX as u64 {
         let Shop { store, disk } = &mut shop;
         store.start_read(token, name(1), token, 1, disk).unwrap();
@@ -121,7 +121,7 @@ fn reads_are_bounded_until_they_are_taken() {
     assert_eq!(shop.disk.pending().len(), 4);
     let Shop { store, disk } = &mut shop;
     assert!(store.start_read(99, name(1), 0, 1, disk).is_err());
-    shop.disk.set_manual(false);
+    shop.disk.set_manual_completion(false);
     shop.settle();
     let Shop { store, disk } = &mut shop;
     assert!(store.start_read(99, name(1), 0, 1, disk).is_err());
@@ -139,7 +139,7 @@ fn reads_are_bounded_until_they_are_taken() {
 #[test]
 fn each_block_is_written_once() {
     let mut shop = Shop::new();
-    shop.disk.set_manual(true);
+    shop.disk.set_manual_completion(true);
     let mut written: BTreeMap<Position, u32> = BTreeMap::new();
     let mut plain = Plain::default();
     let mut most = 0;
@@ -160,11 +160,11 @@ fn each_block_is_written_once() {
             let pending = shop.disk.pending();
             most = most.max(pending.iter().filter(|pending| is_bounded(pending)).count());
             let Some(next) = pending.first() else { break };
-            let tiny = u64::from(TINY.chunk_bytes * TINY.file_chunks);
-            let of_chunks = shop.disk.bytes(next.at.file).map(|bytes| bytes.len() as u64);
+            let tiny = u64::from(TINY.chunk_bytes * TINY.chunks_per_file);
+            let of_chunks = shop.disk.bytes(next.position.file).map(|bytes| bytes.len() as u64);
             if next.kind == PendingKind::Write && of_chunks == Some(tiny) {
                 for block in 0..next.bytes / B {
-                    let place = next.at.file.at(next.at.offset + block * B);
+                    let place = next.position.file.position_at(next.position.offset + block * B);
                     *written.entry(place).or_default() += 1;
                 }
             }
@@ -174,7 +174,7 @@ fn each_block_is_written_once() {
     }
     assert!(written.len() > 15 && most > 1 && most <= OPERATIONS_MAX);
     assert!(written.values().all(|times| *times == 1), "{written:?}");
-    shop.disk.set_manual(false);
+    shop.disk.set_manual_completion(false);
     assert_eq!(shop.held_contents(), plain.trimmed());
 }
 
@@ -294,14 +294,14 @@ fn the_layout_of_a_store_stays() {
     shop.put(name(1), 0, 9 * B);
     shop.checkpoint(2);
     shop.disk.crash(1);
-    let mut disk = shop.disk.attach();
-    let mut store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
+    let mut disk = shop.disk.reopen_after_crash();
+    let mut store = Store::open(&mut disk, LIMITS, Layout::DEFAULT).unwrap();
     assert_eq!(store.layout(), TINY);
     store.put_bytes(name(1), 9 * B, &bytes(name(1), 9 * B, B), &mut disk);
     let mut shop = Shop { disk, store };
     shop.expect(name(1), 0, 10 * B);
     let impossible = Layout { unit_bytes: 100, ..TINY };
-    let refused = Store::open(&mut shop.disk.attach(), LIMITS, impossible);
+    let refused = Store::open(&mut shop.disk.reopen_after_crash(), LIMITS, impossible);
     assert_eq!(refused.unwrap_err(), StoreError::Layout);
 }
 

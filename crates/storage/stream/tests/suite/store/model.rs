@@ -42,7 +42,7 @@ impl Model {
         let position = match dice.below(3) {
             0 => dice.below(POSITIONS),
             1 => dice.below(POSITIONS / B) * B,
-            _ => self.shop.store.held_to(stream, 0),
+            _ => self.shop.store.held_contiguous_to(stream, 0),
         };
         self.shop.put(stream, position, length);
         self.plain.put(stream, position, length);

@@ -4,7 +4,7 @@
 use quorate_core::dice::Dice;
 use quorate_core::{slot::Slot, value::StreamName};
 use quorate_log::disk::BlockPool;
-use quorate_stream::store::{Bulk, Place};
+use quorate_stream::store::{StoredPlace, UnitBytes};
 
 use super::shop::{B, Plain, Shop, bytes, name};
 
@@ -78,13 +78,13 @@ impl Model {
         let before = dice.below(2) * dice.below(position.min(3 * B) + 1);
         let from = position - before;
         let bytes = bytes(stream, from, before + length);
-        let mut filling = self.pool.fill(from, bytes.len());
+        let mut filling = self.pool.start_filling(from, bytes.len());
         filling.append_bytes(&bytes);
         let blocks = filling.into_blocks();
         let units = before as usize..bytes.len();
         let bulk = match dice.below(2) {
-            0 => Bulk::copied(&bytes[units]),
-            _ => Bulk::of(&blocks, units),
+            0 => UnitBytes::to_copy(&bytes[units]),
+            _ => UnitBytes::shared(&blocks, units),
         };
         let Shop { store, disk } = &mut self.shop;
         if store.place_units(stream, position, bulk, disk) {
@@ -96,7 +96,7 @@ impl Model {
 
     /// Names bytes on stable storage in records: at once, much later, or never.
     fn name_bytes(&mut self, dice: &mut Dice) {
-        while let Some((stream, range)) = self.shop.store.next_placed() {
+        while let Some((stream, range)) = self.shop.store.next_durable_placed() {
             assert!((range.end - range.start).is_multiple_of(UNIT));
             let units = range.step_by(UNIT as usize);
             self.unsaid.extend(units.map(|unit| (stream, unit)));
@@ -107,7 +107,7 @@ impl Model {
         let (stream, position) = self.unsaid.remove(dice.index(self.unsaid.len()));
         let range = position..position + UNIT;
         if let Some(places) = self.shop.store.places(stream, range) {
-            let said = Logged::Placed(stream, position, Place::encode_all(&places));
+            let said = Logged::Placed(stream, position, StoredPlace::encode_all(&places));
             self.log(said);
         }
     }
@@ -205,13 +205,13 @@ impl Model {
         self.plain = self.checkpoints.1.clone();
         let said = self.log.iter().filter_map(|(_, logged)| match logged {
             Logged::Placed(stream, _, places) => {
-                Some((*stream, Place::decode_all(places).expect("as encoded")))
+                Some((*stream, StoredPlace::decode_all(places).expect("as encoded")))
             }
             _ => None,
         });
         let said: Vec<_> = said.collect();
         self.claimed += said.len() as u64;
-        self.shop.store.claim_placed(said, &mut self.shop.disk);
+        self.shop.store.claim_recorded_places(said, &mut self.shop.disk);
         for (_, logged) in &mut self.log {
             // The entry follows the checkpoint in force.
             match *logged {

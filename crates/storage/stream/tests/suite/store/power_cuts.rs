@@ -43,20 +43,20 @@ impl Run {
 
     fn count_in_flight(&mut self, disk: &MemoryDisk) -> bool {
         let pending = disk.pending();
-        let mut files = disk.attach();
+        let mut files = disk.reopen_after_crash();
         let files = files.files(Family::Stream).expect("a sound disk");
         for pending in &pending {
             let of_chunks = files.iter().any(|info| {
-                let tiny = u64::from(TINY.chunk_bytes * TINY.file_chunks);
-                info.file == pending.at.file && info.bytes == tiny
+                let tiny = u64::from(TINY.chunk_bytes * TINY.chunks_per_file);
+                info.file == pending.position.file && info.bytes == tiny
             });
             match pending.kind {
                 PendingKind::Write if of_chunks => self.event_counts.data += 1,
                 PendingKind::Write => self.event_counts.catalogues += 1,
                 PendingKind::Flush => self.event_counts.flushes += 1,
-                PendingKind::Keep => self.event_counts.names += 1,
+                PendingKind::ReplaceSmallFile => self.event_counts.names += 1,
                 PendingKind::Prepare | PendingKind::Retire => self.event_counts.files += 1,
-                PendingKind::Read | PendingKind::Reuse | PendingKind::Recall => {}
+                PendingKind::Read | PendingKind::Reuse | PendingKind::ReadSmallFile => {}
             }
         }
         !pending.is_empty()
@@ -69,7 +69,7 @@ impl Run {
         let mut more = true;
         for round in 0..2 * FATES_MAX {
             let disk = shop.disk.copy();
-            disk.set_manual(false);
+            disk.set_manual_completion(false);
             if round < FATES_MAX {
                 disk.crash_as(&mut fates);
             } else {
@@ -85,7 +85,7 @@ impl Run {
             again.crash(round as u64);
             assert_eq!(again.store.checkpointed_to(), at);
             assert_eq!(again.held_contents(), self.held_at(at).trimmed(), "{fates:?}");
-            more = more && fates.advance();
+            more = more && fates.next_outcome();
             if !more {
                 break;
             }
@@ -126,7 +126,7 @@ impl Run {
 fn a_power_cut_leaves_what_the_last_checkpoint_holds() {
     let mut run = Run::default();
     let mut shop = Shop::new();
-    shop.disk.set_manual(true);
+    shop.disk.set_manual_completion(true);
     run.put(&mut shop, 1, 0, 2 * B + 100);
     run.put(&mut shop, 2, 50, 30);
     run.end_all(&mut shop);
@@ -166,6 +166,6 @@ fn a_power_cut_leaves_what_the_last_checkpoint_holds() {
             && seen.old > 100,
         "{seen:?}"
     );
-    shop.disk.set_manual(false);
+    shop.disk.set_manual_completion(false);
     assert_eq!(shop.held_contents(), run.plain.trimmed());
 }

@@ -10,10 +10,13 @@ pub(crate) const B: u64 = BLOCK as u64;
 
 /// Units of two blocks, chunks of four, files of four chunks.
 pub(crate) const TINY: Layout =
-    Layout { unit_bytes: 2 * BLOCK as u32, chunk_bytes: 4 * BLOCK as u32, file_chunks: 4 };
+    Layout { unit_bytes: 2 * BLOCK as u32, chunk_bytes: 4 * BLOCK as u32, chunks_per_file: 4 };
 
-pub(crate) const LIMITS: StoreLimits =
-    StoreLimits { dirty_bytes_max: 16 * BLOCK, gathered_bytes_max: 8 * BLOCK, left_bytes: 0 };
+pub(crate) const LIMITS: StoreLimits = StoreLimits {
+    dirty_bytes_max: 16 * BLOCK,
+    gathered_bytes_max: 8 * BLOCK,
+    disk_reserve_bytes: 0,
+};
 
 pub(crate) fn name(number: u32) -> StreamName {
     StreamName { owner: NodeId(1), boot: 1, number }
@@ -74,7 +77,7 @@ impl Shop {
     }
 
     pub(crate) fn on_disk(disk: MemoryDisk) -> Self {
-        let mut disk = disk.attach();
+        let mut disk = disk.reopen_after_crash();
         let store = Store::open(&mut disk, LIMITS, TINY).expect("as told");
         Self { disk, store }
     }
@@ -95,7 +98,7 @@ impl Shop {
         let completed = self.disk.poll();
         let any = completed.is_some();
         if let Some(completed) = completed {
-            assert!(Store::concerns(&completed));
+            assert!(Store::is_store_completion(&completed));
             self.store.on_completed(completed, &mut self.disk);
         }
         self.store.advance(&mut self.disk);
@@ -114,7 +117,7 @@ impl Shop {
     /// Checks that `length` bytes starting at a position are held and correct. On failure it does
     /// not print millions of bytes.
     pub(crate) fn expect(&mut self, stream: StreamName, position: u64, length: u64) {
-        let held = self.store.held_to(stream, position);
+        let held = self.store.held_contiguous_to(stream, position);
         assert!(
             held >= position + length,
             "{stream:?} from {position} is held to {held}, not for {length} bytes"
@@ -155,7 +158,7 @@ impl Shop {
         position: u64,
     ) -> Result<Vec<u8>, ReadError> {
         let mut all = Vec::new();
-        let end = self.store.held_to(stream, position);
+        let end = self.store.held_contiguous_to(stream, position);
         while position + (all.len() as u64) < end {
             let at = position + all.len() as u64;
             let bytes = self.read(stream, at, 1 << 20)?;
@@ -174,7 +177,7 @@ impl Shop {
             let missing = self.store.missing(stream, 0..SOME);
             let mut at = kept_from;
             for gap in missing {
-                assert_eq!(self.store.held_to(stream, at), gap.start, "{stream:?}");
+                assert_eq!(self.store.held_contiguous_to(stream, at), gap.start, "{stream:?}");
                 let read = self.read_all(stream, at).expect("as told");
                 assert!(
                     read == bytes(stream, at, gap.start - at),

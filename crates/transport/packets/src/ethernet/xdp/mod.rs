@@ -21,9 +21,9 @@ use rustix::{
 };
 
 use self::{
-    bpf::{AttachPoint, Map},
+    bpf::{AttachPoint, SocketMap},
     queue::Queue,
-    system::Copies,
+    system::CopyMode,
 };
 use crate::ethernet::interface::Interface;
 
@@ -32,27 +32,27 @@ use crate::ethernet::interface::Interface;
 const QUEUES_MAX: u32 = 8;
 /// Path of frames from the interface into this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum ReceiveMode {
     /// Frames arrive through a packet socket.
     #[default]
-    Packet,
+    PacketSocket,
     /// Frames arrive through AF_XDP. The kernel copies each frame once.
-    Copy,
+    XdpCopy,
     /// Frames arrive through AF_XDP. The device writes them to where they are read.
-    ZeroCopy,
+    XdpZeroCopy,
 }
 
-impl Mode {
+impl ReceiveMode {
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Packet => "packet",
-            Self::Copy => "xdp, copied",
-            Self::ZeroCopy => "xdp, zero copy",
+            Self::PacketSocket => "packet",
+            Self::XdpCopy => "xdp, copied",
+            Self::XdpZeroCopy => "xdp, zero copy",
         }
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for ReceiveMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -60,11 +60,11 @@ impl fmt::Display for Mode {
 
 /// Modes of AF_XDP to try.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ways {
+pub enum AllowedModes {
     #[default]
     ZeroCopy,
     /// Zero copy, or else copies by the kernel.
-    Any,
+    WithCopies,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,7 @@ pub enum XdpError {
     #[error(
         "AF_XDP needs the rights CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF ({what}: {source}): AmbientCapabilities= in the unit"
     )]
-    Rights { what: &'static str, source: io::Error },
+    NoPermission { what: &'static str, source: io::Error },
     /// Frames of this MTU do not fit into a page.
     #[error(
         "frames of an MTU of {mtu} do not fit: AF_XDP takes one page each, an MTU of 3826 at most"
@@ -83,26 +83,26 @@ pub enum XdpError {
     #[error(
         "{interface} is taken by another program of XDP ({source}): `ip link show {interface}` names it"
     )]
-    Taken { interface: String, source: io::Error },
+    InterfaceTaken { interface: String, source: io::Error },
     /// A queue is in use, or was until a moment ago: a closed socket keeps its queue for a third of
     /// a second.
     #[error("a queue of {interface} belongs to another socket of AF_XDP: {source}")]
-    Busy { interface: String, source: io::Error },
+    QueueBusy { interface: String, source: io::Error },
     /// The driver does not let the device write to the process's memory.
     #[error(
         "the driver of {interface} copies each frame ({source}), and that was measured to be no faster for short messages; \
          --plane-ethernet xdp takes it anyhow"
     )]
-    Copies { interface: String, source: io::Error },
+    ZeroCopyUnsupported { interface: String, source: io::Error },
     /// The kernel or the driver lacks support, or there is not enough memory.
     #[error("{interface} has no AF_XDP here: {what}: {source}")]
-    Lacks { interface: String, what: &'static str, source: io::Error },
+    Unsupported { interface: String, what: &'static str, source: io::Error },
 }
 
 impl XdpError {
     /// Returns whether a retry may succeed.
-    pub const fn passes(&self) -> bool {
-        matches!(self, Self::Busy { .. })
+    pub const fn is_temporary(&self) -> bool {
+        matches!(self, Self::QueueBusy { .. })
     }
 }
 
@@ -111,12 +111,12 @@ impl XdpError {
 pub(crate) struct Xdp {
     queues: Vec<Queue>,
     /// Queue to read first in the next turn, so that none starves.
-    turn: usize,
-    mode: Mode,
+    next_queue: usize,
+    mode: ReceiveMode,
     link: OwnedFd,
     /// Program at the interface. The kernel keeps it and its map while the link exists.
     _program: OwnedFd,
-    _map: Map,
+    _map: SocketMap,
 }
 
 impl Xdp {
@@ -126,26 +126,31 @@ impl Xdp {
         interface: &Interface,
         ether_type: u16,
         receive_bytes: usize,
-        ways: Ways,
+        ways: AllowedModes,
     ) -> Result<Self, XdpError> {
-        if !queue::fits(interface.mtu) {
+        if !queue::fits_chunk(interface.mtu) {
             return Err(XdpError::Mtu { mtu: interface.mtu });
         }
         let bind = |queue, copies| {
             let (index, mtu) = (interface.index, interface.mtu);
             Queue::bind(index, queue, mtu, receive_bytes, copies).map_err(|source| {
-                if is(&source, Errno::BUSY) {
+                if is_errno(&source, Errno::BUSY) {
                     let interface = interface.name.clone();
-                    return XdpError::Busy { interface, source };
+                    return XdpError::QueueBusy { interface, source };
                 }
                 failed(interface, "a socket", source)
             })
         };
-        let (copies, first) = match (bind(0, Copies::No), ways) {
-            (Ok(first), _) => (Copies::No, first),
-            (Err(XdpError::Lacks { .. }), Ways::Any) => (Copies::Yes, bind(0, Copies::Yes)?),
-            (Err(XdpError::Lacks { source, .. }), Ways::ZeroCopy) => {
-                return Err(XdpError::Copies { interface: interface.name.clone(), source });
+        let (copies, first) = match (bind(0, CopyMode::DeviceAccess), ways) {
+            (Ok(first), _) => (CopyMode::DeviceAccess, first),
+            (Err(XdpError::Unsupported { .. }), AllowedModes::WithCopies) => {
+                (CopyMode::KernelCopies, bind(0, CopyMode::KernelCopies)?)
+            }
+            (Err(XdpError::Unsupported { source, .. }), AllowedModes::ZeroCopy) => {
+                return Err(XdpError::ZeroCopyUnsupported {
+                    interface: interface.name.clone(),
+                    source,
+                });
             }
             (Err(error), _) => return Err(error),
         };
@@ -158,15 +163,15 @@ impl Xdp {
             }
         }
         let lacks = |what| move |source| failed(interface, what, source);
-        let map = Map::new(QUEUES_MAX).map_err(lacks("a map of sockets"))?;
+        let map = SocketMap::new(QUEUES_MAX).map_err(lacks("a map of sockets"))?;
         for (queue, place) in queues.iter().zip(0..) {
-            map.put(place, queue.as_fd()).map_err(lacks("a place for a socket"))?;
+            map.set_socket(place, queue.as_fd()).map_err(lacks("a place for a socket"))?;
         }
-        let instructions = program::redirect(ether_type, map.descriptor());
-        let program = bpf::program(&instructions).map_err(lacks("a program"))?;
-        let attach = |at| bpf::attach(program.as_fd(), interface.index, at);
+        let instructions = program::redirect_program(ether_type, map.descriptor());
+        let program = bpf::load_program(&instructions).map_err(lacks("a program"))?;
+        let attach = |at| bpf::attach_program(program.as_fd(), interface.index, at);
         let link = match attach(AttachPoint::Driver) {
-            Err(error) if copies == Copies::Yes && !is(&error, Errno::BUSY) => {
+            Err(error) if copies == CopyMode::KernelCopies && !is_errno(&error, Errno::BUSY) => {
                 attach(AttachPoint::Kernel)
             }
             other => other,
@@ -174,10 +179,10 @@ impl Xdp {
         let link = link.map_err(lacks("the place of a program"))?;
         Ok(Self {
             queues,
-            turn: 0,
+            next_queue: 0,
             mode: match copies {
-                Copies::Yes => Mode::Copy,
-                Copies::No => Mode::ZeroCopy,
+                CopyMode::KernelCopies => ReceiveMode::XdpCopy,
+                CopyMode::DeviceAccess => ReceiveMode::XdpZeroCopy,
             },
             link,
             _program: program,
@@ -185,7 +190,7 @@ impl Xdp {
         })
     }
 
-    pub(crate) const fn mode(&self) -> Mode {
+    pub(crate) const fn mode(&self) -> ReceiveMode {
         self.mode
     }
 
@@ -201,16 +206,16 @@ impl Xdp {
     /// Receives up to `most` frames, serving the queues in turn, and passes each to `take`. A frame
     /// with an invalid description is passed as `None`. Returns the number of frames.
     pub(crate) fn receive(&mut self, most: usize, mut take: impl FnMut(Option<&[u8]>)) -> usize {
-        self.queues[0].send_rest();
+        self.queues[0].send_unsent();
         let mut count = 0;
         let queues = self.queues.len();
         for _ in 0..queues {
-            let queue = &mut self.queues[self.turn];
+            let queue = &mut self.queues[self.next_queue];
             count += queue.receive(most - count, &mut take);
             if count >= most {
                 break;
             }
-            self.turn = (self.turn + 1) % queues;
+            self.next_queue = (self.next_queue + 1) % queues;
         }
         count
     }
@@ -236,15 +241,15 @@ impl Xdp {
     }
 }
 
-fn is(error: &io::Error, errno: Errno) -> bool {
+fn is_errno(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }
 
 fn failed(interface: &Interface, what: &'static str, source: io::Error) -> XdpError {
     let name = interface.name.clone();
     match source.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::PERM | Errno::ACCESS) => XdpError::Rights { what, source },
-        Some(Errno::BUSY) => XdpError::Taken { interface: name, source },
-        _ => XdpError::Lacks { interface: name, what, source },
+        Some(Errno::PERM | Errno::ACCESS) => XdpError::NoPermission { what, source },
+        Some(Errno::BUSY) => XdpError::InterfaceTaken { interface: name, source },
+        _ => XdpError::Unsupported { interface: name, what, source },
     }
 }

@@ -31,45 +31,45 @@ const JUMP_NOT_IMMEDIATE: u8 = 0x55;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 /// Marks an immediate as the descriptor of a map (`BPF_PSEUDO_MAP_FD`).
-const OF_A_MAP: u8 = 1;
+const MAP_DESCRIPTOR: u8 = 1;
 /// `bpf_redirect_map`: redirects to the socket at an index of the map. If there is none, returns
 /// its last argument.
 const REDIRECT: i32 = 51;
 const PASS: i32 = 2;
 /// Offsets in `struct xdp_md`.
-const DATA: i16 = 0;
-const DATA_END: i16 = 4;
-const QUEUE: i16 = 16;
+const CONTEXT_DATA: i16 = 0;
+const CONTEXT_DATA_END: i16 = 4;
+const CONTEXT_QUEUE: i16 = 16;
 /// Offset of the EtherType in a frame.
-const ETHER_TYPE_AT: i16 = 12;
+const ETHER_TYPE_OFFSET: i16 = 12;
 
-const fn with(operation: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
+const fn instruction(operation: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
     Instruction { operation, registers: to | from << 4, offset, immediate }
 }
 
 /// Returns the program that redirects frames of an EtherType to the sockets in `map`.
 #[allow(clippy::cast_possible_truncation, reason = "14 bytes")]
-pub(crate) fn redirect(ether_type: u16, map: i32) -> [Instruction; 15] {
+pub(crate) fn redirect_program(ether_type: u16, map: i32) -> [Instruction; 15] {
     // Frames are in network byte order, but a half word is loaded in the machine's byte order.
     let ether_type = i32::from(u16::from_ne_bytes(ether_type.to_be_bytes()));
     [
-        with(LOAD_WORD, 2, 1, DATA_END, 0),
-        with(LOAD_WORD, 3, 1, DATA, 0),
-        with(MOVE, 4, 3, 0, 0),
-        with(ADD_IMMEDIATE, 4, 0, 0, ETHERNET_BYTES as i32),
+        instruction(LOAD_WORD, 2, 1, CONTEXT_DATA_END, 0),
+        instruction(LOAD_WORD, 3, 1, CONTEXT_DATA, 0),
+        instruction(MOVE, 4, 3, 0, 0),
+        instruction(ADD_IMMEDIATE, 4, 0, 0, ETHERNET_BYTES as i32),
         // If the frame is too short to have an EtherType, jump to the end.
-        with(JUMP_GREATER, 4, 2, 8, 0),
-        with(LOAD_HALF, 5, 3, ETHER_TYPE_AT, 0),
-        with(JUMP_NOT_IMMEDIATE, 5, 0, 6, ether_type),
-        with(LOAD_WORD, 2, 1, QUEUE, 0),
-        with(LOAD_IMMEDIATE, 1, OF_A_MAP, 0, map),
-        with(0, 0, 0, 0, 0),
+        instruction(JUMP_GREATER, 4, 2, 8, 0),
+        instruction(LOAD_HALF, 5, 3, ETHER_TYPE_OFFSET, 0),
+        instruction(JUMP_NOT_IMMEDIATE, 5, 0, 6, ether_type),
+        instruction(LOAD_WORD, 2, 1, CONTEXT_QUEUE, 0),
+        instruction(LOAD_IMMEDIATE, 1, MAP_DESCRIPTOR, 0, map),
+        instruction(0, 0, 0, 0, 0),
         // If the queue has no socket, the frame passes as if there were no program.
-        with(MOVE_IMMEDIATE, 3, 0, 0, PASS),
-        with(CALL, 0, 0, 0, REDIRECT),
-        with(EXIT, 0, 0, 0, 0),
-        with(MOVE_IMMEDIATE, 0, 0, 0, PASS),
-        with(EXIT, 0, 0, 0, 0),
+        instruction(MOVE_IMMEDIATE, 3, 0, 0, PASS),
+        instruction(CALL, 0, 0, 0, REDIRECT),
+        instruction(EXIT, 0, 0, 0, 0),
+        instruction(MOVE_IMMEDIATE, 0, 0, 0, PASS),
+        instruction(EXIT, 0, 0, 0, 0),
     ]
 }
 
@@ -80,7 +80,7 @@ mod tests {
 
     /// Interprets the program for a frame. Returns `None` if the frame is redirected to a socket.
     fn interpret(frame: &[u8]) -> Option<i32> {
-        let program = redirect(ETHER_TYPE, 7);
+        let program = redirect_program(ETHER_TYPE, 7);
         let mut registers = [0_i64; 6];
         let mut at = 0;
         for _ in 0..program.len() {
@@ -89,8 +89,10 @@ mod tests {
             at += 1;
             match operation {
                 // The frame is at address 1000.
-                LOAD_WORD if offset == DATA => registers[to] = 1000,
-                LOAD_WORD if offset == DATA_END => registers[to] = 1000 + frame.len() as i64,
+                LOAD_WORD if offset == CONTEXT_DATA => registers[to] = 1000,
+                LOAD_WORD if offset == CONTEXT_DATA_END => {
+                    registers[to] = 1000 + frame.len() as i64
+                }
                 LOAD_WORD => registers[to] = 0,
                 LOAD_HALF => {
                     let from = (registers[from] - 1000 + i64::from(offset)) as usize;

@@ -13,8 +13,8 @@ use rustix::{
 };
 
 use super::{
-    shared::{Chunks, Ring},
-    system::{self, Copies, RingKind},
+    shared::{ChunkMemory, SharedRing},
+    system::{self, CopyMode, RingKind},
 };
 use crate::ethernet::frame::ETHERNET_BYTES;
 
@@ -25,21 +25,21 @@ const CHUNK_BYTES_MIN: usize = 2048;
 /// Maximum size of a chunk that the kernel accepts, in bytes: a page.
 const CHUNK_BYTES_MAX: usize = 4096;
 /// Maximum number of frames in the send ring or being sent.
-const SENDING: u32 = 1024;
+const SEND_FRAMES_MAX: u32 = 1024;
 /// Minimum number of chunks for frames that wait to be received.
-const WAITING_MIN: usize = 64;
+const RECEIVE_CHUNKS_MIN: usize = 64;
 /// Maximum number of chunks for frames that wait to be received.
-const WAITING_MAX: usize = 4096;
+const RECEIVE_CHUNKS_MAX: usize = 4096;
 /// Number of frames that one call sends in copy mode.
-const SENT_AT_ONCE: usize = 32;
+const FRAMES_PER_SEND_CALL: usize = 32;
 
 /// Returns whether frames of `mtu` bytes fit into a chunk.
-pub(crate) const fn fits(mtu: usize) -> bool {
+pub(crate) const fn fits_chunk(mtu: usize) -> bool {
     ETHERNET_BYTES + mtu <= CHUNK_BYTES_MAX - HEADROOM_BYTES
 }
 
 /// Returns the size of chunks for frames of `mtu` bytes, which must fit.
-const fn chunk_bytes(mtu: usize) -> usize {
+const fn chunk_bytes_for(mtu: usize) -> usize {
     if ETHERNET_BYTES + mtu <= CHUNK_BYTES_MIN - HEADROOM_BYTES {
         CHUNK_BYTES_MIN
     } else {
@@ -50,12 +50,12 @@ const fn chunk_bytes(mtu: usize) -> usize {
 /// An AF_XDP socket bound to a queue, with its rings.
 pub(crate) struct Queue {
     socket: OwnedFd,
-    chunks: Chunks,
-    fill: Ring<u64>,
-    arrived: Ring<libc::xdp_desc>,
-    sending: Ring<libc::xdp_desc>,
-    completed: Ring<u64>,
-    free: Vec<u64>,
+    chunks: ChunkMemory,
+    fill_ring: SharedRing<u64>,
+    receive_ring: SharedRing<libc::xdp_desc>,
+    send_ring: SharedRing<libc::xdp_desc>,
+    completion_ring: SharedRing<u64>,
+    free_chunks: Vec<u64>,
     /// Set if the kernel accepted only some of the frames in the send ring.
     has_unsent: bool,
 }
@@ -68,42 +68,42 @@ impl Queue {
         queue: u32,
         mtu: usize,
         receive_bytes: usize,
-        copies: Copies,
+        copies: CopyMode,
     ) -> io::Result<Self> {
-        let bytes = chunk_bytes(mtu);
-        let waiting = (receive_bytes / bytes).clamp(WAITING_MIN, WAITING_MAX);
+        let bytes = chunk_bytes_for(mtu);
+        let waiting = (receive_bytes / bytes).clamp(RECEIVE_CHUNKS_MIN, RECEIVE_CHUNKS_MAX);
         // The number of frames is rounded down to a power of two.
         let waiting = 1_u32 << waiting.ilog2();
-        let chunks = Chunks::new((waiting + SENDING) as usize, bytes)?;
+        let chunks = ChunkMemory::new((waiting + SEND_FRAMES_MAX) as usize, bytes)?;
         let socket = system::open()?;
         let fd = socket.as_fd();
-        system::register(fd, &chunks, u32::try_from(bytes).map_err(io::Error::other)?)?;
+        system::register_memory(fd, &chunks, u32::try_from(bytes).map_err(io::Error::other)?)?;
         let places = |which| match which {
             RingKind::Receive | RingKind::Fill => waiting,
-            RingKind::Send | RingKind::Completion => SENDING,
+            RingKind::Send | RingKind::Completion => SEND_FRAMES_MAX,
         };
         for which in [RingKind::Fill, RingKind::Completion, RingKind::Receive, RingKind::Send] {
             system::set_ring(fd, which, places(which))?;
         }
-        let offsets = system::offsets(fd)?;
-        let mut fill = ring(fd, RingKind::Fill, &offsets, waiting)?;
+        let offsets = system::ring_offsets(fd)?;
+        let mut fill = map_ring(fd, RingKind::Fill, &offsets, waiting)?;
         for chunk in 0..waiting {
             fill.write(u64::from(chunk) * bytes as u64);
         }
-        fill.publish();
-        let arrived = ring(fd, RingKind::Receive, &offsets, waiting)?;
-        let sending = ring(fd, RingKind::Send, &offsets, SENDING)?;
-        let sent = ring(fd, RingKind::Completion, &offsets, SENDING)?;
+        fill.publish_written();
+        let arrived = map_ring(fd, RingKind::Receive, &offsets, waiting)?;
+        let sending = map_ring(fd, RingKind::Send, &offsets, SEND_FRAMES_MAX)?;
+        let sent = map_ring(fd, RingKind::Completion, &offsets, SEND_FRAMES_MAX)?;
         system::bind(fd, interface, queue, copies)?;
-        let free = waiting..waiting + SENDING;
+        let free = waiting..waiting + SEND_FRAMES_MAX;
         Ok(Self {
-            free: free.map(|chunk| u64::from(chunk) * bytes as u64).collect(),
+            free_chunks: free.map(|chunk| u64::from(chunk) * bytes as u64).collect(),
             socket,
             chunks,
-            fill,
-            arrived,
-            sending,
-            completed: sent,
+            fill_ring: fill,
+            receive_ring: arrived,
+            send_ring: sending,
+            completion_ring: sent,
             has_unsent: false,
         })
     }
@@ -117,22 +117,22 @@ impl Queue {
     pub(crate) fn receive(&mut self, most: usize, mut take: impl FnMut(Option<&[u8]>)) -> usize {
         let mut count = 0;
         while count < most
-            && let Some(frame) = self.arrived.read()
+            && let Some(frame) = self.receive_ring.read()
         {
             count += 1;
             take(self.chunks.bytes(frame.addr, frame.len));
             // A chunk with an invalid address is lost, because the kernel would refuse it. This
             // never happens on a healthy system.
             if let Some(chunk) = self.chunks.chunk_of(frame.addr)
-                && self.fill.room() > 0
+                && self.fill_ring.free_places() > 0
             {
-                self.fill.write(chunk);
+                self.fill_ring.write(chunk);
             }
         }
         if count > 0 {
-            self.arrived.release();
-            self.fill.publish();
-            if self.fill.wants_a_call() {
+            self.receive_ring.release_read();
+            self.fill_ring.publish_written();
+            if self.fill_ring.needs_wakeup() {
                 system::wake_to_receive(self.socket.as_fd());
             }
         }
@@ -140,17 +140,17 @@ impl Queue {
     }
 
     /// Reclaims chunks whose frames have been sent.
-    fn reclaim(&mut self) {
+    fn reclaim_sent(&mut self) {
         let mut any = false;
-        while let Some(address) = self.completed.read() {
+        while let Some(address) = self.completion_ring.read() {
             any = true;
             // More chunks than are used for sending would mean that one was returned twice.
-            if self.free.len() < SENDING as usize {
-                self.free.extend(self.chunks.chunk_of(address));
+            if self.free_chunks.len() < SEND_FRAMES_MAX as usize {
+                self.free_chunks.extend(self.chunks.chunk_of(address));
             }
         }
         if any {
-            self.completed.release();
+            self.completion_ring.release_read();
         }
     }
 
@@ -160,27 +160,27 @@ impl Queue {
         &mut self,
         frames: impl Iterator<Item = [&'a [u8]; 2]>,
     ) -> Result<usize, Errno> {
-        self.reclaim();
+        self.reclaim_sent();
         let (mut count, mut unsaid) = (0, 0);
         for [head, tail] in frames {
-            if self.sending.room() == 0 {
+            if self.send_ring.free_places() == 0 {
                 break;
             }
-            let Some(address) = self.free.pop() else {
+            let Some(address) = self.free_chunks.pop() else {
                 break;
             };
             let length = u32::try_from(head.len() + tail.len()).map_err(|_| Errno::MSGSIZE)?;
             let Some(bytes) = self.chunks.bytes_mut(address, length) else {
-                self.free.push(address);
+                self.free_chunks.push(address);
                 return Err(Errno::MSGSIZE);
             };
             let (first, second) = bytes.split_at_mut(head.len());
             first.copy_from_slice(head);
             second.copy_from_slice(tail);
-            self.sending.write(libc::xdp_desc { addr: address, len: length, options: 0 });
+            self.send_ring.write(libc::xdp_desc { addr: address, len: length, options: 0 });
             count += 1;
             unsaid += 1;
-            if unsaid == SENT_AT_ONCE {
+            if unsaid == FRAMES_PER_SEND_CALL {
                 unsaid = 0;
                 self.wake_kernel()?;
             }
@@ -192,7 +192,7 @@ impl Queue {
     }
 
     /// Sends frames for which the kernel had no space earlier.
-    pub(crate) fn send_rest(&mut self) {
+    pub(crate) fn send_unsent(&mut self) {
         if self.has_unsent {
             // If the interface is down, the next caller of `send` gets the error.
             let _ = self.wake_kernel();
@@ -201,9 +201,9 @@ impl Queue {
 
     /// Passes written frames to the kernel.
     fn wake_kernel(&mut self) -> Result<(), Errno> {
-        self.sending.publish();
+        self.send_ring.publish_written();
         self.has_unsent = false;
-        if !self.sending.wants_a_call() {
+        if !self.send_ring.needs_wakeup() {
             return Ok(());
         }
         match system::wake_to_send(self.socket.as_fd()) {
@@ -228,13 +228,13 @@ impl AsFd for Queue {
     }
 }
 
-fn ring<T: super::shared::Entry>(
+fn map_ring<T: super::shared::RingEntry>(
     socket: BorrowedFd<'_>,
     which: RingKind,
-    offsets: &impl Fn(RingKind) -> super::shared::Offsets,
+    offsets: &impl Fn(RingKind) -> super::shared::RingOffsets,
     places: u32,
-) -> io::Result<Ring<T>> {
-    Ring::map(socket, which.map_offset(), offsets(which), places)
+) -> io::Result<SharedRing<T>> {
+    SharedRing::map(socket, which.map_offset(), offsets(which), places)
 }
 
 #[cfg(test)]
@@ -244,10 +244,10 @@ mod tests {
     #[test]
     fn frame_of_any_supported_mtu_fits_its_chunk() {
         for mtu in [68, 1500, 1778, 1779, 3498, 3826] {
-            assert!(fits(mtu), "{mtu}");
-            assert!(chunk_bytes(mtu) >= HEADROOM_BYTES + ETHERNET_BYTES + mtu, "{mtu}");
+            assert!(fits_chunk(mtu), "{mtu}");
+            assert!(chunk_bytes_for(mtu) >= HEADROOM_BYTES + ETHERNET_BYTES + mtu, "{mtu}");
         }
-        assert_eq!(chunk_bytes(1500), 2048);
-        assert!(!fits(3827) && !fits(9000));
+        assert_eq!(chunk_bytes_for(1500), 2048);
+        assert!(!fits_chunk(3827) && !fits_chunk(9000));
     }
 }

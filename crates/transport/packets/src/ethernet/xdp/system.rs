@@ -1,7 +1,7 @@
 //! System calls for AF_XDP sockets: options, addresses, and wake-ups of the kernel.
 //!
 //! The rest of the crate may rely on this: each function here is safe for all arguments, except
-//! that [`register`] passes memory to the kernel, which its caller must keep mapped.
+//! that [`register_memory`] passes memory to the kernel, which its caller must keep mapped.
 #![allow(unsafe_code, reason = "rustix has neither all options nor the rings of these sockets")]
 
 use std::{io, mem::zeroed, ptr};
@@ -12,7 +12,7 @@ use libc::{
 };
 use rustix::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-use super::shared::{Chunks, Offsets};
+use super::shared::{ChunkMemory, RingOffsets};
 
 /// `AF_XDP`, with the width of its field.
 const FAMILY: u16 = 44;
@@ -20,10 +20,10 @@ const _: () = assert!(FAMILY as c_int == libc::AF_XDP);
 
 /// Choice between copies by the kernel and direct access by the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Copies {
-    Yes,
+pub(crate) enum CopyMode {
+    KernelCopies,
     /// The device accesses the chunks directly.
-    No,
+    DeviceAccess,
 }
 
 /// One of the rings of a socket.
@@ -58,11 +58,11 @@ impl RingKind {
 
 /// Structures of linux/if_xdp.h that consist of numbers without pointers, so that any bytes are
 /// valid.
-trait Numbers: Copy {}
-impl Numbers for u32 {}
-impl Numbers for xdp_mmap_offsets {}
-impl Numbers for xdp_options {}
-impl Numbers for xdp_statistics {}
+trait PlainStruct: Copy {}
+impl PlainStruct for u32 {}
+impl PlainStruct for xdp_mmap_offsets {}
+impl PlainStruct for xdp_options {}
+impl PlainStruct for xdp_statistics {}
 
 #[allow(clippy::cast_possible_truncation, reason = "less than 200 bytes")]
 const fn length_of<T>() -> socklen_t {
@@ -70,17 +70,17 @@ const fn length_of<T>() -> socklen_t {
     size_of::<T>() as socklen_t
 }
 
-fn check_answer(answer: c_int) -> io::Result<()> {
+fn check_result(answer: c_int) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn get<T: Numbers>(socket: BorrowedFd<'_>, option: c_int) -> io::Result<T> {
+fn get<T: PlainStruct>(socket: BorrowedFd<'_>, option: c_int) -> io::Result<T> {
     // SAFETY: zeros are a `Numbers`.
     let mut value: T = unsafe { zeroed() };
     let mut length = length_of::<T>();
     // SAFETY: the kernel writes at most `length` bytes at `value`, a whole `T`, and their number at
     // `length`. Both outlive the call. If it writes less, zeros remain, which are a valid `T`.
-    check_answer(unsafe {
+    check_result(unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::SOL_XDP,
@@ -107,12 +107,12 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
 /// Registers chunks as the memory for the socket's frames. The kernel pins the pages, so it never
 /// writes elsewhere, even if the mapping is removed. Received frames are visible only through the
 /// mapping, however.
-pub(crate) fn register(
+pub(crate) fn register_memory(
     socket: BorrowedFd<'_>,
-    chunks: &Chunks,
+    chunks: &ChunkMemory,
     chunk_bytes: u32,
 ) -> io::Result<()> {
-    let (first, bytes) = chunks.whole();
+    let (first, bytes) = chunks.memory_range();
     let request = xdp_umem_reg {
         addr: first as u64,
         len: bytes as u64,
@@ -122,8 +122,8 @@ pub(crate) fn register(
         tx_metadata_len: 0,
     };
     // SAFETY: the kernel reads a whole structure. The memory that it names is a separate mapping
-    // that is used only through `Chunks`, whose callers do not access chunks that the kernel owns.
-    check_answer(unsafe {
+    // that is used only through `ChunkMemory`, whose callers do not access chunks that the kernel owns.
+    check_result(unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::SOL_XDP,
@@ -137,7 +137,7 @@ pub(crate) fn register(
 /// Creates one of the socket's rings with space for `places` entries.
 pub(crate) fn set_ring(socket: BorrowedFd<'_>, which: RingKind, places: u32) -> io::Result<()> {
     // SAFETY: the kernel reads a number of four bytes that outlives the call.
-    check_answer(unsafe {
+    check_result(unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::SOL_XDP,
@@ -149,7 +149,9 @@ pub(crate) fn set_ring(socket: BorrowedFd<'_>, which: RingKind, places: u32) -> 
 }
 
 /// Returns a function that gives the offsets of the parts of each ring.
-pub(crate) fn offsets(socket: BorrowedFd<'_>) -> io::Result<impl Fn(RingKind) -> Offsets + use<>> {
+pub(crate) fn ring_offsets(
+    socket: BorrowedFd<'_>,
+) -> io::Result<impl Fn(RingKind) -> RingOffsets + use<>> {
     let all: xdp_mmap_offsets = get(socket, libc::XDP_MMAP_OFFSETS)?;
     // A valid offset of a ring's words is below a page, so its sum with a ring's size does not
     // overflow.
@@ -161,7 +163,7 @@ pub(crate) fn offsets(socket: BorrowedFd<'_>) -> io::Result<impl Fn(RingKind) ->
             RingKind::Fill => &all.fr,
             RingKind::Completion => &all.cr,
         };
-        Offsets {
+        RingOffsets {
             producer: small(ring.producer),
             consumer: small(ring.consumer),
             flags: small(ring.flags),
@@ -175,11 +177,11 @@ pub(crate) fn bind(
     socket: BorrowedFd<'_>,
     interface: u32,
     queue: u32,
-    copies: Copies,
+    copies: CopyMode,
 ) -> io::Result<()> {
     let flags = match copies {
-        Copies::Yes => libc::XDP_COPY,
-        Copies::No => libc::XDP_ZEROCOPY,
+        CopyMode::KernelCopies => libc::XDP_COPY,
+        CopyMode::DeviceAccess => libc::XDP_ZEROCOPY,
     };
     let address = sockaddr_xdp {
         sxdp_family: FAMILY,
@@ -189,7 +191,7 @@ pub(crate) fn bind(
         sxdp_shared_umem_fd: 0,
     };
     // SAFETY: the kernel reads a whole address of this family.
-    check_answer(unsafe {
+    check_result(unsafe {
         libc::bind(socket.as_raw_fd(), ptr::from_ref(&address).cast(), length_of::<sockaddr_xdp>())
     })
 }

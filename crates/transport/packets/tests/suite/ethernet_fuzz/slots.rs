@@ -1,7 +1,7 @@
 //! Properties that hold for any bytes in a slot of the ring.
 
 use quorate_packets::ethernet::{
-    ETHER_TYPE, Mac, Refusal,
+    ETHER_TYPE, FrameRefusal, Mac,
     frame::{self, Frame, HEADER_BYTES},
     slot::{self, FrameFilter},
 };
@@ -37,11 +37,11 @@ fn slot(frame: &[u8]) -> Vec<u8> {
 /// Checks the bytes as a slot, and as a frame in a valid slot.
 pub(crate) fn check(bytes: &[u8]) {
     let hears = |group| FrameFilter { ether_type: ETHER_TYPE, group };
-    let alone = slot::read(bytes, &hears(None));
-    let joined = slot::read(bytes, &hears(Some(GROUP)));
+    let alone = slot::parse_slot(bytes, &hears(None));
+    let joined = slot::parse_slot(bytes, &hears(Some(GROUP)));
     // A socket that joined receives the group, and everything else as before.
     match (alone, joined) {
-        (Err(Refusal::Elsewhere), Ok(frame)) => assert_eq!(frame.to, GROUP),
+        (Err(FrameRefusal::Elsewhere), Ok(frame)) => assert_eq!(frame.destination, GROUP),
         (alone, joined) => assert_eq!(alone, joined),
     }
     if let Ok(frame) = joined {
@@ -54,8 +54,8 @@ pub(crate) fn check(bytes: &[u8]) {
     }
     if !bytes.is_empty() {
         let again = slot(bytes);
-        let hears = hears(read.ok().map(|frame| frame.to));
-        assert_eq!(slot::read(&again, &hears), read);
+        let hears = hears(read.ok().map(|frame| frame.destination));
+        assert_eq!(slot::parse_slot(&again, &hears), read);
     }
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn check(bytes: &[u8]) {
 fn check_within(frame: &Frame<'_>, bytes: &[u8]) {
     let length = u16::try_from(frame.datagram.len()).expect("a length of 16 bits");
     assert!(length > 0);
-    let header = frame::header(frame.to, frame.from, ETHER_TYPE, length);
+    let header = frame::encode_header(frame.destination, frame.from, ETHER_TYPE, length);
     let whole = [&header, frame.datagram].concat();
     let mut places = bytes.windows(whole.len());
     assert!(places.any(|place| place == whole), "{frame:?}");

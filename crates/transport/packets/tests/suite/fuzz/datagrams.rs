@@ -5,16 +5,16 @@ use quorate_core::{
     time::Time,
 };
 use quorate_packets::{
-    body::{Body, CHAIN_MAX, CHANNELS_MAX, Opening, RANGES_MAX},
+    body::{Body, CHAIN_MAX, CHANNELS_MAX, ChannelOpening, RANGES_MAX},
     endpoint::{Endpoint, Settings},
     header::{HEADER_BYTES, Header},
     limits::Limits,
     receive::Delivery,
-    trust::{Group, Introduction, Keys, Refusal, Seal, TagContext},
+    trust::{GroupIdentity, Introduction, KeyRing, Refusal, TagContext, TagKey},
 };
 
-fn group() -> Group {
-    Group { cluster: 1, group: 1, generation: 0 }
+fn group() -> GroupIdentity {
+    GroupIdentity { cluster: 1, group: 1, generation: 0 }
 }
 
 /// Checks the bytes as they are, and as a faulty peer could seal them.
@@ -41,7 +41,7 @@ fn read(bytes: &[u8]) {
     let Ok((header, tag, payload)) = Header::read(bytes) else {
         return;
     };
-    assert!(header.first() >= 1 && header.index < header.count);
+    assert!(header.first_number() >= 1 && header.index < header.part_count);
     let Ok(body) = Body::read(header.kind, payload) else {
         return;
     };
@@ -60,7 +60,7 @@ fn read(bytes: &[u8]) {
 /// Does the work that is due, for a bounded number of turns.
 fn settle(endpoint: &mut Endpoint) {
     for _ in 0..20 {
-        let Some(due) = endpoint.next_due() else {
+        let Some(due) = endpoint.next_poll_at() else {
             break;
         };
         endpoint.poll(due);
@@ -73,22 +73,22 @@ const PEER: Member = Member::first(1);
 
 fn endpoint() -> Endpoint {
     let settings = Settings {
-        me: Member::first(2),
+        own_member: Member::first(2),
         boot: 1,
         group: group(),
-        keys: Keys::none(),
+        keys: KeyRing::none(),
         limits: Limits { buffer_bytes: 64 << 10, ..Limits::for_mtu(1500) },
         delivery: Delivery::InOrder,
-        keeps: true,
+        retains_datagrams: true,
         seed: 1,
     };
     let mut endpoint = Endpoint::new(settings, Time(0));
-    endpoint.set_allowed(&[PEER, Member::first(3)]);
+    endpoint.set_allowed_members(&[PEER, Member::first(3)]);
     endpoint.set_acceptors(&[NodeId(1), NodeId(2), NodeId(3)]);
     endpoint.open(1, None, Time(0)).expect("no channel is open");
     endpoint.send(1, &[0; 5000]).expect("there is room");
-    while endpoint.take_data(1, Time(0)).is_some() {}
-    let opening = |channel, to_one| Opening { channel, to_one, from: 1 };
+    while endpoint.next_data_run(1, Time(0)).is_some() {}
+    let opening = |channel, to_one| ChannelOpening { channel, is_unicast: to_one, from: 1 };
     endpoint.introduce(&Introduction {
         member: PEER,
         boot: 3,
@@ -104,16 +104,16 @@ fn sealed(bytes: &[u8]) -> Option<Vec<u8>> {
     sealed[1] = 0;
     sealed[4..8].copy_from_slice(&PEER.node.0.to_le_bytes());
     sealed[8..12].copy_from_slice(&3_u32.to_le_bytes());
-    sealed[12..16].copy_from_slice(&group().hint().to_le_bytes());
+    sealed[12..16].copy_from_slice(&group().header_hint().to_le_bytes());
     let channel = sealed[2];
     let to = (sealed[3] & 1 == 1).then_some(Member::first(2));
-    seal(channel).seal(&mut sealed, to);
+    seal(channel).write_tag(&mut sealed, to);
     Some(sealed)
 }
 
-fn seal(channel: u8) -> Seal {
+fn seal(channel: u8) -> TagKey {
     let place = TagContext { group: group(), sender: PEER, boot: 3, channel };
-    Seal::new(None, &place)
+    TagKey::new(None, &place)
 }
 
 fn envelope(original: &[u8]) -> Vec<u8> {
@@ -121,16 +121,16 @@ fn envelope(original: &[u8]) -> Vec<u8> {
         kind: quorate_packets::header::Kind::Repair,
         key: 0,
         channel: 0,
-        to_one: true,
+        is_unicast: true,
         sender: PEER.node,
         boot: 3,
-        group: group().hint(),
+        group: group().header_hint(),
         number: 1 << 40,
         index: 0,
-        count: 1,
+        part_count: 1,
     };
     let mut bytes = header.bytes().to_vec();
     bytes.extend_from_slice(original);
-    seal(0).seal(&mut bytes, Some(Member::first(2)));
+    seal(0).write_tag(&mut bytes, Some(Member::first(2)));
     bytes
 }

@@ -1,12 +1,12 @@
 //! Properties that hold for any bytes that arrive where a multicast group is tested.
 
-use quorate_packets::socket::reach::{BYTES, COUNT_MAX, Counts, SENDERS_MAX, datagram};
+use quorate_packets::socket::reach::{BYTES, DATAGRAMS_MAX, ReceivedCounts, SENDERS_MAX, datagram};
 
 const TOKEN: u64 = 7;
 
 /// Checks the bytes as they are, and as a sender that knows the token could send them.
 pub(crate) fn check(bytes: &[u8]) {
-    let mut counts = Counts::new(TOKEN);
+    let mut counts = ReceivedCounts::new(TOKEN);
     let mut noted: u64 = 0;
     let mut note = |datagram: &[u8]| {
         counts.count_datagram(datagram);
@@ -26,8 +26,8 @@ pub(crate) fn check(bytes: &[u8]) {
     assert!(heard.len() <= SENDERS_MAX, "{} senders", heard.len());
     let mut sum = counts.foreign();
     for one in &heard {
-        assert!((1..=COUNT_MAX).contains(&one.count), "{one:?}");
-        sum += u64::from(one.count) + u64::from(one.repeated);
+        assert!((1..=DATAGRAMS_MAX).contains(&one.count), "{one:?}");
+        sum += u64::from(one.count) + u64::from(one.repeated_count);
     }
     assert_eq!(sum, noted, "each is counted once: {heard:?}");
 }

@@ -5,8 +5,8 @@ use quorate_core::dice::Dice;
 use quorate_core::time::Time;
 use quorate_packets::{
     limits::Limits,
-    receive::{ChannelEvent, Delivery, Inbound, Quota},
-    spans::Spans,
+    receive::{ChannelEvent, Delivery, InboundChannel, MemoryQuota},
+    spans::NumberSet,
 };
 
 /// Length of one step of an input: kind, number, index, count, length, and time that passes.
@@ -17,11 +17,11 @@ const STEP_BYTES: usize = 8;
 pub(crate) fn check(bytes: &[u8]) {
     let limits =
         Limits { partials_max: 4, partial_bytes_max: 4000, gaps_max: 8, ..Limits::for_mtu(1500) };
-    let mut quota = Quota::new(&limits);
-    let channel = |delivery, seed| Inbound::new(5, delivery, &limits, Dice::new(seed));
+    let mut quota = MemoryQuota::new(&limits);
+    let channel = |delivery, seed| InboundChannel::new(5, delivery, &limits, Dice::new(seed));
     let mut channels = [
-        (channel(Delivery::InOrder, 1), Spans::default()),
-        (channel(Delivery::AsCompleted, 2), Spans::default()),
+        (channel(Delivery::InOrder, 1), NumberSet::default()),
+        (channel(Delivery::AsCompleted, 2), NumberSet::default()),
     ];
     let mut now = Time(0);
     for step in bytes.chunks_exact(STEP_BYTES) {
@@ -32,7 +32,7 @@ pub(crate) fn check(bytes: &[u8]) {
         let (inbound, done) = &mut channels[usize::from(what & 1)];
         // Close to known numbers, or far away.
         let number = u64::from(u16::from_le_bytes([low, high])) << (scale & 15).saturating_sub(8);
-        let number = inbound.done_to().saturating_add(number).saturating_sub(8).max(1);
+        let number = inbound.finished_to().saturating_add(number).saturating_sub(8).max(1);
         let mut happened = Vec::new();
         match what >> 1 & 3 {
             0 => inbound.on_tail(number, now, &mut quota, &mut happened),
@@ -56,11 +56,11 @@ pub(crate) fn check(bytes: &[u8]) {
                     numbers
                 }
             };
-            assert!(!numbers.is_empty() && !done.meets(numbers.clone()), "{numbers:?} twice");
+            assert!(!numbers.is_empty() && !done.intersects(numbers.clone()), "{numbers:?} twice");
             done.add(numbers);
         }
-        assert!(inbound.done_to() <= inbound.top());
-        assert!(!done.has(inbound.done_to()), "the floor is below what is done");
+        assert!(inbound.finished_to() <= inbound.known_end());
+        assert!(!done.has(inbound.finished_to()), "the floor is below what is done");
         assert!(quota.partials() <= 4 && quota.bytes() <= 4000);
     }
     for (inbound, _) in channels {

@@ -6,13 +6,13 @@ use quorate_core::{
     slot::Slot,
 };
 use quorate_packets::{
-    body::{Answer, Body, Chain, ChannelName, Numbers, Opening, Report, Tail},
-    header::{CONTROL, Header},
-    trust::{Group, Key, Seal, TagContext},
+    body::{Body, Chain, ChannelName, ChannelNumbers, ChannelOpening, ProbeAnswer, Report, Tail},
+    header::{CONTROL_CHANNEL, Header},
+    trust::{GroupIdentity, Key, TagContext, TagKey},
 };
 
-fn group() -> Group {
-    Group { cluster: 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff, group: 1, generation: 2 }
+fn group() -> GroupIdentity {
+    GroupIdentity { cluster: 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff, group: 1, generation: 2 }
 }
 
 fn sealed(header: Header, body: &Body<'_>, key: Option<&Key>, to: Option<Member>) -> Vec<u8> {
@@ -24,13 +24,13 @@ fn sealed(header: Header, body: &Body<'_>, key: Option<&Key>, to: Option<Member>
         boot: header.boot,
         channel: header.channel,
     };
-    Seal::new(key, &place).seal(&mut bytes, to);
+    TagKey::new(key, &place).write_tag(&mut bytes, to);
     bytes
 }
 
 pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let of = ChannelName { owner: NodeId(1), boot: 3, channel: 1 };
-    let numbers = Numbers { of, ranges: vec![5..6, 9..4000] };
+    let numbers = ChannelNumbers { channel: of, ranges: vec![5..6, 9..4000] };
     let message: Vec<u8> = (0..40).collect();
     let tail = Tail {
         channel: 1,
@@ -38,9 +38,9 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
         ballot: Ballot { era: Era(4), round: 9, node: NodeId(1) },
         decided_to: Slot(1234),
     };
-    let report = Report { missed: numbers.clone(), lost: 6000, to: 4001 };
-    let opening = |channel, to_one, from| Opening { channel, to_one, from };
-    let answer = Answer {
+    let report = Report { missed_numbers: numbers.clone(), lost_total: 6000, covers_below: 4001 };
+    let opening = |channel, to_one, from| ChannelOpening { channel, is_unicast: to_one, from };
+    let answer = ProbeAnswer {
         nonce: 0x1122_3344_5566_7788,
         channels: vec![opening(0, false, 12), opening(1, false, 77), opening(2, true, 1)],
     };
@@ -55,33 +55,33 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
             kind: body.kind(),
             key: u8::from(key.is_some()),
             channel,
-            to_one: one.is_some(),
+            is_unicast: one.is_some(),
             sender: NodeId(1),
             boot: 3,
-            group: group().hint(),
+            group: group().header_hint(),
             number,
             index,
-            count,
+            part_count: count,
         };
         sealed(header, body, key, one)
     };
-    let chain = Chain { number: 7, nodes: vec![NodeId(2), NodeId(5), NodeId(3)] };
+    let chain = Chain { chain_number: 7, nodes: vec![NodeId(2), NodeId(5), NodeId(3)] };
     let whole = make(&Body::Fragment(&message), 1, None, (5, 0, 1), Some(&key));
     let control =
-        |body: &Body<'_>, number| make(body, CONTROL, Some(to), (number, 0, 1), Some(&key));
+        |body: &Body<'_>, number| make(body, CONTROL_CHANNEL, Some(to), (number, 0, 1), Some(&key));
     vec![
         ("message", whole.clone()),
         ("part", make(&Body::Fragment(&message), 1, None, (9, 2, 3), Some(&key))),
         ("part-to-one", make(&Body::Fragment(&message), 2, Some(to), (2, 0, 2), Some(&key))),
         ("without-key", make(&Body::Fragment(&message), 1, None, (5, 0, 1), None)),
-        ("tail", make(&Body::Tail(tail), CONTROL, None, (12, 0, 1), Some(&key))),
+        ("tail", make(&Body::Tail(tail), CONTROL_CHANNEL, None, (12, 0, 1), Some(&key))),
         ("nak", control(&Body::Nak(numbers.clone()), 13)),
         ("report", control(&Body::Report(report), 14)),
         ("gone", control(&Body::Gone(numbers), 15)),
         ("repair", control(&Body::Repair(&whole), 16)),
         (
             "repair-part",
-            make(&Body::Repair(&whole[..20]), CONTROL, Some(to), (17, 0, 2), Some(&key)),
+            make(&Body::Repair(&whole[..20]), CONTROL_CHANNEL, Some(to), (17, 0, 2), Some(&key)),
         ),
         ("probe", control(&Body::Probe(0x1122_3344_5566_7788), 19)),
         ("answer", control(&Body::Answer(answer), 20)),

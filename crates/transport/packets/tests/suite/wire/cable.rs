@@ -2,8 +2,8 @@
 
 use std::{env, process::Stdio, sync::OnceLock};
 
-use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Failed, Mac, Sent};
-use quorate_testbed::namespace::{self, ip};
+use quorate_packets::ethernet::{ETHER_TYPE, EthernetError, EthernetSocket, Mac, SendResult};
+use quorate_testbed::namespace::{self, run_ip};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
@@ -31,13 +31,13 @@ pub(crate) fn alone(name: &str, test: fn()) {
         return test();
     }
     let missing = MISSING.get_or_init(|| {
-        let why = namespace::missing("ip link add left type veth peer name right");
+        let why = namespace::check_support("ip link add left type veth peer name right");
         why.map(|why| why.to_string())
     });
     if let Some(why) = missing {
         return skip(name, why);
     }
-    let output = namespace::unshare()
+    let output = namespace::unshare_command()
         .arg(env::current_exe().unwrap())
         .args(["--exact", &format!("wire::{name}"), "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1")
@@ -66,18 +66,18 @@ fn stay_here() {
 
 /// Creates two interfaces, `left` and `right`, joined by a cable.
 pub(crate) fn create_cable() {
-    ip(&format!("link add left address {A} type veth peer name right address {B}")).unwrap();
-    ip("link set left up").unwrap();
-    ip("link set right up").unwrap();
+    run_ip(&format!("link add left address {A} type veth peer name right address {B}")).unwrap();
+    run_ip("link set left up").unwrap();
+    run_ip("link set right up").unwrap();
 }
 
 /// Opens a socket of the default EtherType, without a multicast group.
-pub(crate) fn bind(interface: &str) -> Ethernet {
-    Ethernet::bind(interface, ETHER_TYPE, None, RECEIVE_BYTES).unwrap()
+pub(crate) fn bind(interface: &str) -> EthernetSocket {
+    EthernetSocket::bind(interface, ETHER_TYPE, None, RECEIVE_BYTES).unwrap()
 }
 
 /// Returns sockets at both ends of a cable that works in both directions.
-pub(crate) fn pair() -> (Ethernet, Ethernet) {
+pub(crate) fn pair() -> (EthernetSocket, EthernetSocket) {
     create_cable();
     let (mut a, mut b) = (bind("left"), bind("right"));
     exchange_until_up(&mut a, &mut b);
@@ -86,15 +86,15 @@ pub(crate) fn pair() -> (Ethernet, Ethernet) {
 
 /// Sends in both directions until frames arrive, because an interface that went up loses some until
 /// the kernel has noticed. No frames wait afterwards.
-pub(crate) fn exchange_until_up(a: &mut Ethernet, b: &mut Ethernet) {
+pub(crate) fn exchange_until_up(a: &mut EthernetSocket, b: &mut EthernetSocket) {
     send_until_received(a, b);
     send_until_received(b, a);
 }
 
 /// Sends until the other socket receives a frame.
-fn send_until_received(from: &mut Ethernet, to: &mut Ethernet) {
+fn send_until_received(from: &mut EthernetSocket, to: &mut EthernetSocket) {
     for _ in 0..1000 {
-        assert_ne!(from.send(to.local(), b"hello", 5).unwrap(), Sent::TooLong);
+        assert_ne!(from.send(to.local(), b"hello", 5).unwrap(), SendResult::TooLong);
         wait_any(to, 10);
         let mut heard = 0;
         drain(to, |_, datagram| heard += usize::from(datagram == b"hello"));
@@ -106,7 +106,7 @@ fn send_until_received(from: &mut Ethernet, to: &mut Ethernet) {
 }
 
 /// Waits until a socket is ready, or some milliseconds have passed. Returns its readiness.
-pub(crate) fn wait(socket: &Ethernet, ms: i64) -> PollFlags {
+pub(crate) fn wait(socket: &EthernetSocket, ms: i64) -> PollFlags {
     let mut polled = [PollFd::new(socket, PollFlags::IN)];
     let timeout = Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
     poll(&mut polled, Some(&timeout)).unwrap();
@@ -114,8 +114,8 @@ pub(crate) fn wait(socket: &Ethernet, ms: i64) -> PollFlags {
 }
 
 /// Waits until any of the socket's descriptors is ready.
-pub(crate) fn wait_any(socket: &Ethernet, ms: i64) {
-    let more: Vec<_> = socket.more_sockets().collect();
+pub(crate) fn wait_any(socket: &EthernetSocket, ms: i64) {
+    let more: Vec<_> = socket.xdp_sockets().collect();
     let mut polled = vec![PollFd::new(socket, PollFlags::IN)];
     polled.extend(more.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
     let timeout = Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
@@ -123,13 +123,16 @@ pub(crate) fn wait_any(socket: &Ethernet, ms: i64) {
 }
 
 /// Receives all waiting frames. A ring holds a finite number.
-pub(crate) fn drain(socket: &mut Ethernet, mut take: impl FnMut(Mac, &[u8])) {
+pub(crate) fn drain(socket: &mut EthernetSocket, mut take: impl FnMut(Mac, &[u8])) {
     let ended = (0..1000).any(|_| socket.receive(&mut take).unwrap() == 0);
     assert!(ended, "{} gives the same again and again", socket.local());
 }
 
 /// Waits for this many datagrams. Returns those that arrived, with their sources.
-pub(crate) fn wait_for_datagrams(socket: &mut Ethernet, wanted: usize) -> Vec<(Mac, Vec<u8>)> {
+pub(crate) fn wait_for_datagrams(
+    socket: &mut EthernetSocket,
+    wanted: usize,
+) -> Vec<(Mac, Vec<u8>)> {
     let mut heard = Vec::new();
     for _ in 0..1000 {
         drain(socket, |from, datagram| heard.push((from, datagram.to_vec())));
@@ -142,7 +145,7 @@ pub(crate) fn wait_for_datagrams(socket: &mut Ethernet, wanted: usize) -> Vec<(M
 }
 
 /// Waits until a call returns an error.
-pub(crate) fn fails(socket: &mut Ethernet) -> Failed {
+pub(crate) fn fails(socket: &mut EthernetSocket) -> EthernetError {
     for _ in 0..1000 {
         match socket.receive(|_, _| ()) {
             Ok(0) => {

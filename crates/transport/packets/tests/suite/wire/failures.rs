@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Failed, Mac, Sent};
-use quorate_testbed::namespace::ip;
+use quorate_packets::ethernet::{ETHER_TYPE, EthernetError, EthernetSocket, Mac, SendResult};
+use quorate_testbed::namespace::run_ip;
 use rustix::{
     event::PollFlags,
     io::Errno,
@@ -15,8 +15,8 @@ use crate::wire::cable::{
     wait_for_datagrams,
 };
 
-fn refused(interface: &str, ether_type: u16, group: Option<Mac>) -> Failed {
-    let bound = Ethernet::bind(interface, ether_type, group, RECEIVE_BYTES);
+fn refused(interface: &str, ether_type: u16, group: Option<Mac>) -> EthernetError {
+    let bound = EthernetSocket::bind(interface, ether_type, group, RECEIVE_BYTES);
     bound.err().unwrap()
 }
 
@@ -27,16 +27,16 @@ fn what_cannot_be_bound_says_why() {
         for name in ["no-such-if", "a-name-of-16-byte", "", "../left", "left%d"] {
             let failed = refused(name, ETHER_TYPE, None);
             let text = format!("there is no interface {name}: ");
-            assert!(matches!(failed, Failed::Interface { .. }), "{failed}");
+            assert!(matches!(failed, EthernetError::Interface { .. }), "{failed}");
             assert!(failed.to_string().starts_with(&text), "{failed}");
         }
         for ether_type in [0, 3, 0x05ff] {
             let failed = refused("left", ether_type, None);
-            assert!(matches!(failed, Failed::NoEtherType(_)), "{failed}");
+            assert!(matches!(failed, EthernetError::InvalidEtherType(_)), "{failed}");
         }
         for address in [A, Mac::BROADCAST] {
             let failed = refused("left", ETHER_TYPE, Some(address));
-            assert!(matches!(failed, Failed::NoGroup(_)), "{failed}");
+            assert!(matches!(failed, EthernetError::NotMulticast(_)), "{failed}");
         }
     });
 }
@@ -44,15 +44,15 @@ fn what_cannot_be_bound_says_why() {
 #[test]
 fn an_interface_without_ethernet_is_refused() {
     alone("failures::an_interface_without_ethernet_is_refused", || {
-        if let Err(why) = ip("tuntap add t mode tun") {
+        if let Err(why) = run_ip("tuntap add t mode tun") {
             return skip("an interface without Ethernet", &why.to_string());
         }
         let failed = refused("t", ETHER_TYPE, None);
-        assert!(matches!(failed, Failed::NotEthernet { .. }), "{failed}");
+        assert!(matches!(failed, EthernetError::NotEthernet { .. }), "{failed}");
         // Loopback has no wire, but uses the same frames.
-        ip("link set lo up").unwrap();
+        run_ip("link set lo up").unwrap();
         let mut lo = bind("lo");
-        assert_eq!(lo.send(lo.local(), b"loop", 4).unwrap(), Sent::All);
+        assert_eq!(lo.send(lo.local(), b"loop", 4).unwrap(), SendResult::All);
         assert_eq!(wait_for_datagrams(&mut lo, 1), [(Mac([0; 6]), b"loop".to_vec())]);
     });
 }
@@ -68,12 +68,12 @@ fn without_the_right_it_says_which() {
         refused("lo", ETHER_TYPE, None)
     };
     let failed = thread::spawn(bind).join().unwrap();
-    if let Failed::Option { source, .. } = &failed
+    if let EthernetError::SocketOption { source, .. } = &failed
         && source.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error())
     {
         return skip("missing rights", &failed.to_string());
     }
-    assert!(matches!(failed, Failed::Rights { .. }), "{failed}");
+    assert!(matches!(failed, EthernetError::NoPermission { .. }), "{failed}");
     assert!(failed.to_string().contains("setcap cap_net_raw+ep"));
 }
 
@@ -84,16 +84,17 @@ fn an_interface_that_is_down_comes_back() {
     alone("failures::an_interface_that_is_down_comes_back", || {
         create_cable();
         let group = Mac([3, 0, 0, 0, 0, 9]);
-        let join = |name| Ethernet::bind(name, ETHER_TYPE, Some(group), RECEIVE_BYTES).unwrap();
+        let join =
+            |name| EthernetSocket::bind(name, ETHER_TYPE, Some(group), RECEIVE_BYTES).unwrap();
         let (mut a, mut b) = (join("left"), join("right"));
         exchange_until_up(&mut a, &mut b);
         for _ in 0..3 {
-            assert_eq!(a.send(B, b"before", 6).unwrap(), Sent::All);
-            ip("link set right down").unwrap();
+            assert_eq!(a.send(B, b"before", 6).unwrap(), SendResult::All);
+            run_ip("link set right down").unwrap();
             assert!(wait(&b, 999).contains(PollFlags::ERR));
             assert_eq!(receive_one(&mut b), b"before");
             let failed = fails(&mut b);
-            assert!(failed.passes(), "{failed}");
+            assert!(failed.is_temporary(), "{failed}");
             assert_eq!(
                 failed.to_string(),
                 "right is down: `ip link set right up`, and the socket goes on"
@@ -102,27 +103,27 @@ fn an_interface_that_is_down_comes_back() {
             assert!(wait(&b, 0).is_empty());
             for _ in 0..2 {
                 let failed = b.send(A, b"lost", 4).err().unwrap();
-                assert!(failed.passes(), "{failed}");
+                assert!(failed.is_temporary(), "{failed}");
             }
             // The other end has no carrier. What it sends is lost, and reported until the kernel
             // has noticed.
             let sent = a.send(B, b"lost", 4).unwrap();
-            assert!(matches!(sent, Sent::All | Sent::Dropped(1)), "{sent:?}");
-            ip("link set right up").unwrap();
+            assert!(matches!(sent, SendResult::All | SendResult::Dropped(1)), "{sent:?}");
+            run_ip("link set right up").unwrap();
             exchange_until_up(&mut a, &mut b);
-            assert_eq!(a.send(group, b"group", 5).unwrap(), Sent::All);
+            assert_eq!(a.send(group, b"group", 5).unwrap(), SendResult::All);
             assert_eq!(wait_for_datagrams(&mut b, 1), [(A, b"group".to_vec())]);
         }
         // An interface that was never up behaves the same.
-        ip("link set left down").unwrap();
+        run_ip("link set left down").unwrap();
         let mut late = bind("left");
-        assert!(fails(&mut late).passes());
-        ip("link set left up").unwrap();
+        assert!(fails(&mut late).is_temporary());
+        run_ip("link set left up").unwrap();
         exchange_until_up(&mut late, &mut b);
     });
 }
 
-fn receive_one(socket: &mut Ethernet) -> Vec<u8> {
+fn receive_one(socket: &mut EthernetSocket) -> Vec<u8> {
     let mut heard = Vec::new();
     let frames = socket.receive(|_, datagram| heard = datagram.to_vec());
     assert_eq!(frames.unwrap(), 1);
@@ -133,14 +134,14 @@ fn receive_one(socket: &mut Ethernet) -> Vec<u8> {
 fn an_interface_that_is_removed_is_gone() {
     alone("failures::an_interface_that_is_removed_is_gone", || {
         let (mut a, mut b) = pair();
-        ip("link del left").unwrap();
+        run_ip("link del left").unwrap();
         for (socket, name) in [(&mut a, "left"), (&mut b, "right")] {
             let failed = fails(socket);
-            assert!(matches!(failed, Failed::Gone { .. }), "{failed}");
-            assert!(!failed.passes() && failed.to_string().starts_with(name));
+            assert!(matches!(failed, EthernetError::InterfaceGone { .. }), "{failed}");
+            assert!(!failed.is_temporary() && failed.to_string().starts_with(name));
             for _ in 0..2 {
                 let failed = socket.send(A, b"lost", 4).err().unwrap();
-                assert!(matches!(failed, Failed::Gone { .. }), "{failed}");
+                assert!(matches!(failed, EthernetError::InterfaceGone { .. }), "{failed}");
             }
         }
         // A new interface of the same name is another one.
@@ -148,6 +149,6 @@ fn an_interface_that_is_removed_is_gone() {
         let (mut new_a, mut new_b) = (bind("left"), bind("right"));
         exchange_until_up(&mut new_a, &mut new_b);
         let failed = a.send(B, b"lost", 4).err().unwrap();
-        assert!(matches!(failed, Failed::Gone { .. }), "{failed}");
+        assert!(matches!(failed, EthernetError::InterfaceGone { .. }), "{failed}");
     });
 }

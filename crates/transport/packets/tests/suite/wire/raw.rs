@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use quorate_packets::ethernet::{Failed, Mac, Raw, raw::ReceiveFilter};
-use quorate_testbed::namespace::ip;
+use quorate_packets::ethernet::{EthernetError, Mac, RawSocket, raw::ReceiveFilter};
+use quorate_testbed::namespace::run_ip;
 
 use crate::wire::cable::{A, B, alone, create_cable, pattern};
 
@@ -19,9 +19,10 @@ fn frame(to: Mac, length: usize) -> Vec<u8> {
 fn frames_come_as_they_were_sent() {
     alone("raw::frames_come_as_they_were_sent", || {
         create_cable();
-        let left = Raw::open("left", ReceiveFilter::Nothing, None).unwrap();
-        let right = Raw::open("right", ReceiveFilter::EtherType(NUMBER), Some(GROUP)).unwrap();
-        right.set_patience(Some(Duration::from_secs(5))).unwrap();
+        let left = RawSocket::open("left", ReceiveFilter::Nothing, None).unwrap();
+        let right =
+            RawSocket::open("right", ReceiveFilter::EtherType(NUMBER), Some(GROUP)).unwrap();
+        right.set_receive_timeout(Some(Duration::from_secs(5))).unwrap();
         assert_eq!((left.local(), right.local()), (A, B));
         let mut buffer = [0; 600];
         assert_eq!(right.try_receive(&mut buffer).unwrap(), None);
@@ -29,12 +30,12 @@ fn frames_come_as_they_were_sent() {
         let hello = frame(B, 50);
         let heard = (0..1000).any(|_| {
             left.send(&hello).unwrap();
-            right.set_patience(Some(Duration::from_millis(10))).unwrap();
+            right.set_receive_timeout(Some(Duration::from_millis(10))).unwrap();
             right.receive(&mut buffer).unwrap() == Some(&hello[..])
         });
         assert!(heard);
         while right.try_receive(&mut buffer).unwrap().is_some() {}
-        right.set_patience(Some(Duration::from_secs(5))).unwrap();
+        right.set_receive_timeout(Some(Duration::from_secs(5))).unwrap();
         for sent in [frame(B, 46), frame(GROUP, 500)] {
             assert!(left.send(&sent).unwrap());
             assert_eq!(right.receive(&mut buffer).unwrap(), Some(&sent[..]));
@@ -58,18 +59,18 @@ fn frames_come_as_they_were_sent() {
 fn what_becomes_of_the_interface_is_known() {
     alone("raw::what_becomes_of_the_interface_is_known", || {
         create_cable();
-        let left = Raw::open("left", ReceiveFilter::Nothing, None).unwrap();
+        let left = RawSocket::open("left", ReceiveFilter::Nothing, None).unwrap();
         assert_eq!(left.is_up(), Some(true));
-        ip("link set left down").unwrap();
+        run_ip("link set left down").unwrap();
         assert_eq!(left.is_up(), Some(false));
-        assert!(matches!(left.send(&frame(B, 60)), Err(Failed::Down { .. })));
-        ip("link del left").unwrap();
+        assert!(matches!(left.send(&frame(B, 60)), Err(EthernetError::InterfaceDown { .. })));
+        run_ip("link del left").unwrap();
         assert_eq!(left.is_up(), None);
         // Another interface of the same name is not this one.
         create_cable();
         assert_eq!(left.is_up(), None);
-        assert!(matches!(left.send(&frame(B, 60)), Err(Failed::Gone { .. })));
-        let no_group = Raw::open("left", ReceiveFilter::Nothing, Some(A));
-        assert!(matches!(no_group, Err(Failed::NoGroup(A))));
+        assert!(matches!(left.send(&frame(B, 60)), Err(EthernetError::InterfaceGone { .. })));
+        let no_group = RawSocket::open("left", ReceiveFilter::Nothing, Some(A));
+        assert!(matches!(no_group, Err(EthernetError::NotMulticast(A))));
     });
 }

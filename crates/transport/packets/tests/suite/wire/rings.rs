@@ -1,7 +1,7 @@
 //! Full rings and queues: frames for which there is no space are counted, and later ones pass.
 
-use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Sent};
-use quorate_testbed::{namespace::ip, run::read};
+use quorate_packets::ethernet::{ETHER_TYPE, EthernetSocket, SendResult};
+use quorate_testbed::{namespace::run_ip, run::read_output};
 use rustix::{
     event::PollFlags,
     process::{Resource, Rlimit, getrlimit, setrlimit},
@@ -16,21 +16,22 @@ use crate::wire::cable::{
 fn a_full_ring_loses_what_is_newest_and_counts_it() {
     alone("rings::a_full_ring_loses_what_is_newest_and_counts_it", || {
         create_cable();
-        let (mut a, mut b) = (bind("left"), Ethernet::bind("right", ETHER_TYPE, None, 1).unwrap());
+        let (mut a, mut b) =
+            (bind("left"), EthernetSocket::bind("right", ETHER_TYPE, None, 1).unwrap());
         exchange_until_up(&mut a, &mut b);
-        let frames = b.buffered().frames;
-        assert!((1..100).contains(&frames), "{}", b.buffered());
-        let lost = b.lost().unwrap();
+        let frames = b.receive_buffer_size().frames_max;
+        assert!((1..100).contains(&frames), "{}", b.receive_buffer_size());
+        let lost = b.lost_frame_count().unwrap();
         // Goes round more than once, to use every place of the ring.
         for round in 0..100 {
             let sent: Vec<u8> = (0..frames + 7).map(|at| (at + round) as u8).collect();
-            assert_eq!(a.send(B, &sent, 1).unwrap(), Sent::All);
+            assert_eq!(a.send(B, &sent, 1).unwrap(), SendResult::All);
             let heard = wait_for_datagrams(&mut b, frames);
             let heard: Vec<u8> = heard.into_iter().map(|(_, bytes)| bytes[0]).collect();
             assert_eq!(heard, sent[..frames]);
-            assert_eq!(b.lost().unwrap() - lost, 7 * (round as u64 + 1));
+            assert_eq!(b.lost_frame_count().unwrap() - lost, 7 * (round as u64 + 1));
         }
-        assert_eq!(a.send(B, b"end", 3).unwrap(), Sent::All);
+        assert_eq!(a.send(B, b"end", 3).unwrap(), SendResult::All);
         assert_eq!(wait_for_datagrams(&mut b, 1), [(A, b"end".to_vec())]);
     });
 }
@@ -43,19 +44,19 @@ fn a_full_queue_drops_the_rest_of_a_run() {
         let (mut a, mut b) = pair();
         // Some frames at once, then 8 Mbit/s.
         let shape = "qdisc add dev left root tbf rate 8mbit burst 3000 limit 9000";
-        let tc = read(std::process::Command::new("tc").args(shape.split(' ')));
+        let tc = read_output(std::process::Command::new("tc").args(shape.split(' ')));
         if let Err(why) = tc {
             return skip("a full queue", &why.to_string());
         }
         let run = pattern(64 * 1000);
-        let Sent::Dropped(dropped) = a.send(B, &run, 1000).unwrap() else {
+        let SendResult::Dropped(dropped) = a.send(B, &run, 1000).unwrap() else {
             panic!("nothing was dropped");
         };
         assert!((1..64).contains(&dropped), "{dropped}");
         let heard = wait_for_datagrams(&mut b, 64 - dropped);
         let bytes: Vec<u8> = heard.into_iter().flat_map(|(_, bytes)| bytes).collect();
         assert!(bytes == run[..(64 - dropped) * 1000], "{dropped}");
-        assert_eq!(a.send(B, b"end", 3).unwrap(), Sent::All);
+        assert_eq!(a.send(B, b"end", 3).unwrap(), SendResult::All);
         assert_eq!(wait_for_datagrams(&mut b, 1), [(A, b"end".to_vec())]);
     });
 }
@@ -67,7 +68,7 @@ fn a_frame_wakes_who_waits_for_it() {
         let (mut a, mut b) = pair();
         for _ in 0..2000 {
             assert!(wait(&b, 0).is_empty());
-            assert_eq!(a.send(B, b"wake", 4).unwrap(), Sent::All);
+            assert_eq!(a.send(B, b"wake", 4).unwrap(), SendResult::All);
             assert_eq!(wait(&b, 999), PollFlags::IN);
             assert_eq!(wait_for_datagrams(&mut b, 1).len(), 1);
         }
@@ -86,14 +87,14 @@ fn a_ring_is_as_large_as_memory_allows() {
         let before = getrlimit(Resource::As);
         let limit = |more: u64| Rlimit { current: Some(used + more), ..before };
         setrlimit(Resource::As, limit(20 << 20)).unwrap();
-        let mut b = Ethernet::bind("right", ETHER_TYPE, None, 64 << 20).unwrap();
+        let mut b = EthernetSocket::bind("right", ETHER_TYPE, None, 64 << 20).unwrap();
         setrlimit(Resource::As, before).unwrap();
-        assert_eq!(b.buffered().bytes, 16 << 20);
-        assert!(b.buffered().is_short());
+        assert_eq!(b.receive_buffer_size().bytes, 16 << 20);
+        assert!(b.receive_buffer_size().is_far_below_request());
         exchange_until_up(&mut a, &mut b);
         drop(b);
         setrlimit(Resource::As, limit(1 << 10)).unwrap();
-        let failed = Ethernet::bind("right", ETHER_TYPE, None, 64 << 20).err().unwrap();
+        let failed = EthernetSocket::bind("right", ETHER_TYPE, None, 64 << 20).err().unwrap();
         setrlimit(Resource::As, before).unwrap();
         assert!(failed.to_string().contains("ring of 65536 bytes"), "{failed}");
     });
@@ -106,11 +107,11 @@ fn two_sockets_of_an_interface_hear_everything() {
     alone("rings::two_sockets_of_an_interface_hear_everything", || {
         let (mut a, mut b) = pair();
         let mut too = bind("right");
-        assert_eq!(a.send(B, b"both", 4).unwrap(), Sent::All);
+        assert_eq!(a.send(B, b"both", 4).unwrap(), SendResult::All);
         let all = vec![(A, b"both".to_vec())];
         assert_eq!(wait_for_datagrams(&mut b, 1), all);
         let other = std::thread::spawn(move || wait_for_datagrams(&mut too, 1));
         assert_eq!(other.join().unwrap(), all);
-        ip("link set left down").unwrap();
+        run_ip("link set left down").unwrap();
     });
 }

@@ -17,9 +17,9 @@ use quorate_packets::{
     body::ChannelName,
     endpoint::{Destination, Endpoint, Event, Settings},
     limits::Limits,
-    rate::Bucket,
+    rate::TokenBucket,
     receive::Delivery,
-    trust::{Group, Key, Keys},
+    trust::{GroupIdentity, Key, KeyRing},
 };
 
 /// The multicast channel of each node.
@@ -61,7 +61,7 @@ pub(crate) struct World {
     /// Sender and receiver between which nothing arrives.
     pub(crate) cut_links: Vec<(u32, u32)>,
     /// Capacity of the common link for multicast. The excess is lost to all.
-    pub(crate) bottleneck: Option<Bucket>,
+    pub(crate) bottleneck: Option<TokenBucket>,
     /// A node with additional losses, per thousand datagrams.
     pub(crate) loser: Option<(u32, u64)>,
     /// Number of multicast datagrams.
@@ -69,19 +69,19 @@ pub(crate) struct World {
     pub(crate) to_one: usize,
 }
 
-pub(crate) fn group() -> Group {
-    Group { cluster: 0x1234, group: 1, generation: 0 }
+pub(crate) fn group() -> GroupIdentity {
+    GroupIdentity { cluster: 0x1234, group: 1, generation: 0 }
 }
 
 pub(crate) fn settings(node: u32, boot: u32, delivery: Delivery) -> Settings {
     Settings {
-        me: Member::first(node),
+        own_member: Member::first(node),
         boot,
         group: group(),
-        keys: Keys::one(1, Key::new([7; 32])).unwrap(),
+        keys: KeyRing::one(1, Key::new([7; 32])).unwrap(),
         limits: Limits { buffer_bytes: 4 << 20, ..Limits::for_mtu(1500) },
         delivery,
-        keeps: true,
+        retains_datagrams: true,
         seed: u64::from(node),
     }
 }
@@ -118,7 +118,7 @@ impl World {
         for node in world.nodes.values_mut() {
             node.set_acceptors(&ids);
             node.open(CHANNEL, None, Time(0)).unwrap();
-            node.set_receivers(CHANNEL, &ids);
+            node.set_loss_receivers(CHANNEL, &ids);
         }
         world.greet_all();
         world
@@ -129,7 +129,7 @@ impl World {
         let ids: Vec<u32> = self.nodes.keys().copied().collect();
         for &from in &ids {
             for &to in ids.iter().filter(|to| **to != from) {
-                let introduction = self.nodes[&from].introduction(NodeId(to));
+                let introduction = self.nodes[&from].introduction_for(NodeId(to));
                 self.node(to).introduce(&introduction);
             }
         }
@@ -142,7 +142,7 @@ impl World {
         let now = self.now;
         for (id, node) in &mut self.nodes {
             for (owner, next) in next.iter().filter(|(owner, _)| owner != id) {
-                node.handle_next_number(name(*owner, 1), *next, now);
+                node.on_next_number(name(*owner, 1), *next, now);
             }
         }
     }
@@ -201,12 +201,12 @@ impl World {
             let mut leaving: Vec<(Destination, Vec<u8>)> = Vec::new();
             let now = self.now;
             let node = self.node(from);
-            while let Some((to, run)) = node.take_data(CHANNEL, now) {
+            while let Some((to, run)) = node.next_data_run(CHANNEL, now) {
                 let segments = run.bytes.chunks(run.segment_bytes);
                 leaving.extend(segments.map(|segment| (to, segment.to_vec())));
             }
             let control = node.take_control();
-            leaving.extend(control.into_iter().map(|one| (one.to, one.bytes)));
+            leaving.extend(control.into_iter().map(|one| (one.destination, one.bytes)));
             for (to, bytes) in leaving {
                 match to {
                     Destination::Node(node) => {
@@ -236,8 +236,8 @@ impl World {
             assert!(turn < TURNS_MAX, "the group does not settle");
             self.collect();
             let flight = self.flying.peek().map(|Reverse((at, ..))| *at);
-            let due = self.nodes.values().filter_map(Endpoint::next_due).min();
-            let data = self.nodes.values().filter_map(|node| node.data_due(CHANNEL)).min();
+            let due = self.nodes.values().filter_map(Endpoint::next_poll_at).min();
+            let data = self.nodes.values().filter_map(|node| node.next_data_at(CHANNEL)).min();
             let next = [flight, due, data].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= until) else {
                 return;
@@ -268,7 +268,7 @@ impl World {
         let (mut over, mut done, mut last) = (Vec::new(), Vec::new(), 0);
         for event in self.events.get(&node).into_iter().flatten() {
             match event {
-                Event::Message { of, numbers, bytes } if of.owner == NodeId(owner) => {
+                Event::Message { channel: of, numbers, bytes } if of.owner == NodeId(owner) => {
                     let original = sent.iter().find(|(range, _)| range == numbers);
                     let original = original.unwrap_or_else(|| panic!("{numbers:?} was not sent"));
                     assert!(original.1 == *bytes, "{numbers:?} is not what was sent");
@@ -276,7 +276,7 @@ impl World {
                     last = numbers.start;
                     done.extend(numbers.clone());
                 }
-                Event::GivenUp { of, numbers } if of.owner == NodeId(owner) => {
+                Event::GivenUp { channel: of, numbers } if of.owner == NodeId(owner) => {
                     done.extend(numbers.clone());
                     over.extend(numbers.clone());
                 }

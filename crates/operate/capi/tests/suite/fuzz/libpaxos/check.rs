@@ -1,6 +1,6 @@
 //! Decoder properties that hold for arbitrary bytes from a LibPaxos3 program.
 
-use quorate_capi::evpaxos::message::{Found, Message, OVERHEAD};
+use quorate_capi::evpaxos::message::{DecodeResult, Message, OVERHEAD_BYTES_MAX};
 
 const VALUE_BYTES_MAX: usize = 1000;
 
@@ -10,20 +10,23 @@ pub(crate) fn check(bytes: &[u8]) {
     let mut rest = bytes;
     loop {
         match Message::decode(rest, VALUE_BYTES_MAX) {
-            Found::Malformed => return,
-            Found::NeedMore => {
-                assert!(rest.len() < VALUE_BYTES_MAX + OVERHEAD, "it waits for ever");
+            DecodeResult::Malformed => return,
+            DecodeResult::NeedMore => {
+                assert!(rest.len() < VALUE_BYTES_MAX + OVERHEAD_BYTES_MAX, "it waits for ever");
                 return;
             }
-            Found::Message(message, used) => {
-                assert!(used > 0 && used <= VALUE_BYTES_MAX + OVERHEAD);
+            DecodeResult::Message(message, used) => {
+                assert!(used > 0 && used <= VALUE_BYTES_MAX + OVERHEAD_BYTES_MAX);
                 for less in [0, used / 2, used - 1] {
-                    assert_eq!(Message::decode(&rest[..less], VALUE_BYTES_MAX), Found::NeedMore);
+                    assert_eq!(
+                        Message::decode(&rest[..less], VALUE_BYTES_MAX),
+                        DecodeResult::NeedMore
+                    );
                 }
                 let mut again = Vec::new();
                 message.encode(&mut again);
                 let found = Message::decode(&again, VALUE_BYTES_MAX);
-                assert_eq!(found, Found::Message(message, again.len()));
+                assert_eq!(found, DecodeResult::Message(message, again.len()));
                 rest = &rest[used..];
             }
         }

@@ -15,7 +15,7 @@ pub(crate) fn seeds() -> Vec<Seed> {
         Message::Accept { iid, ballot, value },
         Message::Accepted { aid, iid, ballot, value_ballot, value: &[7; 40] },
         Message::Preempted { aid, iid, ballot },
-        Message::Repeat { from: 1, to: iid },
+        Message::Repeat { from: 1, last_missing: iid },
         Message::Trim { iid },
         Message::AcceptorState { aid, trim_iid: iid },
         Message::ClientValue { value },
