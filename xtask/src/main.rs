@@ -1,4 +1,4 @@
-//! Automation: `run_cargo xtask NAME`.
+//! Automation: `cargo xtask NAME`.
 //!
 //! Trials and benchmarks on real processes are passed on to the program `quorate-trials`.
 #![forbid(unsafe_code)]

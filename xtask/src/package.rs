@@ -9,8 +9,8 @@ use crate::shell::{self, Failed, PACKAGED_PROGRAMS, build_folder, is_installed, 
 /// from the packages.
 const SYMBOLS_PROFILE: &str = "symbols";
 
-/// Runs `run_cargo xtask package`. Arguments select the kinds of package; flags are `--to DIR`,
-/// `--binary PATH`, `--check_packages`, `--fast`.
+/// Runs `cargo xtask package`. Arguments select the kinds of package; flags are `--to DIR`,
+/// `--binary PATH`, `--check`, `--fast`.
 pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
     if *rest == ["check"] {
         return check_packages();
@@ -42,9 +42,9 @@ pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
     run_cargo(&words)
 }
 
-/// Makes all packages of the binary built by `run_cargo test`, checks them and discards them.
+/// Makes all packages of the binary built by `cargo test`, checks them and discards them.
 fn check_packages() -> Result<(), Failed> {
-    // These tests need dependencies of their own, so `run_cargo test` leaves them out.
+    // These tests need dependencies of their own, so `cargo test` leaves them out.
     let package = ["--package", "xtask", "--features", "package"];
     run_cargo(&[&["test", "--quiet", "--bin", "quorate-package"], &package[..]].concat())?;
     run_cargo(&[&["build", "--quiet", "--lib"], &PACKAGED_PROGRAMS[..]].concat())?;

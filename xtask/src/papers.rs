@@ -1,4 +1,4 @@
-//! Experiments from papers: a program of the workspace `bench-compare`, which `run_cargo test` does not
+//! Experiments from papers: a program of the workspace `bench-compare`, which `cargo test` does not
 //! build.
 
 use std::{os::unix::process::CommandExt as _, process::Command};
@@ -9,7 +9,7 @@ const MANIFEST: &str = "bench-compare/Cargo.toml";
 const PACKAGE: &str = "compare-papers";
 
 /// Builds `quorate` and the experiments into one folder, and replaces this process with the program
-/// of the experiments. With `check_papers`, lints and tests the program in place of running it.
+/// of the experiments. With `check`, lints and tests the program in place of running it.
 ///
 /// Prints nothing, since a report may go to standard output.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
@@ -26,7 +26,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     Err(Failed(format!("{PACKAGE}: {error}")))
 }
 
-/// Lints the program and runs all its tests, with nodes of the profile of `run_cargo test`.
+/// Lints the program and runs all its tests, with nodes of the profile of `cargo test`.
 fn check_papers() -> Result<(), Failed> {
     shell::run_cargo(&[&["build", "--quiet"], &shell::PACKAGED_PROGRAMS[..]].concat())?;
     for (before, after) in [

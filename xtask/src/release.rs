@@ -21,7 +21,7 @@ const DEV_SUFFIX: &str = "-dev";
 /// Heading of the changelog's unreleased section.
 const UNRELEASED_HEADING: &str = "## Unreleased";
 
-/// Runs `run_cargo xtask release VERSION`. `--dry-run` changes nothing.
+/// Runs `cargo xtask release VERSION`. `--dry-run` changes nothing.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let (version, dry) = match words {
         [version] | [version, "--dry-run"] | ["--dry-run", version] => (*version, words.len() == 2),

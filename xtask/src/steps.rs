@@ -7,7 +7,7 @@ use std::{
 
 use crate::shell::{self, Failed, run_cargo};
 
-/// Arguments of `run_cargo`.
+/// Arguments of `cargo`.
 pub(crate) type CargoStep = &'static [&'static str];
 
 /// Behaviour after a failed step.

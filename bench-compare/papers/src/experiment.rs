@@ -99,7 +99,8 @@ impl<'a> Experiment<'a> {
         })
     }
 
-    /// Returns the network that must be entered before the run ([`quorate_bench::run::network::enter`]).
+    /// Returns the network that must be entered before the run
+    /// ([`quorate_bench::run::network::enter_namespaces`]).
     pub const fn network(&self) -> Option<Emulated> {
         self.network
     }

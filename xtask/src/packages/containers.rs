@@ -1,4 +1,4 @@
-//! Runs containers of the image without a container engine: those of the `podman_container run` lines in the
+//! Runs containers of the image without a container engine: those of the `podman run` lines in the
 //! documentation, and the pods of the Kubernetes manifest.
 
 use std::{
@@ -93,7 +93,7 @@ fn create_certificates(
     Ok(())
 }
 
-/// Returns the container of a `podman_container run` line of the page.
+/// Returns the container of a `podman run` line of the page.
 fn podman_container(folder: &Path, line: &str) -> Result<Container, Failed> {
     let (mut environment, mut mounts) = (Vec::new(), Vec::new());
     let mut words = line.split_whitespace().skip(2);

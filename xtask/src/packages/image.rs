@@ -1,7 +1,7 @@
 //! A container image without a base image: the binary, its shared libraries, a user, and a data
 //! folder.
 //!
-//! The image is an image layout of the Open Container Initiative in one tar file (`check_image-archive`),
+//! The image is an image layout of the Open Container Initiative in one tar file (`oci-archive`),
 //! written by umoci, which podman, skopeo and Docker 25 or newer load. The libraries are a separate
 //! layer, which stays the same from one release to the next.
 

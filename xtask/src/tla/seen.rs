@@ -20,7 +20,7 @@ use crate::shell::{
     Failed, build_folder, profile_arguments, program_path, run_cargo, workspace_root,
 };
 
-/// Number of events per seed, as in `run_cargo xtask hunt`.
+/// Number of events per seed, as in `cargo xtask hunt`.
 const EVENTS_PER_SEED: &str = "20000";
 /// Change of a trace line; `None` removes it.
 type LineChange = fn(Json) -> Option<Json>;

@@ -1,4 +1,4 @@
-//! Converts simulator traces to a module that TLC reads together with `CheckableTrace.tla`.
+//! Converts simulator traces to a module that TLC reads together with `Trace.tla`.
 //!
 //! Slots are renumbered: all slots between two neighbouring ends of ranges were always voted for
 //! together, and become one slot.

@@ -1,4 +1,5 @@
-//! Reintroduces the bugs one at a time, and reports which check finds each, and its duration.
+//! Reintroduces the zoo's bugs one at a time, as mutants or by tests, and reports which check finds
+//! each and how long that takes.
 
 use std::{collections::BTreeSet, time::Instant};
 

@@ -1,4 +1,4 @@
-//! Checks access rules of `docs/spec/declare_structure.md` in the core and the replica that the compiler
+//! Checks access rules of `docs/spec/structure.md` in the core and the replica that the compiler
 //! does not enforce.
 
 use std::{fs, path::Path};

@@ -27,8 +27,8 @@ const COMMAND_OVERHEAD_BYTES: u64 = 5;
 const BATCH_OVERHEAD_BYTES: f64 = 230.0;
 /// Minimum of the node flag `--batch`, in bytes.
 const BATCH_BYTES_MIN: u64 = 64;
-/// Minimum measured time. The time also covers at least [`BATCHES_MIN`] batches at the full speed of
-/// the link, because only whole batches count.
+/// Minimum measured time. The time also covers at least [`BATCHES_MIN`] batches at the full speed
+/// of the link, because only whole batches count.
 const DURATION_MIN: Duration = Duration::from_secs(4);
 const BATCHES_MIN: f64 = 40.0;
 /// Warm-up time, in which TCP fills the link.
@@ -171,9 +171,9 @@ fn measure_cell(
     Ok(row)
 }
 
-/// Returns the experiment's number of clients, or fewer if clients would wait longer than [`REPLY_WAIT_MAX`].
-/// More clients would only lengthen a queue that is never empty, and would not change the
-/// throughput.
+/// Returns the experiment's number of clients, or fewer if clients would wait longer than
+/// [`REPLY_WAIT_MAX`]. More clients would only lengthen a queue that is never empty, and would not
+/// change the throughput.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -1,4 +1,5 @@
-//! Clusters of several sizes on an emulated segment, next to the ceiling of a bare multicast sender.
+//! Clusters of several sizes on an emulated segment, next to the ceiling of a bare multicast
+//! sender.
 
 use quorate_bench::{
     load::Offer,

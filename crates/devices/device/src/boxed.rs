@@ -2,8 +2,8 @@
 //!
 //! Any program that passes the conformance tests can be used unchanged: switch programs in an
 //! interpreter, simulated cores, or anything else that maps frames to frames. Addresses and group
-//! are built into such a device. [`TranslatingWire`] translates between the cluster's frames and the
-//! device's, and truncates or pads the value area.
+//! are built into such a device. [`TranslatingWire`] translates between the cluster's frames and
+//! the device's, and truncates or pads the value area.
 
 use std::{
     fmt, io,

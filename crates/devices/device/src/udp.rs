@@ -1,8 +1,8 @@
 //! Wire over UDP that sends one datagram to each device. It needs neither multicast nor privileges.
 //!
 //! A datagram contains the part of a frame after the encapsulation. The receiver reconstructs the
-//! 42 bytes of encapsulation, so that the programs process whole frames ([`Encapsulation::Udp`]). The kernel
-//! has already verified the datagram's checksum.
+//! 42 bytes of encapsulation, so that the programs process whole frames ([`Encapsulation::Udp`]).
+//! The kernel has already verified the datagram's checksum.
 //!
 //! On loopback every user of the machine can send, but the kernel reports the true source port, so
 //! only members are accepted there ([offload-21]). In other networks all possible senders are

@@ -41,7 +41,7 @@ pub(crate) enum Message {
 pub struct ReasonCounts {
     pub acceptor: Counters,
     pub coordinator: Counters,
-    /// Number of frames from senders that are not accepted ([`crate::Wire::strangers`]).
+    /// Number of frames from senders that are not accepted ([`crate::Wire::dropped_strangers`]).
     pub dropped_strangers: u64,
 }
 

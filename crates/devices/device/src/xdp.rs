@@ -8,9 +8,9 @@
 //! released Rust compiles to eBPF with the standard tools.
 //!
 //! Reading order: [`Settings`] (settings of a device), [`Device`] (in the kernel; frames in and
-//! out, counters, the tap), [`control`] (owner requests), [`Hook`] (source of frames), [`DevicePins`] (a
-//! device outlives its owner), [`Host`] (both programs at an interface, with the interface for
-//! owners), [`AttachmentHealth`], [`end_orphans`] (devices of killed owners).
+//! out, counters, the tap), [`control`] (owner requests), [`Hook`] (source of frames),
+//! [`DevicePins`] (a device outlives its owner), [`XdpHost`] (both programs at an interface, with
+//! the interface for owners), [`AttachmentHealth`], [`end_orphans`] (devices of killed owners).
 
 mod claim;
 pub mod compile;

@@ -55,6 +55,6 @@ pub enum Verdict {
     /// The frame is not addressed to this program. The caller must pass it on, unchanged, to the
     /// other port.
     PassOn,
-    /// The program consumed the frame. [`Out`] contains any responses.
+    /// The program consumed the frame. [`OutputFrames`] contains any responses.
     Consumed,
 }

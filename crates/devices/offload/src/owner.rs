@@ -7,7 +7,7 @@
 //! cannot be read, is reported as [`Event::Lost`], never as a success ([offload-9]). Nothing here
 //! uses a clock, thread or socket: the time is an argument.
 //!
-//! Reading order: [`event`] (outcomes of requests), [`owner`] (the requests), [`value`] (values
+//! Reading order: [`event`] (outcomes of requests), [`owning`] (the requests), [`value`] (values
 //! that a device carries), and inside: `voting` (the acceptor: arm, fence), `giving` (the
 //! coordinator: start, withdraw), `upkeep` (duties for a started coordinator), over `call`, `ask`
 //! and `reader` (three kinds of requests to the device, each repeated in its own way).

@@ -92,8 +92,8 @@ pub trait Device {
     /// [offload-8] Starts waiting until all steps that are running now have ended.
     ///
     /// Once the drain is over, the responses of those steps are either lost or among the frames
-    /// that [`Device::take`] returns before its next `None`. This matters because cell reports have
-    /// no number: a cell read before a vote but received after it would hide the vote.
+    /// that [`Device::take_frame`] returns before its next `None`. This matters because cell
+    /// reports have no number: a cell read before a vote but received after it would hide the vote.
     fn begin_drain(&mut self);
 
     /// Returns the progress of the latest drain.

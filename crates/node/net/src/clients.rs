@@ -323,7 +323,7 @@ impl Clients {
         }
     }
 
-    /// Returns the next time at which [`Self::on_time`] has work.
+    /// Returns the next time at which [`Self::run_timers`] has work.
     pub(crate) fn next_timer_at(&self) -> Option<Time> {
         let leaving = self.closing_clients.iter().filter_map(|id| self.connections.get(id));
         let times = leaving.filter_map(|client| match client.stage {
@@ -457,7 +457,8 @@ impl Clients {
         None
     }
 
-    /// Passes the backlog to the front or, without a backlog, the first `fresh` bytes of `read_buffer`.
+    /// Passes the backlog to the front or, without a backlog, the first `fresh` bytes of
+    /// `read_buffer`.
     fn feed_front(&mut self, id: ConnectionId, fresh: usize, cx: &mut Cx<'_, impl ClientHost>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;

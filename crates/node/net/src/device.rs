@@ -77,7 +77,8 @@ pub struct ExternalDevice {
 }
 
 impl ExternalDevice {
-    /// Parses `process:COMMAND`, `rtl:FOLDER` (built by Verilator), or `p4` ([`p4_interpreter_path`]).
+    /// Parses `process:COMMAND`, `rtl:FOLDER` (built by Verilator), or `p4`
+    /// ([`p4_interpreter_path`]).
     fn from_name(name: &str) -> Option<Self> {
         let (kind, words) = match name.split_once(':') {
             None if name == "p4" => {

@@ -39,8 +39,8 @@ impl Spin {
 /// Polling time of [`Spin::Auto`] in microseconds: longer than a step between two running
 /// processes, and about the cost of a wake-up.
 const AUTO_SPIN_US: u64 = 50;
-/// Multiple of [`AUTO_SPIN_US`] up to which a wait that slept counts as short, since it includes the
-/// wake-up.
+/// Multiple of [`AUTO_SPIN_US`] up to which a wait that slept counts as short, since it includes
+/// the wake-up.
 const SHORT_SLEEP_FACTOR: u64 = 3;
 /// Minimum number of short waits among the last 16 for polling.
 const SHORT_WAITS_MIN: u32 = 4;

@@ -57,7 +57,7 @@ pub enum IoSpread {
 }
 
 impl IoSpread {
-    /// Parses the value of `--io-io_spread`.
+    /// Parses the value of `--io-spread`.
     pub fn from_name(text: &str) -> Option<Self> {
         match text {
             "load" => Some(Self::ByLoad),

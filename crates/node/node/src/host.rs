@@ -146,8 +146,8 @@ pub trait ClientHost {
 /// Operator request to this node, started with [`OperatorHost::start_request`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum OperatorRequest {
-    /// Check whether this node can serve a linearizable read now. Ends with [`OperatorOutcome::Probed`]. A
-    /// repeated order joins the attempt in progress.
+    /// Check whether this node can serve a linearizable read now. Ends with
+    /// [`OperatorOutcome::Probed`]. A repeated order joins the attempt in progress.
     Probe,
     /// Transfer leadership to this node or the most advanced follower. Ends with
     /// [`OperatorOutcome::Transferred`].
@@ -168,7 +168,8 @@ pub enum OperatorRequest {
         /// Only return the plan and change nothing.
         dry_run: bool,
     },
-    /// Read bytes of an inner stream that are retained for a backup. Ends with [`OperatorOutcome::Held`].
+    /// Read bytes of an inner stream that are retained for a backup. Ends with
+    /// [`OperatorOutcome::HeldStreamRead`].
     ReadHeldStream(HeldStreamRange),
 }
 
@@ -196,7 +197,7 @@ pub enum OperatorOutcome {
     Snapshot(Result<Snapshot, String>),
     /// Result of the [`OperatorRequest::Group`] with this request number.
     Group(u64, Result<GroupAnswer, asking::GroupRefusal>),
-    /// Result of the [`OperatorRequest::Held`] with this request number.
+    /// Result of the [`OperatorRequest::ReadHeldStream`] with this request number.
     HeldStreamRead(u64, Result<Vec<u8>, NotRead>),
 }
 
@@ -311,8 +312,8 @@ pub trait OperatorHost {
 /// One replica with its front. All calls are made on the reactor's thread and do not block.
 ///
 /// A turn proceeds in this order: calls to the sides with input, `poll`, sending of the peers'
-/// queues, `submit_records`, sending of the clients' output, `end_turn`. Hence a leader's messages are in
-/// flight before its own log write begins (design §5).
+/// queues, `submit_records`, sending of the clients' output, `end_turn`. Hence a leader's messages
+/// are in flight before its own log write begins (design §5).
 pub trait Host: PeerHost + ClientHost + OperatorHost {
     /// Collects completed log writes, runs due work, and decides which messages to send.
     fn poll(&mut self, turn: &mut Turn<'_>);

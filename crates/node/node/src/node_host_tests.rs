@@ -275,8 +275,8 @@ fn front_with_more_work_gets_the_next_turn_at_once() {
     assert_eq!(host.end_turn(now), Some(now));
 }
 
-/// [time-3] A front names times of the group's clock, which no wall clock sets. A node whose own clock
-/// runs ahead waits until then all the same, rather than begin one turn after another.
+/// [time-3] A front names times of the group's clock, which no wall clock sets. A node whose own
+/// clock runs ahead waits until then all the same, rather than begin one turn after another.
 #[test]
 fn front_is_woken_by_the_group_clock() {
     let mut host = host(MemoryDisk::new(), 1);

@@ -365,7 +365,7 @@ mod tests {
         }
     }
 
-    /// Creates the state that [`RecoveringFolder::finish`] expects.
+    /// Creates the state that [`RecoveringFolder::replace_node`] expects.
     fn node_in(recovering: &RecoveringFolder) {
         fs::create_dir(recovering.work_folder()).unwrap();
         fs::create_dir(recovering.old_files_folder()).unwrap();

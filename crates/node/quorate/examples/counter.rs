@@ -4,8 +4,8 @@
 //! cargo run --example counter -- 1      # and 2, and 3
 //! ```
 //!
-//! Type a number to add it, or an empty line to query the count. Kill any one of them: the other two
-//! continue.
+//! Type a number to add it, or an empty line to query the count. Kill any one of them: the other
+//! two continue.
 #![allow(clippy::print_stdout, reason = "it talks to a person")]
 
 use std::{error::Error, io::stdin};

@@ -142,7 +142,7 @@ impl<S: StateMachine> Applying<S> {
     }
 
     /// Marks the service as loading a snapshot, or waiting for one. It is down until
-    /// [`Applying::loaded`] is called.
+    /// [`Applying::on_loaded`] is called.
     pub(crate) fn set_loading(&mut self, why: String) {
         self.applier.condition_mut().set_loading(why);
     }

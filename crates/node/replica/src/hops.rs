@@ -1,4 +1,4 @@
-//! Timestamps on a command's path through this node. `quorate bench log --path_to` draws them.
+//! Timestamps on a command's path through this node. `quorate bench log --trace` draws them.
 //!
 //! Stamps are stored in a ring of fixed size, which overwrites the oldest without allocating. A
 //! node without stamps has no ring, and each stamping point costs it one branch.

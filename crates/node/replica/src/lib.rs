@@ -54,7 +54,7 @@
 //! `storing`, `applying`, `completions`. *Wings* serve one subject each, and borrow the spine for
 //! one call: `streaming`, `members`, `reading`, `catching_up`, `snapshots`, `scrubbing`,
 //! `rollback`, `differing`, `devices`, `tuning`, `ending`. Reports to operators: `observing`,
-//! [`hops`]. Capacities: [`limits`]. `docs/spec/declare_structure.md` has the rules.
+//! [`hops`]. Capacities: [`limits`]. `docs/spec/structure.md` has the rules.
 #![forbid(unsafe_code)]
 
 mod applying;

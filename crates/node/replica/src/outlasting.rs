@@ -1,8 +1,8 @@
 //! Queue of replies, in slot order. Each is held until its executed command would survive a crash
 //! of all nodes ([class-2]).
 //!
-//! The core determines which slots are durable ([`quorate_core::input::Input::Last`]). Commands
-//! that need just the group's class are not queued.
+//! The core determines which slots are durable ([`quorate_core::input::Input::AwaitDurable`]).
+//! Commands that need just the group's class are not queued.
 
 use std::collections::VecDeque;
 
@@ -85,7 +85,7 @@ impl HeldReplies {
         Some((held.tag, reply))
     }
 
-    /// Takes the next request whose deadline has passed.
+    /// Drops the next held reply if its deadline has passed, and returns its tag.
     pub(crate) fn next_overdue(&mut self, now: Time) -> Option<Tag> {
         let held = self.held_replies.pop_front_if(|held| held.deadline <= now)?;
         self.reply_bytes.drain(..held.bytes);

@@ -111,7 +111,7 @@ impl Protocol {
     }
 
     /// Passes one input to the core. Returns the hard state before the input and the core's
-    /// effects, which the caller returns with [`Protocol::recycle`].
+    /// effects, which the caller returns with [`Protocol::recycle_effects`].
     pub(crate) fn step(&mut self, now: Time, input: Input) -> (HardState, Effects) {
         let before = self.node.hard_state();
         let now = now.max(self.latest_reading);

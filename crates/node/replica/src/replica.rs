@@ -1,9 +1,9 @@
 //! The main loop of a replica: its parts and the order of a turn, without socket or clock.
 //!
 //! The caller passes frames, requests and the time, calls [`Replica::poll`], delivers the
-//! completions, flushes the plane's buffers, and then calls [`Replica::submit`]. The leader thus
-//! sends before it writes: the disks of leader and followers work in parallel, and a client does
-//! not wait for one after the other.
+//! completions, flushes the plane's buffers, and then calls [`Replica::submit_records`]. The leader
+//! thus sends before it writes: the disks of leader and followers work in parallel, and a client
+//! does not wait for one after the other.
 //!
 //! Each part owns its state, and borrows what it needs from the others for one call. The parts are
 //! joined here. Each source of input has a file of its own: peers' frames (`ingress`), effects of

@@ -32,7 +32,7 @@ impl<T: Copy + Ord> RoundRobin<T> {
         self.members.is_empty()
     }
 
-    /// Returns the next member. It remains the same until its turn is [over](Self::over).
+    /// Returns the next member. It remains the same until its turn is [over](Self::end_turn).
     pub fn peek_next(&self) -> Option<T> {
         let behind = self.last_served.map_or(Bound::Unbounded, Bound::Excluded);
         let mut later = self.members.range((behind, Bound::Unbounded));

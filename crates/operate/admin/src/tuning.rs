@@ -173,7 +173,7 @@ impl ParameterView {
 }
 
 impl SettingView {
-    /// Formats the setting, such as `64 KiB x 4`.
+    /// Formats the batch size and the window, for example as `64 KiB x 4`.
     pub fn format_setting(self) -> String {
         format!("{} x {}", format_exact_bytes(self.batch_bytes), self.window)
     }

@@ -41,13 +41,13 @@ struct DispatchState {
 pub enum Event {
     /// Completion of a request.
     Completed(DoneCallback, Outcome),
-    /// A value. It counts as delivered once [`DispatchTurn::delivered`] has been called.
+    /// A value. It counts as delivered once [`DispatchTurn::mark_delivered`] has been called.
     Value {
         /// Slot of the value.
         slot: u64,
         /// Contents of the value.
         value: Arc<[u8]>,
-        /// Epoch to pass to [`DispatchTurn::delivered`].
+        /// Epoch to pass to [`DispatchTurn::mark_delivered`].
         delivery_epoch: u64,
     },
     /// Delivery has failed and is now off.
@@ -485,8 +485,8 @@ impl DispatchTurn<'_> {
         }
     }
 
-    /// Waits for an event that occurs after the last [`DispatchTurn::clear_readable`]. Returns `false` on timeout.
-    /// Fails if the handle is closed.
+    /// Waits for an event that occurs after the last [`DispatchTurn::clear_readable`]. Returns
+    /// `false` on timeout. Fails if the handle is closed.
     pub fn wait_for_event(&self, until: Option<Instant>) -> Result<bool, Failed> {
         self.with_state(|hand, _| self.handle.report_delivered(hand));
         self.handle.send_gathered_values();

@@ -26,7 +26,7 @@ pub struct Options {
     pub node_id: Option<u32>,
     /// Peer addresses of the nodes, by node id.
     pub peer_addresses: BTreeMap<u32, String>,
-    /// Peer address of this node; `None` if it is the entry in `cluster`.
+    /// Peer address of this node; `None` if it is the entry in `peer_addresses`.
     pub peer_address: Option<String>,
     /// Device that votes for the node.
     pub device: Device,

@@ -39,8 +39,8 @@ pub enum ReadResult {
 /// Values in consecutive slots.
 pub type Values = VecDeque<(u64, Arc<[u8]>)>;
 
-/// A node, local or remote. No call blocks, except [`Source::ready`], [`Source::status`] and
-/// [`Source::close`].
+/// A node, local or remote. No call blocks, except [`Source::wait_until_ready`], [`Source::status`]
+/// and [`Source::close`].
 pub trait Source: Send + Sync {
     /// Notifies the source that values are waiting to be sent. Called when the first one is queued
     /// ([`crate::submits`]).

@@ -56,8 +56,8 @@ impl Bundle {
     }
 }
 
-/// Outcome of a bundle. The first `count` values are in consecutive slots starting at `slot`. The
-/// others share the outcome `otherwise`.
+/// Outcome of a bundle. The first `appended_count` values are in consecutive slots starting at
+/// `first_slot`. The others share the outcome `rest_outcome`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleOutcome {
     /// Slot of the first value.

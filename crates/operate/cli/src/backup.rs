@@ -231,11 +231,11 @@ fn transfer_broke(admin: &str, bad: &BadBackup) -> Problem {
         .with_hint("try again; see also the log of the node")
 }
 
-/// Reader that also writes everything it reads to `to`.
+/// Reader that also writes everything it reads to `output`.
 struct TeeReader<R, W> {
     from: R,
     output: W,
-    /// First error of a write to `to`.
+    /// First error of a write to `output`.
     write_error: Option<io::Error>,
 }
 

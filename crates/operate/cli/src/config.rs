@@ -598,7 +598,6 @@ mod tests {
         assert_eq!(device(&["--plane", "kernel", "--device", "tc"]), Device::Tc);
     }
 
-    /// Switches accept a value or none, as documented.
     #[test]
     fn switches_accept_an_optional_value() {
         for (flags, expected) in [

@@ -67,7 +67,8 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Registers the signal, which ends the process as before, except during [`Self::defer_during`].
+    /// Registers the signal, which ends the process as before, except during
+    /// [`Self::defer_during`].
     pub(crate) fn listen() -> Result<Self, Problem> {
         let ends_process = Arc::new(AtomicBool::new(true));
         let has_arrived = Arc::new(AtomicBool::new(false));

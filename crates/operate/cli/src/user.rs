@@ -128,8 +128,8 @@ impl SetArgs {
     }
 }
 
-/// Sends the request to a node. If the outcome is unknown, reports that instead of repeating the
-/// request.
+/// Sends the request to a node, or lists the users if there is none. Never retries: a change whose
+/// outcome the node reports as unknown may have taken effect.
 fn send_request(address: &str, request: Option<&UsersRequest>) -> Result<UsersView, Problem> {
     let body = request.map(|request| serde_json::to_string(request).expect("plain data"));
     let response = match &body {

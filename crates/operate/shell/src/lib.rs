@@ -1,7 +1,7 @@
 //! Runs other programs, prints their command lines and checks their exit codes. Also finds cargo
 //! and this workspace's folders.
 //!
-//! The crate has no dependencies, so that `run_cargo xtask` starts quickly in a fresh checkout.
+//! The crate has no dependencies, so that `cargo xtask` starts quickly in a fresh checkout.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "it shows what it runs")]
 
@@ -55,8 +55,8 @@ pub fn release_path(name: &str) -> PathBuf {
     build_folder().join("release").join(name)
 }
 
-/// Returns the path of a program in the requested profile: `release_path`, or with `QUORATE_PROFILE=dev`
-/// the profile of `run_cargo test`, in which everything is built already.
+/// Returns the path of a program in the requested profile: `release`, or with `QUORATE_PROFILE=dev`
+/// the profile of `cargo test`, in which everything is built already.
 pub fn program_path(name: &str) -> PathBuf {
     let folder = if is_dev_profile() { "debug" } else { "release" };
     build_folder().join(folder).join(name)

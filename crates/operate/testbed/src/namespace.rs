@@ -41,7 +41,7 @@ pub fn unshare_command() -> Command {
     command
 }
 
-/// Returns whether [`enter`] started this process with the environment variable.
+/// Returns whether [`reenter`] started this process with the environment variable.
 pub fn is_inside(variable: &str) -> bool {
     env::var_os(variable).is_some()
 }

@@ -360,7 +360,7 @@ impl NodeCluster {
         Ok(value.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0))
     }
 
-    /// Runs `quorate log_path verify` on the folder of every member. The nodes must be stopped.
+    /// Runs `quorate log verify` on the folder of every member. The nodes must be stopped.
     pub fn verify_logs(&self, program: &Path) -> io::Result<()> {
         for (_, node) in self.members() {
             let mut command = Command::new(program);

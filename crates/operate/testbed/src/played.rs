@@ -32,7 +32,7 @@ pub enum Fault {
     RefuseFirst(ErrorCode),
     /// End the piece after this many offered bytes. Bytes that arrive later have no effect.
     EndPieceAfter(usize),
-    /// Like `End`, but also let another writer take over the stream.
+    /// Like `EndPieceAfter`, but also let another writer take over the stream.
     FenceAfter(usize),
     /// Shift the position in `Opened` and the end in `Info` by this number of bytes.
     ShiftPosition(i64),
@@ -173,7 +173,8 @@ impl SimulatedCluster {
         self.shared.changed.notify_all();
     }
 
-    /// Decides all offered bytes of a stream when its piece ends, even above [`Self::hold`].
+    /// Decides all offered bytes of a stream when its piece ends, even above
+    /// [`Self::stop_deciding_at`].
     pub fn decide_all_at_end(&self, name: &str) {
         let mut world = self.shared.lock();
         let stream = world.streams.get_mut(name).expect("a stream of a test");

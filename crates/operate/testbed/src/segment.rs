@@ -51,12 +51,12 @@ impl Lan {
         Self { link_megabits: megabits }
     }
 
-    /// Returns the parameters of `run_tc` for a link: rate, burst and queue limit.
+    /// Returns the parameters of `tc` for a link: rate, burst and queue limit.
     fn tc_parameters(&self) -> String {
         self.tc_parameters_with(QUEUE_BYTES)
     }
 
-    /// Returns the parameters of `run_tc` for a link with a given queue capacity.
+    /// Returns the parameters of `tc` for a link with a given queue capacity.
     fn tc_parameters_with(&self, queue_bytes: u64) -> String {
         let bits = self.link_megabits * MEGABIT;
         // The burst lasts a millisecond, but is at least as large as a packet before segmentation.
@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// The format matches the syntax of `run_tc`.
+    /// The format matches the syntax of `tc`.
     #[test]
     fn bucket_parameters_follow_the_syntax_of_tc() {
         let bucket = |text| Lan::parse_speed(text).unwrap().tc_parameters();

@@ -64,7 +64,7 @@ fn mixed_word(writer: u16, index: u64) -> u64 {
     mix(word ^ SALT)
 }
 
-/// Returns the writer and the index of a word. Inverse of [`mixed`].
+/// Returns the writer and the index of a word. Inverse of [`mixed_word`].
 fn unmixed_word(word: u64) -> (u16, u64) {
     let mut z = word;
     z = (z ^ (z >> 31) ^ (z >> 62)).wrapping_mul(0x3196_42b2_d24d_8ec3);

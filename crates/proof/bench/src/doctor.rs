@@ -4,12 +4,12 @@
 //! ([`kernel`], [`rights`], [`files`], [`cgroups`], [`memory`], [`interfaces`], [`buffers`],
 //! [`clock`], [`load`], [`disk`] with [`flushes`] and [`honesty`], [`certificates`], [`uring`],
 //! [`multicast`], [`peers`], [`nodes`]) and returns [`finding::Finding`]s. Probes read `/proc` and
-//! `/sys` through [`system::SystemFiles`], so that tests can replace them. [`verdict`] evaluates each
-//! [`plane`] by the findings, [`figures`] are the numbers behind predictions, [`predict`] applies
-//! the model, [`measure`] compares its results with measurements, [`reach`] tests multicast between
-//! members, [`trips`] are the paths between members, [`monitoring`] reduces a report to one line,
-//! [`bundle`] packs everything into one file without secrets ([`redact`]), and [`examination`] runs
-//! all of it in order.
+//! `/sys` through [`system::SystemFiles`], so that tests can replace them. [`verdict`] evaluates
+//! each [`plane`] by the findings, [`figures`] are the numbers behind predictions, [`predict`]
+//! applies the model, [`measure`] compares its results with measurements, [`reach`] tests multicast
+//! between members, [`trips`] are the paths between members, [`monitoring`] reduces a report to one
+//! line, [`bundle`] packs everything into one file without secrets ([`redact`]), and
+//! [`examination`] runs all of it in order.
 //!
 //! Unknowns are reported as such, with the reason; nothing is guessed.
 

@@ -21,7 +21,7 @@ const ANSWER_BYTES_MAX: usize = 512;
 #[derive(Clone, Debug)]
 pub struct ClientAddress {
     address: SocketAddr,
-    /// `HOST_ADDRESS:PORT` as given by the user; a certificate must name the host.
+    /// `HOST:PORT` as given by the user; a certificate must name the host.
     name: String,
     tls_trust: Option<ClientTrust>,
     login: Option<Login>,

@@ -183,8 +183,8 @@ impl LoadDriver {
         self.samples.worst_lateness = self.samples.worst_lateness.max(lateness);
     }
 
-    /// Returns the time at which the result of [`Load::take_due_command`] or [`Load::is_over`] may
-    /// change without a reply.
+    /// Returns the time at which the result of [`LoadDriver::take_due_command`] or
+    /// [`LoadDriver::is_over`] may change without a reply.
     pub fn next_wakeup(&self) -> Nanos {
         let ends = self.start.saturating_add(self.plan.sending_ns());
         let patience = ends.saturating_add(self.plan.reply_timeout_ns);

@@ -19,7 +19,7 @@ use crate::{
 /// System, load and conditions of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowSetting {
-    /// Name of the scenario, such as `new_kv` or `kernel-paxos-fig5`.
+    /// Name of the scenario, such as `kv` or `kernel-paxos-fig5`.
     pub scenario: String,
     pub system: String,
     /// `durable`, `volatile` or `unknown`; stated in every row ([class-5]).
@@ -100,7 +100,7 @@ pub const ROW_KEYS: [&str; 20] = [
     "ratio_to_ceiling",
 ];
 
-/// A row in the form in which it is written to JSON. The keys begin with [`KEYS`].
+/// A row in the form in which it is written to JSON. The keys begin with [`ROW_KEYS`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     pub scenario: String,

@@ -1,8 +1,8 @@
 //! Whole measurements: starts nodes, applies load, reads counters, and collects the rows in a
 //! document.
 //!
-//! Each subcommand of `quorate bench` has a file: [`series`] (`new_kv`, `log`), [`probe`], [`stream`] and
-//! [`wan`]; [`sweep`] belongs to `quorate tune`. They share sessions, measuring, readings and
+//! Each subcommand of `quorate bench` has a file: [`series`] (`kv`, `log`), [`probe`], [`stream`]
+//! and [`wan`]; [`sweep`] belongs to `quorate tune`. They share sessions, measuring, readings and
 //! ceilings, which are public for the papers' experiments (`bench-compare/papers`). The caller
 //! cleans up on an interrupt ([`quorate_testbed::interrupt`]), and decides which results are
 //! published where.

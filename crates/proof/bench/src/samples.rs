@@ -129,8 +129,8 @@ pub struct Samples {
     pub first_error: Option<String>,
     /// Number of commands sent within the measured time.
     pub sent_count: u64,
-    /// Number of commands within the measured time that were sent more than [`crate::load::LATE_AFTER`]
-    /// late.
+    /// Number of commands within the measured time that were sent more than
+    /// [`crate::load::LATE_AFTER`] late.
     pub late_count: u64,
     /// Longest delay with which a command was sent.
     pub worst_lateness: Nanos,

@@ -2,9 +2,9 @@
 //! frames. Checks that a chosen value stays chosen in any order of delivery.
 //!
 //! There are three acceptors and two coordinators. Each is a reference program or a switch. The
-//! owners ([`OmittedRule`], `owner.rs`) implement Paxos in a few lines, independently of the production
-//! core. Coordinators may lose their memory. Acceptors may not, because a volatile member that
-//! loses its votes becomes another member ([offload-9]).
+//! owners ([`OmittedRule`], `owner.rs`) implement Paxos in a few lines, independently of the
+//! production core. Coordinators may lose their memory. Acceptors may not, because a volatile
+//! member that loses its votes becomes another member ([offload-9]).
 
 mod owner;
 

@@ -60,8 +60,8 @@ pub struct Disk {
     /// Start of the log, and the eras there. A durable snapshot covers the slots below. Entries for
     /// those slots remain, as in a segment that has not been recycled yet ([snap-3]).
     start_snapshot: Option<(Slot, Eras)>,
-    /// Set if no snapshot covers the slots below the start of the log. `start_snapshot` then holds the
-    /// eras that the auxiliary knew when it discarded those slots ([trim-1]).
+    /// Set if no snapshot covers the slots below the start of the log. `start_snapshot` then holds
+    /// the eras that the auxiliary knew when it discarded those slots ([trim-1]).
     lacks_snapshot: bool,
 }
 
@@ -71,8 +71,8 @@ pub struct RecoveredState {
     pub log_state: Recovered,
     /// Decided values in slot order, for the service and for peers.
     pub decided_values: Vec<(SlotRange, Value)>,
-    /// First slot below `hard.decided_to` that has no record, and no loss that explains the
-    /// absence.
+    /// First slot below `log_state.hard_state.decided_to` that has no record, and no loss that
+    /// explains the absence.
     pub first_hole: Option<Slot>,
     /// Votes or promises may be lost ([disk-8]).
     pub may_have_forgotten: bool,

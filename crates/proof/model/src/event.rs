@@ -68,7 +68,7 @@ pub enum Event {
         from: usize,
         count: usize,
     },
-    /// Starts a node whose disk lost the end of its log, including `lost` records that other
+    /// Starts a node whose disk lost the end of its log, including `lost_count` records that other
     /// running nodes remember.
     StartRolledBack {
         site: usize,

@@ -30,7 +30,7 @@ pub struct Mutant {
     pub profile: String,
     /// Names of the properties to check. No other property may detect the mutant.
     pub properties: Vec<String>,
-    /// The mutant must be found. If `false`, `why` has the reason.
+    /// The mutant must be found. If `false`, `uncaught_reason` has the reason.
     pub must_be_caught: bool,
     /// Reason for not finding the mutant.
     pub uncaught_reason: String,

@@ -1,4 +1,4 @@
-//! Runs seeds one after another: `find_detection FROM COUNT STEPS [LINE_QUEUE [STOP]]`.
+//! Runs seeds one after another: `hunt FROM COUNT STEPS [LINES [STOP]]`.
 //!
 //! With LINES, each trace retains that many lines, including frames. With STOP, the program ends at
 //! the first seed that violates a property. The fingerprint at the end covers all traces. It does

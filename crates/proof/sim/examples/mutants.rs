@@ -1,8 +1,9 @@
-//! Applies each mutant in `read_mutants/` to a copy of the workspace and tries to detect it: with its
-//! own tests if it names any, otherwise by simulating seeds. Usage: `mutants [--check|--lines]
-//! [NAME…]`. `--check` only checks that each mutant compiles. `--lines` prints one machine-readable
-//! line per mutant: name, seconds and finder, separated by tabs; the finder is empty if the mutant
-//! was not detected. Environment: `MUTANT_SEEDS` (2000), `MUTANT_STEPS` (8000), `MUTANT_DIR`.
+//! Applies each mutant in `mutants/` to a copy of the workspace and tries to detect it: with its
+//! own tests if it names any, otherwise by simulating seeds. Usage:
+//! `mutants [--check|--lines] [NAME…]`. `--check` only checks that each mutant compiles. `--lines`
+//! prints one machine-readable line per mutant: name, seconds and finder, separated by tabs; the
+//! finder is empty if the mutant was not detected. Environment: `MUTANT_SEEDS` (2000),
+//! `MUTANT_STEPS` (8000), `MUTANT_DIR`.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::{
@@ -19,7 +20,7 @@ struct Mutant {
     file: String,
     find: String,
     replace: String,
-    /// Arguments of the `run_cargo test` that detects the mutant; empty if simulated clusters detect
+    /// Arguments of the `cargo test` that detects the mutant; empty if simulated clusters detect
     /// it.
     test_arguments: String,
 }

@@ -166,8 +166,8 @@ pub struct RunSettings {
     /// Mean interval between losses of acknowledged data on the disk of one node; `None` if none
     /// occur.
     pub data_loss_interval_us: Option<u64>,
-    /// Mean interval between commands that request a class other than the group's. If set, the
-    /// feature level is raised at the start.
+    /// Mean interval between commands that request a class other than the group's; `None` if none
+    /// do. If set, the feature level is raised at the start, unless `release_changes` sets a delay.
     pub class_request_interval_us: Option<u64>,
 }
 
@@ -232,8 +232,8 @@ const FIRST_SEED_WITH_SCRUBS: u64 = 1001;
 const FIRST_SEED_WITH_STRAYS: u64 = 2001;
 
 impl ScrubSettings {
-    /// Draws scrub settings for a third of the seeds starting at `FIRST_SEED_WITH_SCRUBS`, using separate
-    /// dice.
+    /// Draws scrub settings for a third of the seeds starting at `FIRST_SEED_WITH_SCRUBS`, using
+    /// separate dice.
     fn draw(seed: u64) -> Option<Self> {
         let dice = &mut Dice::new(seed ^ 0x5363_7275_6262_6564);
         let scrubs = Self {
@@ -460,8 +460,8 @@ fn draw_store_faults(seed: u64) -> Option<u64> {
     dice.chance(1, 4).then_some(mean_ms * 1000)
 }
 
-/// Draws disks that lose acknowledged data for a third of the seeds starting at `FIRST_SEED_WITH_LIES`, using
-/// separate dice.
+/// Draws disks that lose acknowledged data for a third of the seeds starting at
+/// `FIRST_SEED_WITH_LIES`, using separate dice.
 fn draw_lies(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x4c69_6172_7321);
     let mean_us = dice.pick(&[8_000, 30_000, 100_000]);

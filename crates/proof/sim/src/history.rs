@@ -37,7 +37,7 @@ pub struct Operation {
     pub key: String,
     pub client: usize,
     pub action: KeyAction,
-    /// Moment of the request, from [`ClientHistory::moment`]. Moments are unique.
+    /// Moment of the request, from [`ClientHistory::next_moment`]. Moments are unique.
     pub called_at: u64,
     /// Moment of the reply; `u64::MAX` if there was none.
     pub returned_at: u64,

@@ -218,7 +218,7 @@ impl Network {
         self.queue_bytes_peak = self.queue_bytes_peak.max(waiting);
     }
 
-    /// Takes the bytes written in this turn. The caller passes them to [`Network::send`].
+    /// Takes the bytes written in this turn. The caller passes them to [`Network::send_frames`].
     pub fn take_unchecked(&mut self, link: LaneLink) -> Vec<u8> {
         std::mem::take(&mut self.pipe_mut(link).unchecked_bytes)
     }

@@ -2,7 +2,7 @@
 //! xtask tla --trace`.
 //!
 //! Some lines record state on stable storage (`round`, `promise`, `vote`, `learned`), others
-//! messages (`asks`, `answers`, `proposes`, `votes`) or knowledge (`record_decided`). Each message appears
+//! messages (`asks`, `answers`, `proposes`, `votes`) or knowledge (`decides`). Each message appears
 //! once, however often it is resent. The manual is `docs/spec/tla/README.md`.
 
 use std::{

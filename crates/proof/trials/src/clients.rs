@@ -134,7 +134,7 @@ fn try_redis_cli(ports: &[u16]) -> Result<(), Failed> {
     try_pipe(ports[0])
 }
 
-/// Tests `redis-cli --try_pipe`, which sends many commands from its standard input.
+/// Tests `redis-cli --pipe`, which sends many commands from its standard input.
 fn try_pipe(port: u16) -> Result<(), Failed> {
     let mut child = Command::new("redis-cli")
         .args(["-p", &port.to_string(), "--pipe"])

@@ -34,9 +34,10 @@ struct ClusterOptions {
     rounds: u64,
     seed: Option<u64>,
     only_fault: Option<FaultStep>,
-    /// Restricts [`Part::Planes`] to clusters of this plane.
+    /// Restricts [`TaskPart::Planes`] to clusters of this plane.
     plane: Option<&'static str>,
-    /// Restricts [`Part::Devices`] and [`Part::Frames`] to clusters with this kind of device.
+    /// Restricts [`TaskPart::Devices`] and [`TaskPart::Frames`] to clusters with this kind of
+    /// device.
     device: Option<&'static str>,
     /// Part to run; `None` runs a selection of parts, with all settings of rounds.
     part: Option<TaskPart>,
@@ -64,7 +65,7 @@ enum TaskPart {
     Frames,
 }
 
-/// Default number of rounds of [`Part::Streams`], and of kills of each role.
+/// Default number of rounds of [`TaskPart::Streams`], and of kills of each role.
 const STREAM_ROUNDS: u64 = 100;
 
 /// Runs `cargo xtask cluster`.

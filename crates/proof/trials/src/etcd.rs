@@ -1,4 +1,4 @@
-//! Unmodified etcd clients against a fresh cluster of three nodes: `check_etcdctl`, and the Go client
+//! Unmodified etcd clients against a fresh cluster of three nodes: `etcdctl`, and the Go client
 //! with its locks, elections and transactions. Also checks histories recorded by that client while
 //! members are killed. The programs are built from their modules; without Go or a network the task
 //! is skipped.
@@ -119,7 +119,7 @@ fn check_history(program: &Path, store: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Checks the exact output of `check_etcdctl`.
+/// Checks the exact output of `etcdctl`.
 fn check_etcdctl(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
     let all = endpoints.join(",");
     let ctl = |words: &[&str]| {
@@ -170,7 +170,7 @@ fn check_etcdctl(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Checks that `quorate set_name` makes a node from a snapshot saved by `check_etcdctl`.
+/// Checks that `quorate restore` makes a node from a snapshot saved by `etcdctl`.
 fn check_snapshot_restore(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
     let folder = shell::build_folder().join("etcd-snapshot");
     let _ = fs::remove_dir_all(&folder);

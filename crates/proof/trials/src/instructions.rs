@@ -96,7 +96,7 @@ impl SyscallCounter {
     }
 }
 
-/// Returns the sum of `events` over a whole run.
+/// Runs the program under `perf stat` and returns the total count of `events`.
 fn sum_perf_events(events: &[String], program: &Path, words: &[&str]) -> Result<u64, Failed> {
     let mut command = Command::new("perf");
     command.args(["stat", "-x", ","]);

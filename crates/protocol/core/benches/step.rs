@@ -1,6 +1,6 @@
 //! Cost of one step of the core in steady state.
 //!
-//! `cargo exclude -p quorate-core --exclude step` prints medians of several rounds, in nanoseconds.
+//! `cargo bench -p quorate-core --bench step` prints medians of several rounds, in nanoseconds.
 //! Compare ratios within one run, because absolute times drift with the machine;
 //! `docs/performance.md` has the budget. With `--case NAME` it runs one round of fixed work and
 //! prints the number of steps, for a tool that counts instructions. With `--idle` it does the same

@@ -180,7 +180,7 @@ impl Configuration {
     }
 
     /// Returns the configuration after `change`, or the reason for rejecting the change ([era-4]).
-    /// [`crate::reconfigure::Eras::changed`] checks which node ids may have weight.
+    /// [`crate::reconfigure::Eras::after_change`] checks which node ids may have weight.
     pub fn after_change(&self, change: Change) -> Result<Self, InvalidConfiguration> {
         let mut members = self.members.clone();
         let mut rule = self.rule;

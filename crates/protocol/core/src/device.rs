@@ -36,7 +36,7 @@ pub enum DeviceOrder {
         /// read out.
         hint: bool,
     },
-    /// [offload-14] Votes below `to` are no longer needed.
+    /// [offload-14] Votes below `floor` are no longer needed.
     RaiseFloor {
         /// The lowest slot that the device retains.
         floor: Slot,
@@ -81,7 +81,8 @@ pub enum DeviceOrder {
         /// Value to propose.
         value: Value,
     },
-    /// [offload-18] Report the slot that the device assigns next. Response: [`DeviceReport::NextSlot`].
+    /// [offload-18] Report the slot that the device assigns next. Response:
+    /// [`DeviceReport::NextSlot`].
     QueryNextSlot,
 }
 
@@ -144,8 +145,8 @@ pub enum DeviceReport {
         /// Value that the quorum voted for.
         value: Value,
     },
-    /// The device no longer assigns slots and nothing is in flight. `rest` holds all the slots that
-    /// it assigned from `from` onwards. `from` is at or below the first unreported slot.
+    /// The device no longer assigns slots and nothing is in flight. `assigned` holds all the slots
+    /// that it assigned from `from` onwards. `from` is at or below the first unreported slot.
     TakenBack {
         /// Ballot in which the device was started.
         ballot: Ballot,

@@ -131,8 +131,8 @@ pub enum Effect {
         value: Value,
     },
     /// Find the bytes of this value, first locally, then at `from`, then at any peer. Retain them
-    /// while the slots are undecided, and report with `Input::BytesHeld`, either all at once or in parts
-    /// in slot order.
+    /// while the slots are undecided, and report with `Input::BytesHeld`, either all at once or in
+    /// parts in slot order.
     Fetch {
         /// A node that should have the bytes.
         from: NodeId,

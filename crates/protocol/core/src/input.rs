@@ -85,16 +85,16 @@ pub enum Input {
     /// A linearizable read waits for its read index.
     Read(ReadToken),
     /// A client waits until everything below `to` is on stable storage at a phase-2 quorum
-    /// ([class-2]). [`crate::effect::Effect::DurableInGroup`] reports when it is. Not used while there may
-    /// be a member that does not understand the request.
+    /// ([class-2]). [`crate::effect::Effect::DurableInGroup`] reports when it is. Not used while
+    /// there may be a member that does not understand the request.
     AwaitDurable {
         /// End of the slots, exclusive.
         to: Slot,
     },
     /// A client waits until a phase-2 quorum has voted for everything below `to` in this ballot, in
     /// memory. This node has already voted for it in the same ballot ([class-2]).
-    /// [`crate::effect::Effect::VotedInMemory`] reports it, unless the votes never reach a quorum. Not
-    /// used while there may be a member that does not understand the request.
+    /// [`crate::effect::Effect::VotedInMemory`] reports it, unless the votes never reach a quorum.
+    /// Not used while there may be a member that does not understand the request.
     AwaitEarlyVotes {
         /// Ballot in which the quorum must vote.
         ballot: Ballot,

@@ -2,9 +2,9 @@
 //! it. Liveness only.
 //!
 //! A ring is as fast as its slowest member. A leader that makes no progress for
-//! [`RingControl::patience_us`] requests votes from all members directly, sees which members reply,
-//! and sets up a ring without those that do not ([ring-7]). Excluded members are readmitted after a
-//! while, which doubles on each exclusion.
+//! [`RingControl::broken_after_us`] requests votes from all members directly, sees which members
+//! reply, and sets up a ring without those that do not ([ring-7]). Excluded members are readmitted
+//! after a while, which doubles on each exclusion.
 
 use alloc::vec::Vec;
 

@@ -306,8 +306,8 @@ pub fn split_quorums(
     split_preferring(configuration, leader, usable, votes, |_| true)
 }
 
-/// [ballot-5] Splits like [`split`], but with as few members as possible in L for which `level` is
-/// false, because those would have to catch up first.
+/// [ballot-5] Splits like [`split_quorums`], but with as few members as possible in L for which
+/// `level` is false, because those would have to catch up first.
 pub fn split_preferring(
     configuration: &Configuration,
     leader: Member,

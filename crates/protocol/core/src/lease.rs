@@ -76,9 +76,9 @@ struct Grant {
 pub struct Granter {
     rules: Option<LeaseRules>,
     grant: Option<Grant>,
-    /// Before this time, no vote is cast in a ballot above `voted`, because an earlier process may
-    /// have made grants that the current process does not know of. Unlimited until the first clock
-    /// reading.
+    /// Before this time, no vote is cast in a ballot above `recovered_ballot`, because an earlier
+    /// process may have made grants that the current process does not know of. Unlimited until the
+    /// first clock reading.
     silent_until: Time,
     /// Highest ballot of the recovered votes. When they were cast, no grant withheld them.
     recovered_ballot: Ballot,

@@ -31,12 +31,13 @@
 //!    sent), [`rounds`] (the choice of a ballot), [`leader`] (phase 1 and the choice of value),
 //!    [`learner`] (counting in slot order), [`lost`] (what a damaged log must learn again),
 //!    [`reconfigure`] with [`configuration`] and [`quorum`] (who votes), [`fence`] with [`device`]
-//!    and [`counted`] (votes cast and counted outside the node), [`lease`] (the only part that reads
-//!    a clock, off by default), [`witness`] (nodes that reconnect with less than they reported).
-//! 3. **Liveness**: [`election`], [`flow`], [`auxiliaries`], [`ring`] with [`laying`] (the route
-//!    of votes), [`catchup`], [`reads`], [`transfer`], [`waiting`], [`offload`] (phase 2 in devices).
+//!    and [`counted`] (votes cast and counted outside the node), [`lease`] (the only part that
+//!    reads a clock, off by default), [`witness`] (nodes that reconnect with less than they
+//!    reported).
+//! 3. **Liveness**: [`election`], [`flow`], [`auxiliaries`], [`ring`] with [`laying`] (the route of
+//!    votes), [`catchup`], [`reads`], [`transfer`], [`waiting`], [`offload`] (phase 2 in devices).
 //! 4. [`node`]: joins them: the spine, which orders commands, and its wings
-//!    (`docs/spec/declare_structure.md`).
+//!    (`docs/spec/structure.md`).
 //! 5. `tests/testdata/*.txt`: exchanges between nodes, one story per file.
 //!
 //! Rule ids such as [p2-1] refer to `docs/spec/protocol.md`; `docs/spec/divergences.md` lists those
@@ -60,7 +61,7 @@
 //! };
 //!
 //! let member = Member::first(1);
-//! let founding = Configuration::simple([member], Class::Durable).expect("one member");
+//! let founding = Configuration::majority_of([member], Class::Durable).expect("one member");
 //! let options = Options {
 //!     member,
 //!     heartbeat_ms: 20,
@@ -69,13 +70,13 @@
 //!     inflight_max: 1024,
 //!     window_slots: 1 << 20,
 //!     leases: None,
-//!     silent_us: 0,
-//!     alone_us: 0,
+//!     earlier_lease_us: 0,
+//!     lead_alone_wait_us: 0,
 //!     thrifty: false,
 //!     route: Route::Star,
 //!     seed: 7,
 //! };
-//! let mut node = Node::new(options, Recovered::founded(founding));
+//! let mut node = Node::new(options, Recovered::for_new_node(founding));
 //! let mut effects = Effects::default();
 //!
 //! node.step(Time(0), Input::Tick, &mut effects); // records its round and its promise

@@ -6,7 +6,7 @@
 //! node, `reading` serves linearizable reads, `acks` answers clients earlier or later than the
 //! group's class does, `handover` hands leadership over. `recovered` is a node's initial state.
 //!
-//! `docs/spec/declare_structure.md` defines which part owns which state, and explains the order of a step.
+//! `docs/spec/structure.md` defines which part owns which state, and explains the order of a step.
 
 mod acks;
 mod auxiliary;

@@ -68,7 +68,8 @@ impl Offload {
         self.stage != AssignmentStage::OnNode
     }
 
-    /// Returns whether this node proposes to this member's device instead of to the member itself.
+    /// Returns whether this node's device sends proposals to this member's device, so that this
+    /// node need not send them to the member.
     pub fn device_reaches(&self, member: Member) -> bool {
         self.is_active() && self.armed_members.iter().any(|(armed, _)| *armed == member)
     }

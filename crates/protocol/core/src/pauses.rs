@@ -18,8 +18,8 @@ const SPAN_US: u64 = 60_000_000;
 pub struct Pauses {
     /// Start of the current span.
     span_start: Time,
-    /// Worst lateness in the current span, in microseconds. `previous_worst_us` is the worst lateness in
-    /// the previous span.
+    /// Worst lateness in the current span, in microseconds. `previous_worst_us` is the worst
+    /// lateness in the previous span.
     worst_lateness_us: u64,
     previous_worst_us: u64,
     /// Lateness that the leader last reported, in microseconds.

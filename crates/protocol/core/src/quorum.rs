@@ -120,7 +120,7 @@ impl QuorumRule {
         }
     }
 
-    /// Decodes a rule from [`Self::words`]; `None` if the kind is unknown.
+    /// Decodes a rule from [`Self::to_words`]; `None` if the kind is unknown.
     pub fn from_words(words: [u32; 3]) -> Option<Self> {
         match words {
             [0, 0, 0] => Some(Self::Majority),

@@ -8,8 +8,8 @@ use crate::{setting::Setting, time::Moment};
 /// Minimum length of an epoch after its first batch, in nanoseconds.
 const EPOCH_NS_MIN: u64 = 12_000_000;
 /// Bounds for an epoch's length as multiples of a batch's duration; within them it lasts
-/// `EPOCH_NS_TARGET`. Batches that circulate together make the throughput of a few of them uneven, but if
-/// a batch takes a long time, a few must be enough.
+/// `EPOCH_NS_TARGET`. Batches that circulate together make the throughput of a few of them uneven,
+/// but if a batch takes a long time, a few must be enough.
 const EPOCH_DURATIONS: (f64, f64) = (3.0, 16.0);
 const EPOCH_NS_TARGET: f64 = 60e6;
 /// Minimum number of commands in an epoch with a latency goal, unless it has lasted

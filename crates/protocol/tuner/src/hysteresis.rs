@@ -1,6 +1,6 @@
 //! Choice among paths by predicted cost, without oscillation ([plane-3]).
 //!
-//! `judge` repeatedly receives a prediction for each path. It switches once another path has been
+//! `update` repeatedly receives a prediction for each path. It switches once another path has been
 //! better by a fifth for a second, but no sooner than two seconds after the last change. A quick
 //! return lengthens the minimum time before the next change. A path that no longer works is left at
 //! once.

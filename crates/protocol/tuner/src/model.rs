@@ -4,9 +4,10 @@
 //! Santos and Schiper, "Optimizing Paxos with batching and pipelining" (§4), model how long an
 //! instance keeps the leader's processor and its outgoing link busy, and how long it takes from
 //! start to end. From that follows how many instances must run in parallel to keep the busiest
-//! resource busy, `w = ⌈min(T/φcpu, T/φnet)⌉`. [`Model::from_paper`] is exactly that model. Extensions,
-//! which the paper's form does not use, are the disk with group commit ([`Disk`]), several cores
-//! ([`Cores`]), and a load that does not fill every batch ([`Workload::outstanding`]).
+//! resource busy, `w = ⌈min(T/φcpu, T/φnet)⌉`. [`Model::from_paper`] is exactly that model.
+//! Extensions, which the paper's form does not use, are the disk with group commit ([`Disk`]),
+//! several cores ([`Cores`]), and a load that does not fill every batch
+//! ([`Workload::outstanding`]).
 
 use std::fmt;
 

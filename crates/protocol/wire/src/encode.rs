@@ -132,8 +132,9 @@ pub fn encode_parts<'a>(from: Member, frame: &Frame<'a>) -> Result<Encoded<'a>, 
     encode_checked(from, frame, checksum)
 }
 
-/// Encodes a frame like [`encode_parts`], but uses `check` to obtain the checksum of the bytes in
-/// the frame, if it is needed.
+/// Encodes a frame like [`encode_parts`], but calls `check` for the checksum of a body that the
+/// frame borrows. It is not called for a value, whose name contains the checksum, or for a body
+/// encoded from fields.
 pub fn encode_checked<'a>(
     from: Member,
     frame: &Frame<'a>,

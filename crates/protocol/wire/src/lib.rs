@@ -13,8 +13,8 @@
 //! let mut bytes = Vec::new();
 //! encode(Member::first(1), &frame, &mut bytes)?;
 //! match decode(&bytes, BODY_BYTES_MAX)? {
-//!     Decoded::Frame { from, frame: again, used } => {
-//!         assert_eq!((from, again, used), (Member::first(1), frame, bytes.len()));
+//!     Decoded::Frame { from, frame: again, used_bytes } => {
+//!         assert_eq!((from, again, used_bytes), (Member::first(1), frame, bytes.len()));
 //!     }
 //!     Decoded::NeedMore(_) => unreachable!("the frame is whole"),
 //! }

@@ -1,17 +1,17 @@
 //! The framed protocol between a node and the clients of its byte streams.
 //!
-//! A client sends [`ClientFrame`]s, the node [`NodeFrame`]s. `docs/spec/streams-client.md` has the byte
-//! tables, the permitted order of frames, and an example.
+//! A client sends [`ClientFrame`]s, the node [`NodeFrame`]s. `docs/spec/streams-client.md` has the
+//! byte tables, the permitted order of frames, and an example.
 //!
 //! ```
-//! use quorate_wire::streams::{Ask, Found, decode_ask};
+//! use quorate_wire::streams::{ClientFrame, DecodedFrame, decode_client_frame};
 //!
 //! let mut bytes = Vec::new();
-//! Ask::Stat { name: "backup" }.encode(&mut bytes);
-//! let Ok(Found::Frame(ask, used)) = decode_ask(&bytes) else {
+//! ClientFrame::Stat { name: "backup" }.encode(&mut bytes);
+//! let Ok(DecodedFrame::Frame(frame, used)) = decode_client_frame(&bytes) else {
 //!     unreachable!("the frame is whole");
 //! };
-//! assert_eq!((ask, used), (Ask::Stat { name: "backup" }, bytes.len()));
+//! assert_eq!((frame, used), (ClientFrame::Stat { name: "backup" }, bytes.len()));
 //! ```
 
 mod decode;
@@ -142,7 +142,8 @@ pub enum ClientFrame<'a> {
         follow: bool,
         name: &'a str,
     },
-    /// Sets the retention of a stream. Response: [`NodeFrame::Done`] with the new start of the stream.
+    /// Sets the retention of a stream. Response: [`NodeFrame::Done`] with the new start of the
+    /// stream.
     Retain { keep: Retention, name: &'a str },
     /// Logs in. Response: [`NodeFrame::LoginAccepted`].
     Login {
@@ -230,7 +231,7 @@ pub enum NodeFrame<'a> {
     },
     /// The request failed. With [`ErrorCode::Uncertain`], it may nevertheless have been executed.
     Error {
-        /// Number of a [`ErrorCode`], which may be unknown to this version.
+        /// Number of an [`ErrorCode`], which may be unknown to this version.
         code: u16,
         /// Position whose meaning the code defines; otherwise 0.
         position: u64,

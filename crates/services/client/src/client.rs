@@ -288,7 +288,7 @@ impl Client {
     }
 
     fn on_reply(&mut self, reply: Reply, until: Instant) {
-        // `advance` has just sent the waiting commands, so each has its replies.
+        // `send_and_handle_reply` has just sent the waiting commands, so each has its replies.
         let owed = self.owed_replies.pop_front();
         let Some(OwedReply::Queued(id) | OwedReply::Outcome(id)) = owed else {
             return;

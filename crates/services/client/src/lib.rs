@@ -11,7 +11,7 @@
 //!
 //! let mut client = Client::new(&["127.0.0.1:7450", "127.0.0.1:7460"], Options::default());
 //! client.run(&[b"INCR", b"visits"])?; // exactly once, whatever happens to nodes and connections
-//! let visits = client.ask(&[b"GET", b"visits"])?; // a linearizable read
+//! let visits = client.read(&[b"GET", b"visits"])?; // a linearizable read
 //! # Ok::<(), quorate_client::Error>(())
 //! ```
 //!

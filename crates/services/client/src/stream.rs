@@ -7,10 +7,10 @@
 //!
 //! ```no_run
 //! use std::io::{Read as _, Write as _};
-//! use quorate_client::stream::{How, Options, StreamReader, StreamWriter};
+//! use quorate_client::stream::{OpenMode, Options, StreamReader, StreamWriter};
 //!
 //! let nodes = ["10.0.0.1:7453", "10.0.0.2:7453", "10.0.0.3:7453"];
-//! let mut writer = StreamWriter::open(&nodes, "notes", How::Create, Options::default())?;
+//! let mut writer = StreamWriter::open(&nodes, "notes", OpenMode::Create, Options::default())?;
 //! writer.write_all(b"three words here")?; // buffered until it is durable
 //! let end = writer.finish()?; // everything is durable, and the stream is closed permanently
 //!

@@ -1,5 +1,5 @@
 //! Encoding of commands, queries and replies: a byte for the kind and a Protobuf message, preceded
-//! by the sender ([`Sender`](crate::auth::By)) if auth is enabled.
+//! by the sender ([`Sender`](crate::auth::Sender)) if auth is enabled.
 //!
 //! Decoders accept arbitrary bytes and allocate no more memory than the input's size. Messages may
 //! be nested as deeply as the Protobuf decoder allows, far deeper than transactions of etcd's

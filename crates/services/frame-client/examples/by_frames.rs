@@ -3,7 +3,7 @@
 //! ```text
 //! by_frames INTERFACE SECONDS NODE…
 //! ```
-//! For example `learned_by_frames eth0 10 10.0.0.1:7450 10.0.0.2:7450 10.0.0.3:7450`, where the nodes run
+//! For example `by_frames eth0 10 10.0.0.1:7450 10.0.0.2:7450 10.0.0.3:7450`, where the nodes run
 //! `quorate start --store none --durability volatile --device kernel --plane-trusted …`.
 #![allow(clippy::print_stdout, reason = "a program for people")]
 

@@ -155,7 +155,7 @@ impl FrameClient {
         self.machine.batch_capacity(commands)
     }
 
-    /// Queues commands as one batch, which the next [`FrameClient::turn`] sends.
+    /// Queues commands as one batch, which the next [`FrameClient::poll`] sends.
     pub fn submit<'c>(
         &mut self,
         tag: u64,

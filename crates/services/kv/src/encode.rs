@@ -267,7 +267,7 @@ impl<'a> Iterator for Keys<'a> {
     }
 }
 
-/// Key-value pairs that have been checked.
+/// Key-value pairs, the lengths of whose keys have been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Pairs<'a>(List<'a>);
 

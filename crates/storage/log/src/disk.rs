@@ -243,7 +243,7 @@ impl DiskCounters {
 }
 
 /// A disk. Calls do not block, except those of [`Source`], [`Disk::sync_now`],
-/// [`Disk::sync_names`], [`Disk::record_created`] and those that open a file.
+/// [`Disk::sync_file_names`], [`Disk::record_created`] and those that open a file.
 pub trait Disk: Source {
     /// Makes the contents of a file durable. Blocks until done. Used only at start, when recovery
     /// may have read data that is still in a cache. After an error, it is unknown what is durable.

@@ -19,7 +19,7 @@
 //! let ballot = Ballot { round: 1, node: NodeId(1), ..Ballot::ZERO };
 //! let hard = HardState { promised: ballot, ..HardState::default() };
 //! log.append(RecordSeq(1), &Record::Promise { ballot }, &[], hard)?;
-//! log.submit();
+//! log.start_writes();
 //! while log.poll()? < RecordSeq(1) {}
 //! # Ok::<(), quorate_log::LogError>(())
 //! ```

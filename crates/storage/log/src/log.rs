@@ -43,8 +43,9 @@ fn is_log_completion(completed: &Completed) -> bool {
 
 /// The log of one node. It has no clock and no thread, and makes progress only when called.
 ///
-/// `append` buffers records. `submit` starts a log write while fewer than `depth` are in flight.
-/// `poll` handles completions, and returns the record up to which everything is on stable storage.
+/// `append` buffers records. `start_writes` starts log writes while fewer than
+/// `writes_in_flight_max` are in flight. `poll` handles completions, and returns the record up to
+/// which everything is on stable storage.
 #[derive(Debug)]
 pub struct Log<D> {
     disk: D,
@@ -203,7 +204,8 @@ impl<D: Disk> Log<D> {
         self.skips_linger = true;
     }
 
-    /// Starts log writes while records are buffered and fewer than `depth` are in flight.
+    /// Starts log writes while records are buffered and fewer than `writes_in_flight_max` are in
+    /// flight.
     pub fn start_writes(&mut self) {
         if self.is_lingering() {
             return;
@@ -298,8 +300,8 @@ impl<D: Disk> Log<D> {
     /// Requests that the log begin at `start`. A snapshot must durably cover the slots below it.
     /// The start never decreases, whatever later calls request. `note` belongs to the replica,
     /// which gets it back in [`Recovery::base`]. One change is in flight at a time, and only the
-    /// newest request waits; [`Self::rebased`] reports completion. Segments before the new start
-    /// are recycled or removed once it is durable ([trim-3]). Panics if the note exceeds
+    /// newest request waits; [`Self::take_rebased`] reports completion. Segments before the new
+    /// start are recycled or removed once it is durable ([trim-3]). Panics if the note exceeds
     /// [`crate::NOTE_BYTES_MAX`].
     pub fn rebase(&mut self, start: Slot, note: Vec<u8>) {
         self.rebase.request_base(start, note);
@@ -367,8 +369,8 @@ impl<D: Disk> Log<D> {
     }
 
     /// Requests the values of the slots in `range`. Fails for slots below [`Self::start`]. Reads
-    /// about `bytes_max` bytes, at least one value. [`Self::next_read_done`] returns the result after a
-    /// later [`Self::poll`].
+    /// about `bytes_max` bytes, at least one value. [`Self::next_read_done`] returns the result
+    /// after a later [`Self::poll`].
     pub fn start_read(
         &mut self,
         token: u64,

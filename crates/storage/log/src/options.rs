@@ -29,7 +29,8 @@ pub struct LogOptions {
     pub spare_segments: usize,
     /// Size at which a log write accepts no more records, in bytes: a multiple of the block size.
     pub write_bytes_max: usize,
-    /// Maximum number of log writes in flight while records are buffered: 1 to [`WRITES_IN_FLIGHT_MAX`].
+    /// Maximum number of log writes in flight while records are buffered: 1 to
+    /// [`WRITES_IN_FLIGHT_MAX`].
     pub writes_in_flight_max: usize,
     /// Set if the node has run before, so that an empty folder means a lost log, not a new one
     /// ([volatile-1]).
@@ -41,8 +42,8 @@ pub struct LogOptions {
     /// records on stable storage, so a log that knows fewer slots has lost its end ([volatile-1]).
     pub store_has_to: Slot,
     /// Number of bytes of votes for batches to buffer before a log write starts, unless
-    /// [`Log::hurry`](crate::Log::hurry) is called. For classes that do not wait for the disk. 0
-    /// starts log writes at once.
+    /// [`Log::write_soon`](crate::Log::write_soon) is called. For classes that do not wait for the
+    /// disk. 0 starts log writes at once.
     pub linger_bytes: usize,
 }
 

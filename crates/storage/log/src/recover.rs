@@ -31,8 +31,8 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
     /// Decided slots that are no longer in the log and must be fetched again. They are still below
-    /// `hard.decided_to`, so this node must report their votes as forgotten ([p1-5]); a promise
-    /// that omits them would be false.
+    /// `hard_state.decided_to`, so this node must report their votes as forgotten ([p1-5]); a
+    /// promise that omits them would be false.
     pub lost_slots: Vec<SlotRange>,
     /// Set if votes or promises were lost. The node must not vote again under its old incarnation
     /// ([volatile-1]). False if the incarnation in the options is already a newer one.
@@ -48,10 +48,10 @@ pub struct Recovery {
     /// Hard state restated by the last log write, with `decided_to` advanced to the start of the
     /// log and past slots with decided records. Both positions are at least [`Slot::FIRST`].
     pub hard_state: HardState,
-    /// Votes for slots starting at `hard.decided_to`, in slot order. Each slot has only its last
-    /// vote, the one with the highest ballot.
+    /// Votes for slots starting at `hard_state.decided_to`, in slot order. Each slot has only its
+    /// last vote, the one with the highest ballot.
     pub votes: Vec<Extent>,
-    /// Reconfigurations from the start of the log up to `hard.decided_to`, in order.
+    /// Reconfigurations from the start of the log up to `hard_state.decided_to`, in order.
     pub reconfigurations: Vec<(Slot, Value)>,
     /// Places passed to [`crate::Log::append_placed`] for slots at or above the start of the log,
     /// in record order. A later entry may cover the same slots as an earlier one.

@@ -115,7 +115,7 @@ struct Walk<'a, S> {
     next_seq: u64,
     intact_to: u64,
     last_checksum: u32,
-    /// Set if `checksum` is that of the preceding log write. False after damage.
+    /// Set if `last_checksum` is that of the preceding log write. False after damage.
     is_chained: bool,
     tail: Option<(usize, u64)>,
     /// `complete_to` as stated by the base.

@@ -78,7 +78,7 @@ pub struct Retention {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamOutcome {
-    /// The inner stream was opened. Its byte 0 is at position `at` of the named stream.
+    /// The inner stream was opened. Its byte 0 is at position `start_position` of the named stream.
     Opened {
         stream: StreamName,
         /// Position in the named stream. All earlier bytes are decided and will not change.

@@ -1,11 +1,11 @@
 //! Datagrams in raw Ethernet frames: the counterpart of [`crate::socket::Udp`], without IP and UDP.
 //!
-//! [`Ethernet`] is a packet socket (`AF_PACKET`) on one interface. It needs CAP_NET_RAW. Reading
-//! order: [`frame`] (the bytes on the wire), [`slot`] (the kernel's description of an arrived
-//! frame), [`ethernet`] (the socket), [`failed`] (errors, with advice), [`xdp`] (a second path for
-//! the same frames), [`raw`] (whole frames, unchanged). `docs/spec/packets.md` has the byte table
-//! and the figures, `vectors/` the golden bytes. This module does not interpret datagrams, and has
-//! no clock.
+//! [`EthernetSocket`] is a packet socket (`AF_PACKET`) on one interface. It needs CAP_NET_RAW.
+//! Reading order: [`frame`] (the bytes on the wire), [`slot`] (the kernel's description of an
+//! arrived frame), [`datagrams`] (the socket), [`failed`] (errors, with advice), [`xdp`] (a second
+//! path for the same frames), [`raw`] (whole frames, unchanged). `docs/spec/packets.md` has the
+//! byte table and the figures, `vectors/` the golden bytes. This module does not interpret
+//! datagrams, and has no clock.
 //!
 //! All `unsafe` code is in five files: `mapped.rs` (memory shared with the kernel), `system.rs`
 //! (system calls that no safe library has), and for AF_XDP `xdp/shared.rs`, `xdp/system.rs` and

@@ -15,28 +15,28 @@
 //!     endpoint::{Endpoint, Event, Settings},
 //!     limits::Limits,
 //!     receive::Delivery,
-//!     trust::{Group, Key, Keys},
+//!     trust::{GroupIdentity, Key, KeyRing},
 //! };
 //!
 //! let node = |node| {
 //!     let settings = Settings {
-//!         me: Member::first(node),
+//!         own_member: Member::first(node),
 //!         boot: 1,
-//!         group: Group { cluster: 7, group: 1, generation: 0 },
-//!         keys: Keys::one(1, Key::new([9; 32])).unwrap(),
+//!         group: GroupIdentity { cluster: 7, group: 1, generation: 0 },
+//!         keys: KeyRing::one(1, Key::new([9; 32])).unwrap(),
 //!         limits: Limits::for_mtu(1500),
 //!         delivery: Delivery::InOrder,
-//!         keeps: true,
+//!         retains_datagrams: true,
 //!         seed: 1,
 //!     };
 //!     Endpoint::new(settings, Time(0))
 //! };
 //! let (mut leader, mut follower) = (node(1), node(2));
 //! leader.open(1, None, Time(0)).unwrap();
-//! follower.introduce(&leader.introduction(NodeId(2)));
+//! follower.introduce(&leader.introduction_for(NodeId(2)));
 //!
 //! leader.send(1, &[5; 3000]).unwrap();
-//! while let Some((_, run)) = leader.take_data(1, Time(0)) {
+//! while let Some((_, run)) = leader.next_data_run(1, Time(0)) {
 //!     for datagram in run.bytes.chunks(run.segment_bytes) {
 //!         follower.handle(datagram, Time(0)).unwrap();
 //!     }

@@ -21,8 +21,8 @@ pub const OWN_CHANNELS_MAX: usize = 250;
 /// Limits of an endpoint's memory, and timeouts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum length of a datagram including its header, in bytes: the MTU minus [`IPV4_UDP_HEADER_BYTES`].
-    /// IP never fragments a datagram.
+    /// Maximum length of a datagram including its header, in bytes: the MTU minus
+    /// [`IPV4_UDP_HEADER_BYTES`]. IP never fragments a datagram.
     pub datagram_bytes: usize,
     /// Maximum size of the datagrams retained for repairs, in bytes, for each channel of this node
     /// and each channel that it receives.

@@ -4,8 +4,8 @@
 //! Peers and clients have separate authorities. A node's certificate names its cluster and its id
 //! ([`names`]). A handshake with a peer fails if its certificate names another cluster, or a node
 //! other than the one connected to (`verify`). Files ([`files`]) are reloaded while the node runs
-//! ([`NodeTrust`]); established connections are left alone. A [`session`] converts bytes to bytes and
-//! owns no descriptor, so the reactor reads and writes as usual.
+//! ([`NodeTrust`]); established connections are left alone. A [`session`] converts bytes to bytes
+//! and owns no descriptor, so the reactor reads and writes as usual.
 //!
 //! TLS 1.3 only: no renegotiation, no downgrade, and no early data that could be replayed.
 

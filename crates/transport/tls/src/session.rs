@@ -151,7 +151,8 @@ impl Session {
         }
     }
 
-    /// Returns whether [`Self::take`] can make progress without more input from the network.
+    /// Returns whether [`Self::read_plaintext`] can make progress without more input from the
+    /// network.
     pub const fn has_buffered_input(&self) -> bool {
         self.unread_plaintext_bytes > 0
             || self.processed_bytes < self.network_input.len()

@@ -9,8 +9,8 @@ use crate::xdp::{XdpError, object};
 /// Format in which a socket delivers frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketFormat {
-    /// Raw frames of devices with their encapsulation ([`quorate_offload::Encapsulation::Raw`]), as from a
-    /// packet socket.
+    /// Raw frames of devices with their encapsulation ([`quorate_offload::Encapsulation::Raw`]), as
+    /// from a packet socket.
     Frames,
     /// Headers and values only, as from a UDP socket.
     Datagrams,

@@ -22,7 +22,7 @@ pub struct EchoProgram {
 
 impl EchoProgram {
     /// Attaches the echo to a hook of an interface. At one end of a veth pair, [`Hook::Native`]
-    /// needs [`PassProgram`](crate::xdp::Passing) at the other end.
+    /// needs [`PassProgram`](crate::xdp::PassProgram) at the other end.
     pub fn attach(interface: &str, hook: Hook) -> Result<Self, XdpError> {
         let mut programs = EbpfLoader::new().load(object::ECHO_OBJECT)?;
         match hook {

@@ -33,7 +33,7 @@ const FLAGS_OFFSET: usize = 32;
 
 /// A device with both programs at an interface, controlled by this process. The device is pinned:
 /// if this is dropped, the device continues to vote, and the next owner finds it ([offload-8]).
-/// [`Host::close`] removes it.
+/// [`XdpHost::close`] removes it.
 pub struct XdpHost {
     device: Device,
     attachment: PinnedAttachment,

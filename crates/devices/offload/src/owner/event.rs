@@ -71,8 +71,8 @@ pub enum Event {
     /// Used by members without a vote ([`crate::owner::Owner::report_all_decisions`]).
     OtherDecided { ballot: Ballot, held: SlotValue },
     /// [offload-12] The coordinator no longer assigns slots. The slots reported by
-    /// [`Event::Assigned`], plus `given` and `holes`, are all slots from the first one up to
-    /// `next`.
+    /// [`Event::Assigned`], plus `unreported_slots` and `slots_without_value`, are all slots from
+    /// the first one up to `next`.
     Withdrawn {
         ballot: Ballot,
         /// One past the last assigned slot.
@@ -86,7 +86,7 @@ pub enum Event {
     Stopped,
     /// [offload-18] The coordinator's next slot, read from the device after the request.
     NextSlot {
-        /// Token passed to [`crate::owner::Owner::look_next`].
+        /// Token passed to [`crate::owner::Owner::query_next_slot`].
         token: u64,
         /// `None` if the next slot cannot be determined, in which case a read that needs it fails.
         next: Option<Slot>,
@@ -110,7 +110,7 @@ pub enum LossReason {
     /// The progress of its drain cannot be determined, or the drain does not end.
     DrainFailed,
     /// The number of cells or the size of the value area differs from the device's
-    /// [`Shape`](crate::port::Shape).
+    /// [`DeviceShape`](crate::port::DeviceShape).
     ShapeMismatch,
     /// Two responses of the device contradict each other.
     Contradiction,

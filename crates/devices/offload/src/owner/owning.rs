@@ -191,7 +191,7 @@ impl Owner {
     }
 
     /// [offload-9] Sets the time in microseconds after which a device that does not respond is
-    /// abandoned ([`crate::owner::Timeouts::late_us`]).
+    /// abandoned ([`crate::owner::Timeouts::abandon_after_us`]).
     pub const fn set_late_timeout(&mut self, late_us: u64) {
         self.settings.timeouts.abandon_after_us = late_us;
     }
@@ -227,8 +227,8 @@ impl Owner {
         self.coordinator.submitted_values.take_all()
     }
 
-    /// [offload-18] Queries the coordinator's next slot. The outcome is [`Event::NextSlot`], unless the
-    /// device is lost.
+    /// [offload-18] Queries the coordinator's next slot. The outcome is [`Event::NextSlot`], unless
+    /// the device is lost.
     pub fn query_next_slot(&mut self, token: u64) {
         self.coordinator.queue_slot_read(token);
         self.has_new_request = true;
@@ -248,7 +248,7 @@ impl Owner {
 
     /// [offload-9] Returns whether the device has not responded for longer than a working device
     /// would take. It may still have its memory, so no promise is possible until it has been read
-    /// out. After [`crate::owner::Timeouts::late_us`] it is abandoned.
+    /// out. After [`crate::owner::Timeouts::abandon_after_us`] it is abandoned.
     pub fn is_late(&self) -> bool {
         let pace = &self.settings.timeouts;
         let drain = matches!(self.drain, DrainProgress::Begun(since, looks)

@@ -110,7 +110,7 @@ pub(super) struct Candidates {
     pub(super) boot: u32,
     /// Descriptors by which devices wake the reactor.
     pub(super) wakeup: Arc<DeviceWakeup>,
-    /// Index in `rungs` of the candidate in use.
+    /// Index in `remaining` of the candidate in use.
     pub(super) current_index: usize,
     pub(super) started_device_count: u32,
 }

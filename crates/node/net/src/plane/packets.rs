@@ -251,7 +251,7 @@ impl PacketPlane {
         self.plane.poll(now);
     }
 
-    /// Returns the next time at which [`Self::on_time`] has work.
+    /// Returns the next time at which [`Self::run_timers`] has work.
     pub(crate) fn next_timer_at(&self) -> Option<Time> {
         // A full socket needs no timer: the poller reports when it has space again.
         self.plane.next_due().filter(|_| !self.blocked)

@@ -1,8 +1,8 @@
 //! Reading and writing a socket through TLS.
 //!
 //! One system call may transfer many records, and one record many bytes. Only the session knows of
-//! bytes that were received but not read ([`Session::holds_more`]), and of bytes that were written
-//! but not sent.
+//! bytes that were received but not read ([`Session::has_buffered_input`]), and of bytes that were
+//! written but not sent.
 
 use std::{
     io::{self, ErrorKind, IoSlice, Write},

@@ -58,7 +58,7 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
 
 impl Socket {
     /// Starts a connection. The socket becomes writable once it succeeded or failed
-    /// ([`Self::dialled`]).
+    /// ([`Self::check_connected`]).
     pub(crate) fn start_connecting(address: SocketAddr) -> io::Result<Self> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -69,7 +69,7 @@ impl Socket {
         }
     }
 
-    /// Checks that the connection started by [`Self::dial`] is established.
+    /// Checks that the connection started by [`Self::start_connecting`] is established.
     pub(crate) fn check_connected(&self) -> io::Result<()> {
         Ok(sockopt::socket_error(&self.fd)??)
     }

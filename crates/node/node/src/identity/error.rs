@@ -16,7 +16,7 @@ pub enum IdentityError {
     Io { detail: String, kind: io::ErrorKind },
     /// The folder is in use by another process.
     InUse { folder: PathBuf },
-    /// The folder contains the file or folder `found`, which does not belong to a node.
+    /// The folder contains the file or folder `found_entry`, which does not belong to a node.
     Foreign { folder: PathBuf, found_entry: String },
     /// The folder contains no identity.
     Missing { folder: PathBuf },
@@ -28,7 +28,7 @@ pub enum IdentityError {
     NewerRelease { file: PathBuf },
     /// [level-8] The contents of the folder need a newer release.
     LevelUnsupported { file: PathBuf, level: Level, supported_level: Level },
-    /// The folder has another value of `what`, a setting on the command line.
+    /// The folder has another value of `setting` than the command line.
     Mismatch { setting: &'static str, stored: String, configured: String },
     /// [era-11] The node id was admitted with another nonce. The folder that used it was lost or
     /// replaced, so votes may be forgotten.

@@ -1,7 +1,7 @@
 //! One client connection: its pending request and its output.
 //!
 //! Input is handled in `input`, the client's login in `login`, and events of the replica in
-//! `events`. All of them change the connection's [`State`].
+//! `events`. All of them change the connection's [`ConnectionState`].
 
 mod events;
 mod input;

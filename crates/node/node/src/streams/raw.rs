@@ -205,8 +205,8 @@ impl RawConnection {
         self.regained_space(cx);
     }
 
-    /// Handles the end of the piece by another writer or an operator. The client receives no more
-    /// counts.
+    /// Called when another writer or an operator has ended the piece that this client writes. The
+    /// client receives no more counts.
     pub(crate) fn on_piece_ended(&mut self, cx: &mut Cx<'_>) {
         let piece = match self.state {
             RawState::Writing { piece, .. } => piece,

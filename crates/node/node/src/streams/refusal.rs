@@ -7,7 +7,7 @@ use quorate_replica::front::Failure;
 use quorate_stream::{BadName, Denied, table::LocateError};
 use quorate_wire::streams::{ErrorCode, Malformed, NodeFrame, VERSION};
 
-/// Refusal of a request, sent as an [`Answer::Error`].
+/// Refusal of a request, sent as a [`NodeFrame::Error`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) code: ErrorCode,

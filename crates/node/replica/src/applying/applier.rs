@@ -85,7 +85,7 @@ pub(crate) struct AppendedBytes {
 pub(crate) enum NextStep {
     /// Everything decided has been applied, so there is no work.
     Nothing,
-    /// A value that was passed to [`Applier::decided`].
+    /// A value that was passed to [`Applier::queue_decided`].
     Value(SlotRange, Value),
     /// Slots to read from the log, decided before this start or no longer in memory.
     FromLog(SlotRange),
@@ -318,7 +318,7 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// Returns the value passed to [`Applier::decided`] for `slot`, if it is still in memory.
+    /// Returns the value passed to [`Applier::queue_decided`] for `slot`, if it is still in memory.
     pub(crate) fn queued_value(&self, slot: Slot) -> Option<Value> {
         let told = self.queue.iter().find(|(range, _)| range.to > slot);
         told.filter(|(range, _)| range.contains(slot)).map(|(_, value)| *value)
@@ -591,7 +591,7 @@ impl<S: StateMachine> Applier<S> {
     }
 
     /// Executes one command, or finds the stored reply of a repeated one, and leaves the reply in
-    /// `self.reply`. `Err(Unknown)` means that the service failed.
+    /// `self.reply_buffer`. `Err(Unknown)` means that the service failed.
     fn execute_one(
         &mut self,
         id: CommandId,

@@ -90,7 +90,7 @@ impl Sessions {
         self.nodes.judge_batch(slot, name, header, &mut self.changed_keys)
     }
 
-    /// Returns the result of [`Self::take_turn`] without changing anything.
+    /// Returns the result of [`Self::judge_batch`] without changing anything.
     pub(crate) fn preview_verdict(&self, name: &BatchName, header: BatchHeader) -> BatchVerdict {
         self.nodes.preview_verdict(name, header)
     }
@@ -126,7 +126,7 @@ impl Sessions {
         self.clients.judge_command(slot, at, &mut self.changed_keys)
     }
 
-    /// Stores the reply to a command that [`Self::verdict`] allowed.
+    /// Stores the reply to a command that [`Self::judge_command`] allowed.
     pub(crate) fn store_reply(&mut self, at: Sequenced, reply: &[u8]) {
         self.clients.store_reply(at, reply, &mut self.changed_keys);
     }

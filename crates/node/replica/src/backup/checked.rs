@@ -25,8 +25,8 @@ pub struct CheckedBackup {
     pub header: BackupHeader,
     /// Size and checksum of the backup.
     pub summary: BackupSummary,
-    /// Number of byte streams. If the backup does not include their bytes ([`Header::streams`]), a
-    /// new cluster has no streams.
+    /// Number of byte streams. If the backup does not include their bytes
+    /// ([`BackupHeader::stream_bytes`]), a new cluster has no streams.
     pub stream_count: u64,
     /// Number of bytes that the streams retained.
     pub stream_bytes: u64,

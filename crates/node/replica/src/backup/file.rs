@@ -241,7 +241,7 @@ pub enum BadBackup {
     NewerFormat(u16),
     /// The file is truncated at this position.
     Truncated(u64),
-    /// The file is damaged; the damage was found after reading `at` bytes.
+    /// The file is damaged; the damage was found after reading `bytes_read` bytes.
     Damaged { bytes_read: u64, description: String },
 }
 

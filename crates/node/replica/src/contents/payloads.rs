@@ -18,7 +18,7 @@ pub(crate) fn is_batch_content(name: &BatchName, bytes: &[u8], check: Option<u32
 struct HeldPayload {
     payload: Payload,
     pin_count: u32,
-    /// Key in `recent`; meaningful only while `pins` is 0.
+    /// Key in `by_recency`; meaningful only while `pin_count` is 0.
     recency: u64,
 }
 

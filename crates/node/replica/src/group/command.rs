@@ -315,7 +315,8 @@ pub(super) fn take_goal(fields: &mut Fields<'_>) -> Option<Goal> {
     (0..count).map(one).collect()
 }
 
-/// Encodes changes of roles and of the quorum rule, the only kinds in [`super::Plan::then`].
+/// Encodes changes of roles and of the quorum rule, the only kinds in
+/// [`super::Plan::later_changes`].
 pub(super) fn put_changes(changes: &[Change], out: &mut Vec<u8>) {
     let count = u8::try_from(changes.len()).unwrap_or(u8::MAX);
     out.push(count);

@@ -101,7 +101,7 @@ struct Search<'a> {
     facts: MemberFacts<'a>,
     /// Number of losses that every configuration should survive.
     survivable_losses: usize,
-    /// Like `losses`, with members that are down but may recover counted as alive.
+    /// Like `survivable_losses`, with members that are down but may recover counted as alive.
     survivable_losses_later: usize,
     weight_max: u32,
 }

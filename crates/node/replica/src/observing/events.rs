@@ -29,8 +29,8 @@ pub enum Event {
     Leadership(Explanation),
     /// The role or the known leader changed. This node leads or follows in `ballot`.
     Role { role: Role, leader: Option<NodeId>, ballot: Ballot },
-    /// No leader is known. Reported again at growing intervals. `connected` counts the members that
-    /// this node is connected to, including itself.
+    /// No leader is known. Reported again at growing intervals. `connected_count` counts the
+    /// members that this node is connected to, including itself.
     NoLeader { leaderless_ms: u64, connected_count: usize, member_count: usize },
     /// The node has been lagging for a while.
     Behind(Progress),
@@ -38,11 +38,11 @@ pub enum Event {
     StillBehind(Progress),
     /// The activity reported by [`Event::Behind`] is complete.
     ActivityDone { activity: Activity, slots: u64, duration_ms: u64 },
-    /// The node has caught up: a leader is known, and everything known to be decided, below `at`,
-    /// is applied. Reported once after the start, and after each [`Event::Behind`].
+    /// The node has caught up: a leader is known, and everything known to be decided, below
+    /// `applied_to`, is applied. Reported once after the start, and after each [`Event::Behind`].
     CaughtUp { applied_to: Slot, ms: u64 },
-    /// No log segment can be created. `waits` is set if a resource such as free space is lacking,
-    /// so that the log waits for it and does not fail.
+    /// No log segment can be created. `is_waiting` is set if a resource such as free space is
+    /// lacking, so that the log waits for it and does not fail.
     NoSegment { is_waiting: bool, why: String },
     /// Log segments can be created again.
     SegmentsRecovered { ms: u64 },
@@ -78,7 +78,7 @@ pub enum Event {
     SnapshotFailed { why: String },
     /// A scrub found damage in a file. Each damaged place is reported once ([scrub-4]).
     DamageFound { kind: Kind, what: String },
-    /// A scrub ended. `found` counts all damaged places, including those already known.
+    /// A scrub ended. `found_count` counts all damaged places, including those already known.
     Scrubbed { bytes: u64, found_count: u64, ms: u64 },
     /// A rule of the protocol was violated.
     Alarm(Alarm),

@@ -65,7 +65,8 @@ pub struct DeviceStatus {
     pub unused_reason: Option<String>,
 }
 
-/// Iterates over the reasons for refusing frames, in the order of [`DeviceStatus::refused`].
+/// Iterates over the reasons for refusing frames, in the order of
+/// [`DeviceStatus::frames_by_outcome`].
 pub fn device_reasons() -> impl Iterator<Item = Reason> {
     let reasons = Reason::ALL.into_iter();
     reasons.filter(|reason| *reason != Reason::None)

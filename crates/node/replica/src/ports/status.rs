@@ -59,11 +59,12 @@ pub enum PlaneKind {
     Tcp,
     /// Protocol frames by datagrams to each peer, everything else over connections.
     Udp,
-    /// Like [`Way::Udp`], but bytes for several peers are passed from one peer to the next.
+    /// Like [`PlaneKind::Udp`], but bytes for several peers are passed from one peer to the next.
     Chain,
-    /// Like [`Way::Udp`], but bytes for several peers are sent once, to an IP multicast group.
+    /// Like [`PlaneKind::Udp`], but bytes for several peers are sent once, to an IP multicast
+    /// group.
     Multicast,
-    /// Like [`Way::Udp`], but raw frames with this project's EtherType on one interface.
+    /// Like [`PlaneKind::Udp`], but raw frames with this project's EtherType on one interface.
     Ethernet,
     /// Whichever of connections, datagrams, chain and multicast group is predicted fastest
     /// ([plane-3]).

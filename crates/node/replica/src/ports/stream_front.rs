@@ -37,7 +37,7 @@ pub enum StreamEvent<'a> {
 /// Requests on streams that a front can make. All calls return immediately.
 pub trait StreamRequests {
     /// Proposes to open the stream for writing, with this node as owner of the new piece.
-    /// [`Done::Opened`] contains the piece's name.
+    /// [`StreamOutcome::Opened`] contains the piece's name.
     fn open(
         &mut self,
         tag: StreamTag,
@@ -67,7 +67,7 @@ pub trait StreamRequests {
     ) -> usize;
 
     /// Ends the input of a piece. Once all its bytes are decided, the piece is closed, and with
-    /// `finish` the stream as well. [`Done::Closed`] contains the final position.
+    /// `finish` the stream as well. [`StreamOutcome::Closed`] contains the final position.
     fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure>;
 
     /// Ends a piece whose client disconnected. Its bytes may be decided before it is closed.
@@ -86,7 +86,7 @@ pub trait StreamRequests {
 
     fn remove(&mut self, tag: StreamTag, name: &Name) -> Result<(), Failure>;
 
-    /// Requests [`StreamEvent::UpToDate`] as soon as [`StreamRequests::info`] and
+    /// Requests [`StreamEvent::UpToDate`] as soon as [`StreamRequests::stream_info`] and
     /// [`StreamRequests::visit_infos`] show everything that was acknowledged before this call.
     fn request_table_read(&mut self, tag: StreamTag) -> Result<(), Failure>;
 

@@ -17,7 +17,7 @@ use crate::{
 enum OwnSession {
     /// No session is needed yet.
     None,
-    /// The registration must be proposed. `offered` is set once it was offered to the current
+    /// The registration must be proposed. `is_offered` is set once it was offered to the current
     /// leader.
     Unregistered { is_offered: bool },
     /// The session is registered in this slot; `next` is the number of the next batch.

@@ -10,8 +10,8 @@ use crate::clock::Clock;
 pub(crate) enum ReadEvidence {
     /// A quorum confirmed the read after its arrival. This evidence never expires ([read-2]).
     Confirmed,
-    /// Like [`ReadEvidence::Confirmed`], but not everything below this slot has been applied. The read
-    /// may run if nothing that is missing can change its answer ([read-9]).
+    /// Like [`ReadEvidence::Confirmed`], but not everything below this slot has been applied. The
+    /// read may run if nothing that is missing can change its answer ([read-9]).
     Ahead(Slot),
     /// This node leads in this ballot and holds a lease.
     Leased(Ballot),

@@ -27,7 +27,7 @@ pub enum ProbeOutcome {
     Unavailable,
     /// The read was not confirmed in time.
     Unconfirmed,
-    /// The read was confirmed, but this node did not apply the slots below `needed` in time.
+    /// The read was confirmed, but this node did not apply the slots below `needed_to` in time.
     Behind { applied_to: Slot, needed_to: Slot },
 }
 

@@ -395,7 +395,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.tuning.setting()
     }
 
-    /// Lists which parts request a wake-up and when, to debug a replica that never idles.
+    /// Describes the main sources of wake-ups and their times, to debug a replica that never idles.
+    /// Incomplete: [`Replica::wake_at`] has all.
     pub(crate) fn wake_sources(&self, now: Time) -> String {
         format!(
             "ending {:?}, work {}, node {:?}, due {:?}, retry {:?}, origin {:?}, reads {:?}, fetches {:?}, \

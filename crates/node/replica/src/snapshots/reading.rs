@@ -110,7 +110,8 @@ impl ChunkReads {
         begins + used
     }
 
-    /// Handles the completion of a read. [`Reads::take_chunk`] returns the chunks that are ready.
+    /// Handles the completion of a read. [`ChunkReads::take_chunk`] returns the chunks that are
+    /// ready.
     pub(crate) fn on_read_done<D: Disk>(
         &mut self,
         token: u64,

@@ -11,7 +11,7 @@ pub(crate) enum Renewal {
     /// No renewal is pending.
     Nothing,
     /// A snapshot is needed. Until one is available, the log begins no later than `from`. The
-    /// renewal is abandoned at `until`.
+    /// renewal is abandoned at `deadline`.
     Wanted { from: Slot, deadline: Time },
     /// The service has dropped its state and loads the snapshot.
     Loading,

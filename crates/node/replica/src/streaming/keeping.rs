@@ -111,7 +111,7 @@ struct UnrecordedBytes {
 pub(crate) struct StreamStorage {
     store: Store,
     unrecorded: UnrecordedBytes,
-    /// Result of [`StreamStorage::lacks`] that was last reported to the core.
+    /// Result of [`StreamStorage::may_lack_bytes`] that was last reported to the core.
     is_reported_lacking: bool,
     /// The store has the bytes of all decided slots below this one.
     stored_to: Slot,
@@ -533,7 +533,7 @@ impl StreamStorage {
         self.may_miss_retained() || fetched + saving > 0 || self.store.checkpointed_to() < bare_to
     }
 
-    /// Returns [`StreamStorage::lacks`] if its result has changed since the last call.
+    /// Returns [`StreamStorage::may_lack_bytes`] if its result has changed since the last call.
     pub(crate) fn take_lacking_change(&mut self) -> Option<bool> {
         let lacks = self.may_lack_bytes();
         let before = std::mem::replace(&mut self.is_reported_lacking, lacks);

@@ -26,8 +26,8 @@ impl UnsentPieces {
         self.0.is_empty()
     }
 
-    /// Returns the next piece for a node. The caller reports the result with [`Self::sent`], and
-    /// the end of the piece's turn with [`Self::end_turn`].
+    /// Returns the next piece for a node. The caller reports the result with [`Self::mark_sent`],
+    /// and the end of the piece's turn with [`Self::end_turn`].
     pub(super) fn next_piece(&self, node: NodeId) -> Option<StreamName> {
         self.0.get(&node)?.peek_next()
     }

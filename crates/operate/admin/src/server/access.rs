@@ -35,7 +35,8 @@ use super::{Admin, BODY_BYTES_MAX, Phase, UNKNOWN_USERS_TEXT, failure::Failure};
 /// Maximum number of concurrent password checks. Further requests are refused as busy.
 const PASSWORD_CHECKS_MAX: usize = 2;
 
-/// Maximum time for which an action waits for the users' table, which is polled every `PAUSE`.
+/// Maximum time for which an action waits for the users' table, which is polled every
+/// `USERS_POLL_INTERVAL`.
 const USERS_TIMEOUT: Duration = Duration::from_secs(5);
 const USERS_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -98,7 +99,8 @@ fn required_role(method: &Method, path: &str) -> Option<Role> {
         // A backup contains all data.
         ("GET" | "HEAD", "/backup") => Some(Role::Operator),
         ("GET" | "HEAD", _) => Some(Role::Reader),
-        // Some of these requests require a higher role, which their handlers check with [`check`].
+        // Some of these requests require a higher role, which their handlers check with
+        // [`check_role`].
         (_, "/transfer" | "/snapshot" | "/scrub" | "/tuning" | "/act" | "/members") => {
             Some(Role::Operator)
         }

@@ -80,8 +80,8 @@ struct Inner {
     keeper_bell: Bell,
     /// Bell that wakes the program.
     program_bell: Arc<Bell>,
-    /// Descriptor for the caller to poll. Readable when `news` has rung or the connection is
-    /// readable.
+    /// Descriptor for the caller to poll. Readable when `program_bell` has rung or the connection
+    /// is readable.
     poll_descriptor: OwnedFd,
 }
 

@@ -190,7 +190,7 @@ pub enum Reply {
         /// Slot of the value. Slots start at 1 and have no gaps.
         slot: u64,
     },
-    /// All slots below `first` have been trimmed.
+    /// All slots below `first_retained` have been trimmed.
     Trimmed {
         /// First retained slot, or the next one to be assigned if there is none.
         first_retained: u64,
@@ -204,7 +204,7 @@ pub enum Reply {
     },
     /// The bytes are not a valid command.
     Malformed,
-    /// The first `count` values of a bundle were appended, in consecutive slots.
+    /// The first `appended_count` values of a bundle were appended, in consecutive slots.
     Bundled {
         /// Slot of the first value, or the next slot if no value was appended.
         first_slot: u64,

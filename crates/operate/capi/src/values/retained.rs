@@ -30,7 +30,7 @@ struct SnapshotProgress {
     /// Next slot to pass on.
     next_slot: u64,
     end_slot: u64,
-    /// Values starting at slot `at` that have been trimmed since the snapshot began.
+    /// Values starting at slot `next_slot` that have been trimmed since the snapshot began.
     trimmed_values: VecDeque<Arc<[u8]>>,
 }
 
@@ -82,7 +82,8 @@ impl RetainedValues {
         RetainedRange { first_retained: self.first_slot, next: self.next(), bytes: self.bytes }
     }
 
-    /// Returns the contents of a slot. Returns [`At::NotYetWritten`] while a snapshot is being loaded.
+    /// Returns the contents of a slot. Returns [`SlotContents::NotYetWritten`] while a snapshot is
+    /// being loaded.
     pub fn slot_contents(&self, slot: u64) -> SlotContents {
         if self.loading_snapshot.is_some() {
             return SlotContents::NotYetWritten;

@@ -8,7 +8,8 @@ use quorate_replica::defaults;
 use super::DEFAULT_CLIENT;
 use crate::addresses::DEFAULT_ADMIN;
 
-/// Setting with the flag `--name`, the variable `QUORATE_NAME` and the key `name` of the file.
+/// A setting: the flag `--name`, the environment variable `QUORATE_NAME`, and the key `name` in the
+/// configuration file.
 pub(super) struct Setting {
     pub(super) name: &'static str,
     pub(super) value: &'static str,

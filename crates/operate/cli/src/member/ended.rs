@@ -11,7 +11,7 @@ use super::group::GroupClient;
 /// Result of a membership plan, or its state if it has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct PlanOutcome {
-    /// Outcome: `reached`, `already_in_effect` or `planned`.
+    /// Outcome: `reached`, `nothing_to_do` or `planned`.
     pub(super) result: &'static str,
     /// Number of the plan, if there is one.
     pub(super) plan: Option<u64>,

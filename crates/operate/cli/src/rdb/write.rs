@@ -63,7 +63,7 @@ impl<W: Write> RdbWriter<W> {
     }
 
     /// Writes a key before its value. A collection's number of elements comes next, then each
-    /// element by [`Self::string`] and [`Self::score`].
+    /// element by [`Self::write_string`] and [`Self::write_score`].
     pub(crate) fn key(
         &mut self,
         name: &[u8],

@@ -77,7 +77,8 @@ fn piped_kv(arguments: &[&str]) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Commands from a pipe are quoted as in Redis. A refused one sets the exit code, and others follow.
+/// Commands from a pipe are quoted as in Redis. A refused one sets the exit code, and others
+/// follow.
 #[test]
 fn commands_for_the_service_are_read_from_a_pipe() {
     let folder = tempfile::tempdir().unwrap();

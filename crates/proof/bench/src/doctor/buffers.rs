@@ -16,8 +16,8 @@ pub struct BufferSizes {
     pub granted_bytes: usize,
 }
 
-/// Requests a receive buffer of [`RECEIVE_BUFFER_BYTES`] bytes, first without privileges and then as a node
-/// does.
+/// Requests a receive buffer of [`RECEIVE_BUFFER_BYTES`] bytes, first without privileges and then
+/// as a node does.
 pub fn measure_buffer() -> io::Result<BufferSizes> {
     let open = || socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
     let plain = open()?;

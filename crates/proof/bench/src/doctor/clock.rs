@@ -29,7 +29,7 @@ const TIME_DAEMON_FILES: [(&str, &str); 4] = [
 ];
 /// Time over which wall time and monotonic time are compared.
 const JUMP_TEST_DURATION: Duration = Duration::from_millis(50);
-/// Difference that slewing cannot cause within [`LOOK`].
+/// Difference that slewing cannot cause within [`JUMP_TEST_DURATION`].
 const JUMP_NS: i64 = 1_000_000;
 
 /// Checks the clock's source, resolution, jumps and synchronization. Takes 50 ms.

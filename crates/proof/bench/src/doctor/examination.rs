@@ -84,7 +84,7 @@ pub struct Report {
     pub measured: Option<Vec<PredictionCheck>>,
     /// Contents of the support bundle, if one was written.
     pub bundle: Option<Manifest>,
-    /// Set if TCP works and no finding is in the state [`State::Failing`].
+    /// Set if TCP works and no finding is in the state [`FindingState::Failing`].
     pub healthy: bool,
 }
 

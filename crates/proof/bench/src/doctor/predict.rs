@@ -24,7 +24,7 @@ const BATCH_BYTES: f64 = (1 << 20) as f64;
 /// Predicted performance, or the reason why there is no prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlanePrediction {
-    /// Commands per second, with [`OUTSTANDING`] commands in flight.
+    /// Commands per second, with [`OUTSTANDING_COMMANDS`] commands in flight.
     pub throughput_per_s: Option<f64>,
     /// Latency in microseconds from command to reply, with one command in flight.
     pub latency_us: Option<f64>,

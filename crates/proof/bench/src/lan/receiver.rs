@@ -32,7 +32,7 @@ pub struct ReceiverOptions {
     pub duration: Duration,
 }
 
-/// Counts of a receiver, printed as `BYTES NANOSECONDS DATAGRAMS NUMBERS_PAGE`.
+/// Counts of a receiver, printed as `BYTES NANOSECONDS DATAGRAMS NUMBERS`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reception {
     /// Total size of the counted datagrams, without headers.

@@ -318,7 +318,7 @@ impl NodeBench {
         let time = SYSCALL_COUNT_MAX.min(self.time.duration);
         let plan = LoadPlan {
             warmup_ns: 0,
-            // `sum_perf_events` takes time to start. The load is stopped once `sum_perf_events` has finished.
+            // `perf` takes time to start. The load is stopped once `perf` has finished.
             measure_ns: to_nanos(time + SYSCALL_COUNT_MAX * 3),
             ..self.load_plan(setting)
         };

@@ -1,4 +1,4 @@
-//! `quorate bench new_kv` and `quorate bench log`: a single load, or a series of loads that finds the
+//! `quorate bench kv` and `quorate bench log`: a single load, or a series of loads that finds the
 //! maximum throughput.
 
 use std::time::Duration;
@@ -48,8 +48,8 @@ pub struct LoadOptions {
     pub login: Option<Login>,
     /// Commands per second in an open loop; `None` for a closed loop.
     pub rate_per_second: Option<u64>,
-    /// Number of outstanding commands in a closed loop. If this and `rate` are `None`, a series of
-    /// both kinds is run.
+    /// Number of outstanding commands in a closed loop. If this and `rate_per_second` are `None`, a
+    /// series of both kinds is run.
     pub outstanding: Option<u32>,
     /// Number of connections. A closed loop uses at most one per outstanding command.
     pub connection_count: u32,
@@ -225,7 +225,8 @@ impl LoadSeries {
         })
     }
 
-    /// Returns a series for the log service, which measures replication alone, like [`Self::new_kv`].
+    /// Returns a series for the log service, which measures replication alone, like
+    /// [`Self::new_kv`].
     pub fn new_log(load: LoadOptions, time: RunTime) -> Result<Self, Problem> {
         load.check_options(&time)?;
         load.check_frames()?;
@@ -241,7 +242,8 @@ impl LoadSeries {
         })
     }
 
-    /// Returns the network that must be entered before the run ([`super::network::enter`]).
+    /// Returns the network that must be entered before the run
+    /// ([`super::network::enter_namespaces`]).
     pub const fn network(&self) -> Option<EmulatedNetwork> {
         self.load.network
     }
@@ -565,7 +567,7 @@ fn query_info(service: Service, load: &LoadOptions) -> Result<ClusterInfo, Probl
     Ok(info)
 }
 
-/// Highest throughput found by [`greatest`].
+/// Highest throughput found by [`highest_throughput`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HighestThroughput {
     pub per_second: f64,

@@ -73,7 +73,7 @@ impl NodeSession {
     }
 
     /// Returns a session for three nodes on an emulated network, or on loopback. For a network,
-    /// [`super::network::enter`] must have been called.
+    /// [`super::network::enter_namespaces`] must have been called.
     pub(super) fn on_network(kind: Option<EmulatedNetwork>) -> Result<Self, Problem> {
         Self::with_capacity(kind, NODE_COUNT)
     }
@@ -323,7 +323,7 @@ fn start_problem(error: &io::Error) -> Problem {
     Problem::new(Kind::Failed, "node_failed", what)
 }
 
-/// Resolves `HOST_ADDRESS:PORT` to the first address found.
+/// Resolves `HOST:PORT` to the first address found.
 pub fn resolve_address(address: &str) -> Result<SocketAddr, Problem> {
     let unknown = |why: String| {
         Problem::usage_error(format_args!("{address}: {why}")).with_hint("an address is HOST:PORT")

@@ -1,4 +1,4 @@
-//! Counts system calls of processes with `sum_perf_events`, if it is installed and permitted.
+//! Counts system calls of processes with `perf`, if it is installed and permitted.
 
 use std::{
     process::{Command, Stdio},

@@ -10,8 +10,8 @@ use crate::{
     wan::{LinkProfile, MeasuredLink},
 };
 
-/// Creates the network and measures its links with bare programs. [`super::network::enter`] must
-/// have been called.
+/// Creates the network and measures its links with bare programs.
+/// [`super::network::enter_namespaces`] must have been called.
 pub fn run(profile: LinkProfile, document: &mut BenchReport) -> Result<(), Problem> {
     let session = NodeSession::on_network(Some(EmulatedNetwork::Wan(profile)))?;
     if let Some(network) = session.network() {

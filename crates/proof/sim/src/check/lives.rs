@@ -61,9 +61,9 @@ impl LatestLives {
         Err(Violation::new("lives", detail))
     }
 
-    /// Checks the log that a process opened, before [`LatestLives::check_start`]. `written` is the last
-    /// incarnation that wrote it, `lost` the number of released log writes that are missing. Fails
-    /// if a later incarnation wrote the log, or if the process continues as the member that
+    /// Checks the log that a process opened, before [`LatestLives::check_start`]. `written` is the
+    /// last incarnation that wrote it, `lost` the number of released log writes that are missing.
+    /// Fails if a later incarnation wrote the log, or if the process continues as the member that
     /// released the missing writes.
     pub fn check_opened_log(
         &self,

@@ -90,7 +90,8 @@ pub struct FrameClient {
     reported_increments: i64,
     /// Slots in which commands were reported as executed, with the hash of each command.
     reported_slots: Vec<(Slot, u64)>,
-    /// Number of batches confirmed from frames alone at the last [`FrameClient::take_confirmed_by_frames`].
+    /// Number of batches confirmed from frames alone at the last
+    /// [`FrameClient::take_confirmed_by_frames`].
     confirmed_by_frames: u64,
     dice: Dice,
 }

@@ -66,7 +66,7 @@ impl StreamLoad {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Writes until [`Streamer::is_done`] is set, then finishes its stream.
+    /// Writes until [`StreamClient::is_done`] is set, then finishes its stream.
     Writer,
     /// Reads parts of existing streams.
     Reader,

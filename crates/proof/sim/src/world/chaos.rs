@@ -59,7 +59,8 @@ impl World {
             Fault::LostLog => self.lose_log(node),
             Fault::ClockJump => self.jump_clock(node),
             Fault::Transfer => self.request_transfer(),
-            // Strikes only while a node founds or joins, through `plan_founding_kill` and `draw_founder_death`.
+            // Strikes only while a node founds or joins, through `plan_founding_kill` and
+            // `draw_founder_death`.
             Fault::FoundingKill => {}
             Fault::IdentityKill => self.kill_with_identity(node),
             Fault::IncarnationKill => self.kill_with_incarnation(node),

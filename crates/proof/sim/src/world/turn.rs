@@ -330,7 +330,8 @@ impl World {
         }
     }
 
-    /// Disconnects clients that use too much memory, as the reactor does.
+    /// Disconnects the largest clients while all clients together use too much memory, as the
+    /// reactor does.
     fn disconnect_heavy_clients(&mut self, node: usize) {
         let max = self.settings.client_memory_bytes;
         let now = self.nodes[node].clock_readings(self.now);

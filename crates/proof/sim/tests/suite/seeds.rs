@@ -1,5 +1,5 @@
-//! Whole runs with a fixed set of seeds that covers every profile, and with a set that changes with
-//! the code.
+//! Full simulation runs: with a fixed set of seeds that covers every profile, and with a few seeds
+//! derived from the current commit.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

@@ -1,5 +1,5 @@
 //! The stories that `docs/stories/` lists: calm runs line by line, compared with `testdata` on
-//! every test run. `REWRITE=1 run_cargo test -p quorate-sim` rewrites them.
+//! every test run. `REWRITE=1 cargo test -p quorate-sim` rewrites them.
 
 use std::{env, fs, path::Path};
 

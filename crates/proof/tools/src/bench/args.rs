@@ -37,7 +37,7 @@ const LEARNERS_MAX: u64 = 32;
 /// Maximum rate in commands per second.
 const RATE_MAX: u64 = 10_000_000;
 
-/// `quorate bench new_kv`
+/// `quorate bench kv`
 #[derive(Args, Clone, Debug)]
 pub(crate) struct KvArgs {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `quorate-disk SOURCES_FOLDER PLACE`: mounts a folder at another path, through a file system that injects
+//! `quorate-disk FOLDER PLACE`: mounts a folder at another path, through a file system that injects
 //! the faults of a failing disk. It reads commands from standard input, one per line, answers each
 //! with a line, and exits at the end of its input. `cargo xtask disks` starts it.
 #![forbid(unsafe_code)]

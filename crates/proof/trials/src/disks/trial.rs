@@ -311,7 +311,8 @@ impl TrialRow {
         self.check_restarted(nodes, victim, done, before, found, clients, checker)
     }
 
-    /// Makes a node write files of this kind until the condition is met or [`AFFECTED_WRITE_TIMEOUT`] has passed.
+    /// Makes a node write files of this kind until the condition is met or
+    /// [`AFFECTED_WRITE_TIMEOUT`] has passed.
     fn write_until_met(
         &self,
         nodes: &mut NodeCluster,

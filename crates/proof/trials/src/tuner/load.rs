@@ -15,7 +15,7 @@ use crate::{nodes::program_path, shell::Failed};
 
 /// Interval between samples of the processes.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
-/// Windows of `over_time` per second.
+/// Windows of `replies_over_time` per second.
 pub(super) const WINDOWS_PER_SECOND: usize = 10;
 
 /// Offered load.

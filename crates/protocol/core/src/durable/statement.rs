@@ -8,8 +8,8 @@ use crate::message::{Phase1b, Phase2b};
 pub struct Durable<T>(T);
 
 impl<T> Durable<T> {
-    /// Wraps a statement whose record has the class that it claims. Only [`super::PendingStatements`] calls
-    /// this.
+    /// Wraps a statement whose record has the class that it claims. Only
+    /// [`super::PendingStatements`] calls this.
     pub(super) fn released(statement: T) -> Self {
         Self(statement)
     }

@@ -54,7 +54,8 @@ impl Devices {
         self.fence.armed_ballot().filter(|ballot| self.fence.device_votes_in(*ballot))
     }
 
-    /// Returns whether the device sends proposals to this member.
+    /// Returns whether this node's device sends proposals to this member's device, so that this
+    /// node need not send them to the member.
     pub(super) fn device_reaches(&self, member: Member) -> bool {
         self.offload.device_reaches(member)
     }

@@ -19,7 +19,7 @@ pub struct Options {
     pub window_slots: u64,
     /// A leader sends proposals to a phase-2 quorum only, and to all nodes when a reply is late.
     pub thrifty: bool,
-    /// Route of votes to this node when it leads, until [`Input::Route`] changes it.
+    /// Route of votes to this node when it leads, until [`crate::input::Input::Route`] changes it.
     pub route: Route,
     /// Seed for the randomised timeouts. It must differ between nodes and between starts.
     pub seed: u64,

@@ -12,24 +12,24 @@ use crate::{
     value::Value,
 };
 
-/// State recovered from the log. [`Recovered::founded`] creates the state of a node that has never
-/// run.
+/// State recovered from the log. [`Recovered::for_new_node`] creates the state of a node that has
+/// never run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Recovered {
-    /// Hard state restated by the last log write. Everything below `hard.decided_to` was decided on
-    /// this node, and the votes for those slots are dropped.
+    /// Hard state restated by the last log write. Everything below `hard_state.decided_to` was
+    /// decided on this node, and the votes for those slots are dropped.
     pub hard_state: HardState,
     /// First slot of the log. A snapshot covers the slots below.
     pub log_start: Slot,
     /// Every slot below this one is decided, with its value on this node. Equal to
-    /// `hard.decided_to`, or to the first lost slot ([disk-8]).
+    /// `hard_state.decided_to`, or to the first lost slot ([disk-8]).
     pub decided_to: Slot,
     /// Slots that this node had decided and must learn again.
     pub lost_slots: LostSlots,
     /// The configuration in force at `decided_to`, its era, and the previous configuration.
     pub eras: Eras,
-    /// Votes from `hard.decided_to` onwards, in slot order. Each slot has the vote of its highest
-    /// ballot.
+    /// Votes from `hard_state.decided_to` onwards, in slot order. Each slot has the vote of its
+    /// highest ballot.
     pub votes: Vec<Extent>,
     /// Reconfigurations in the log from `log_start` to `decided_to`.
     pub reconfigurations: Vec<(Slot, Value)>,

@@ -3,7 +3,7 @@
 //!
 //! The fields are private to this module. Everything else of a node is a *wing*, which reads the
 //! spine through the accessors below and changes it through the few methods after them; see
-//! `docs/spec/declare_structure.md`.
+//! `docs/spec/structure.md`.
 
 mod entering;
 mod following;

@@ -7,11 +7,13 @@ use crate::{slot::Slot, time::Time};
 pub(super) struct Timers {
     is_started: bool,
     next_heartbeat_at: Time,
-    /// Time of a leader's next check for strays and for its fitness. Separate from `next_heartbeat_at`,
-    /// which reads keep postponing ([read-2]), so that the check cannot be postponed forever.
+    /// Time of a leader's next check for strays and for its fitness. Separate from
+    /// `next_heartbeat_at`, which reads keep postponing ([read-2]), so that the check cannot be
+    /// postponed forever.
     next_check_at: Time,
-    /// Time at which 1A is resent to nodes that have not replied. Separate from `next_heartbeat_at`, which
-    /// is postponed each time a leader moves to another ballot of its own ([cast-2]).
+    /// Time at which 1A is resent to nodes that have not replied. Separate from
+    /// `next_heartbeat_at`, which is postponed each time a leader moves to another ballot of its
+    /// own ([cast-2]).
     phase1a_resend_at: Time,
     /// Until this time the node does not lead as a quorum by itself ([lie-6]).
     no_sole_lead_until: Time,

@@ -3,8 +3,8 @@
 
 use crate::{setting::Setting, time::Moment};
 
-/// Duration of regrouping, as a multiple of a batch's duration. Batches that take `REGROUP_BATCH_NS_MAX` or
-/// longer do not regroup.
+/// Duration of regrouping, as a multiple of a batch's duration. Batches that take
+/// `REGROUP_BATCH_NS_MAX` or longer do not regroup.
 const REGROUP_DURATIONS: f64 = 2.5;
 pub(super) const REGROUP_BATCH_NS_MAX: f64 = 50e6;
 const REGROUP_NS_MAX: u64 = 300_000_000;

@@ -19,7 +19,8 @@ const PROBES_BETWEEN_BASES: u32 = 3;
 /// Number of base epochs between probes when nothing is better. It doubles up to `REST_EPOCHS_MAX`.
 const REST_EPOCHS: u32 = 12;
 const REST_EPOCHS_MAX: u32 = 256;
-/// Number of base epochs after a failed probe if epochs are long. It doubles up to `PAUSE_EPOCHS_MAX`.
+/// Number of base epochs after a failed probe if epochs are long. It doubles up to
+/// `PAUSE_EPOCHS_MAX`.
 const PAUSE_EPOCHS: u32 = 2;
 const PAUSE_EPOCHS_MAX: u32 = 64;
 /// Factors by which neighbours differ from the base.

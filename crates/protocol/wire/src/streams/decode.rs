@@ -61,7 +61,8 @@ pub struct FrameHead {
 }
 
 impl FrameHead {
-    /// Returns whether the body belongs to an [`ClientFrame::Data`], so that it may be used as it arrives.
+    /// Returns whether the body belongs to a [`ClientFrame::Data`], so that it may be used as it
+    /// arrives.
     pub const fn is_data(self) -> bool {
         self.kind == kind::DATA
     }

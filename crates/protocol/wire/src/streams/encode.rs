@@ -109,7 +109,8 @@ impl NodeFrame<'_> {
     }
 }
 
-/// Returns the head of an [`ClientFrame::Data`] with `bytes` bytes, for a sender that does not copy them.
+/// Returns the head of a [`ClientFrame::Data`] with `bytes` bytes, for a sender that does not copy
+/// them.
 ///
 /// # Panics
 ///
@@ -118,8 +119,8 @@ pub fn data_head(bytes: usize) -> [u8; HEAD_BYTES] {
     head(kind::DATA, bytes)
 }
 
-/// Returns the head and position of an [`NodeFrame::Bytes`] with `bytes` bytes, for a sender that does
-/// not copy them.
+/// Returns the head and position of a [`NodeFrame::Bytes`] with `bytes` bytes, for a sender that
+/// does not copy them.
 ///
 /// # Panics
 ///

@@ -9,7 +9,7 @@ use super::error::Error;
 /// stream.
 #[derive(Debug)]
 pub(super) struct ResendBuffer {
-    /// Buffered bytes, the first at position `durable`.
+    /// Buffered bytes, the first at position `durable_position`.
     bytes: VecDeque<u8>,
     bytes_max: usize,
     /// Position below which all bytes are decided, as reported by a node.

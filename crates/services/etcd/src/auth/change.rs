@@ -35,7 +35,7 @@ struct PendingChange<'c> {
 
 impl Auth {
     /// Changes users, roles or permissions. The caller must have checked that the sender may do so
-    /// ([`Auth::may`]).
+    /// ([`Auth::check_command`]).
     pub(crate) fn change(
         &mut self,
         change: AuthChange,

@@ -120,7 +120,7 @@ impl Auth {
         Ok(auth)
     }
 
-    /// Reads the state as `read` does, but denies all access if that fails or the data is
+    /// Reads the state as `read_rows` does, but denies all access if that fails or the data is
     /// inconsistent.
     pub(crate) fn read_or_deny(store: &dyn Store) -> Self {
         let read = Self::read_rows(store).ok().filter(|_| !store.has_failed());

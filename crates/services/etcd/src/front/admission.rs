@@ -30,7 +30,7 @@ impl ReplicaAccess {
         Ok(asker)
     }
 
-    /// Repeats the check of [`Self::allow`] for an open stream.
+    /// Repeats the check of [`Self::require_role`] for an open stream.
     pub(super) fn recheck_role(&self, asker: &Requester, needed: Role) -> Result<(), Status> {
         match asker {
             Requester::Member => Ok(()),

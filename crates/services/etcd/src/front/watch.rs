@@ -2,8 +2,8 @@
 //! exactly once and in order.
 //!
 //! A watcher is caught up when it has been sent everything up to the stream's revision. Caught-up
-//! watchers receive the batches of the [`EventHub`]. Lagging watchers, and all watchers after a gap in
-//! the batches, read history page by page until they are caught up.
+//! watchers receive the batches of the [`EventHub`]. Lagging watchers, and all watchers after a gap
+//! in the batches, read history page by page until they are caught up.
 
 mod rights;
 mod watcher;

@@ -71,7 +71,7 @@ struct Change {
     revision: Revision,
     is_deletion: bool,
     lease: i64,
-    /// Offset and length of the key in `keys`.
+    /// Offset and length of the key in `key_bytes`.
     key: (usize, u32),
     /// Offset and length of the record in the file.
     record_location: (u64, u32),

@@ -132,8 +132,8 @@ impl Paging {
     }
 
     /// Takes the keys of the pages added since the last call, for a response in chunks. The request
-    /// must pass [`check::range_stream`](crate::check::range_stream): keys are not sorted across
-    /// chunks.
+    /// must pass [`check_range_stream`](crate::check::check_range_stream): keys are not sorted
+    /// across chunks.
     pub fn take_chunk(&mut self) -> Vec<KeyValue> {
         let limit = key_limit(&self.request).unwrap_or(usize::MAX);
         let keys_left = limit.saturating_sub(self.taken_keys);

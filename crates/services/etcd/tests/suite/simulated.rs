@@ -62,11 +62,13 @@ enum Asked {
         key: usize,
     },
     Compact,
-    /// Grant of the lease with this id, followed by a put with it and keep-alives.
+    /// Grant of the lease with this id.
     Grant(i64),
+    /// Put of a key attached to the lease.
     Leased {
         lease: i64,
     },
+    /// Keep-alive of the lease with this id.
     KeepAlive(i64),
 }
 

@@ -4,16 +4,16 @@ use quorate_offload::{Address, Descriptor, Encapsulation, Header};
 
 use super::{Act, Machine, Micros, SendPath};
 
-/// Age of the oldest batch at which it is sent again (`RESEND_AGE_US`), and at which it and all later
-/// ones go over the connection instead (`FALLBACK_AGE_US`).
+/// Age of the oldest batch at which it is sent again (`RESEND_AGE_US`), and at which it and all
+/// later ones go over the connection instead (`FALLBACK_AGE_US`).
 pub(super) const RESEND_AGE_US: Micros = 2_000;
 const FALLBACK_AGE_US: Micros = 6_000;
 /// Minimum interval between resends of all batches.
 const FULL_RESEND_INTERVAL_US: Micros = 100;
 /// Age of a gap in the decisions at which the client requests the state of a node.
 const GAP_AGE_US: Micros = 500;
-/// Interval between requests to a node while a response matters (`REQUEST_INTERVAL_US`) and while it does not
-/// (`IDLE_REQUEST_INTERVAL_US`), and between repeated offers (`OFFER_INTERVAL_US`).
+/// Interval between requests to a node while a response matters (`REQUEST_INTERVAL_US`) and while
+/// it does not (`IDLE_REQUEST_INTERVAL_US`), and between repeated offers (`OFFER_INTERVAL_US`).
 const REQUEST_INTERVAL_US: Micros = 1_000;
 const IDLE_REQUEST_INTERVAL_US: Micros = 50_000;
 const OFFER_INTERVAL_US: Micros = 50_000;

@@ -152,8 +152,8 @@ pub fn first_key(command: &[u8]) -> Option<&[u8]> {
     from.bytes().ok()
 }
 
-/// [read-9] Returns whether a command may change the answer to a query. A command that names all its
-/// keys does not, if the query's only key is not among its arguments.
+/// [read-9] Returns whether a command may change the answer to a query. A command that names all
+/// its keys does not, if the query's only key is not among its arguments.
 pub fn may_change(command: &[u8], query: &[u8]) -> bool {
     let op = |bytes: &[u8]| bytes.first().and_then(|byte| Op::from_byte(*byte));
     let mut from = Decoder(query);

@@ -293,8 +293,9 @@ fn count_undelivered(key: &[u8], group: &[u8], requests: &mut dyn Requests) -> u
     count(key, group, &mut |query, reply| requests.query(query, reply))
 }
 
-/// Returns the number of entries that a group has not delivered, up to a limit. If that is an
-/// error, such as for a group that is gone, a client finds it out in the log.
+/// Returns the number of entries that a group has not delivered, at most [`COUNTED_MAX`], or 0 if
+/// the query cannot be run. Returns `u64::MAX` if the reply is an error, for example because the
+/// group is gone, so that a consumer tries and receives the error from the log.
 fn count(key: &[u8], group: &[u8], ask: &mut RunQuery<'_>) -> u64 {
     let (mut query, mut reply) = (Vec::new(), Vec::new());
     encode_undelivered(key, group, COUNTED_MAX, &mut Encoder(&mut query));

@@ -1,11 +1,11 @@
 //! Cache of the scripts known to a node, by hash.
 //!
-//! A script of a lock library is executed as a single built-in operation, as it was before scripts
-//! were supported. Thus locks that are held during an upgrade of the cluster keep their meaning,
-//! and are released without an interpreter. Such scripts are recognized by the SHA-1 of their text
-//! (EVALSHA) or of their tokens, which do not depend on blanks, comments and the kind of quotes
-//! (EVAL, SCRIPT LOAD). `table` maps each to an operation. All other scripts are Lua
-//! ([`crate::commands::scripts`]).
+//! The scripts of well-known lock libraries are not interpreted: each is executed as one built-in
+//! operation, as before other scripts were supported. Locks held during an upgrade of the cluster
+//! therefore keep their meaning, and can be released without an interpreter. Such a script is
+//! recognized by the SHA-1 of its text (EVALSHA) or of its tokens, which ignores whitespace,
+//! comments and quote style (EVAL, SCRIPT LOAD); `table` maps these hashes to operations. All other
+//! scripts are run as Lua ([`crate::commands::scripts`]).
 
 use std::{
     collections::VecDeque,

@@ -60,8 +60,8 @@ impl fmt::Display for EntryId {
 /// Part of a stream's header that other types do not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// Id of the first entry, unless there are none. Walks begin here, so they do not pass the marks
-    /// of removed entries.
+    /// Id of the first entry, unless there are none. Walks begin here, so they do not pass the
+    /// marks of removed entries.
     pub first: EntryId,
     /// Highest id that an entry ever had, or that XSETID has set.
     pub last: EntryId,

@@ -12,7 +12,7 @@ use std::{
 
 use crate::disk::{BLOCK, Buffer, checksum::combine_checksums};
 
-/// Number of bytes covered by one of [`Blocks::checks`].
+/// Number of bytes covered by one of [`Blocks::piece_checksums`].
 pub const CHECKED_BYTES: usize = 64 << 10;
 
 /// Pool of memory for bulk data. Buffer sizes are powers of two, so that a reused buffer fits
@@ -32,7 +32,7 @@ struct Home {
 #[derive(Debug, Default)]
 struct IdleBuffers {
     bytes: usize,
-    /// Unused buffers, indexed by [`size`].
+    /// Unused buffers, indexed by [`size_class`].
     by_size_class: [Vec<Buffer>; SIZE_CLASSES],
 }
 
@@ -41,7 +41,8 @@ const SIZE_CLASS_BYTES_MIN: usize = 32 << 10;
 /// Number of size classes.
 const SIZE_CLASSES: usize = 8;
 
-/// Returns the size class for a buffer. Class n contains buffers of [`SIZE_CLASS_BYTES_MIN`] × 2ⁿ bytes.
+/// Returns the size class for a buffer. Class n contains buffers of [`SIZE_CLASS_BYTES_MIN`] × 2ⁿ
+/// bytes.
 const fn size_class(bytes: usize) -> usize {
     bytes.div_ceil(SIZE_CLASS_BYTES_MIN).next_power_of_two().ilog2() as usize
 }
@@ -70,8 +71,8 @@ impl BlockPool {
         }
     }
 
-    /// Allocates a buffer for reading `bytes` bytes from a disk. Pass it to [`Self::read`]
-    /// afterwards.
+    /// Allocates a buffer for reading `bytes` bytes from a disk. After the read, pass it to
+    /// [`Self::blocks_from_read`].
     pub fn buffer_for_read(&self, bytes: usize) -> Buffer {
         self.buffer(0, bytes)
     }

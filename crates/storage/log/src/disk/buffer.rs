@@ -107,7 +107,8 @@ impl Pool {
         self.free.iter_mut().map(|buffer| &mut **buffer)
     }
 
-    /// Marks all buffers as registered with the kernel, numbered in the order of [`Self::all`].
+    /// Marks all buffers as registered with the kernel, numbered in the order of
+    /// [`Self::all_buffers_mut`].
     pub(crate) fn register(&mut self) {
         for (index, buffer) in (0..).zip(&mut self.free) {
             let registered = Some(index);

@@ -205,13 +205,13 @@ impl Folder {
         move || open_file(&path, OFlags::RDWR, direct)
     }
 
-    /// Implements [`crate::disk::Disk::open_ahead`].
+    /// Implements [`crate::disk::Disk::open_next_file`].
     pub(crate) fn open_next_file(&mut self, file: FileId) -> Result<(), DiskError> {
         let open = self.file_opener(file);
         self.files.open_ahead(file, open)
     }
 
-    /// Returns a file that is open for writing. Cannot fail if [`Self::open_ahead`] succeeded.
+    /// Returns a file that is open for writing. Cannot fail if [`Self::open_next_file`] succeeded.
     pub(crate) fn file_for_write(&mut self, file: FileId) -> Result<Arc<File>, DiskError> {
         if let Some(open) = self.files.for_write(file) {
             return Ok(open);
@@ -244,7 +244,7 @@ impl Folder {
         open.sync_data().map_err(|error| failed("sync", &path, &error))
     }
 
-    /// Implements [`crate::disk::Disk::sync_names`].
+    /// Implements [`crate::disk::Disk::sync_file_names`].
     pub(crate) fn sync_file_names(&self) -> Result<(), DiskError> {
         self.family_folders.iter().try_for_each(Home::sync)?;
         self.data.sync()

@@ -53,12 +53,12 @@ impl FileMakers {
         &self.family_makers[family as usize]
     }
 
-    /// Implements [`crate::disk::Disk::pace_prepare`].
+    /// Implements [`crate::disk::Disk::pace_file_creation`].
     pub(crate) fn pace_prepare(&self, family: Family, bytes: u64) {
         self.of(family).pace.note_write(bytes);
     }
 
-    /// Implements [`crate::disk::Disk::hurry_prepare`].
+    /// Implements [`crate::disk::Disk::hurry_file_creation`].
     pub(crate) fn hurry_prepare(&self, family: Family) {
         self.of(family).pace.end_pauses();
     }

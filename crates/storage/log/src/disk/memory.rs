@@ -144,8 +144,8 @@ impl MemoryDisk {
         self.lock().changes_left = Some(steps);
     }
 
-    /// Returns whether the process is alive: neither killed by [`Self::die_after_changes`] nor ended by a
-    /// crash.
+    /// Returns whether the process is alive: neither killed by [`Self::die_after_changes`] nor
+    /// ended by a crash.
     pub fn is_alive(&self) -> bool {
         self.is_current_life(&self.lock())
     }
@@ -172,7 +172,7 @@ impl MemoryDisk {
         Self { shared: Arc::clone(&self.shared), life_number: self.lock().life_number }
     }
 
-    /// Returns the number of bytes last requested by [`Disk::pace_prepare`].
+    /// Returns the number of bytes last requested by [`Disk::pace_file_creation`].
     pub fn paced_bytes(&self) -> u64 {
         self.lock().change_count
     }

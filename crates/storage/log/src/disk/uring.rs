@@ -1,12 +1,12 @@
 //! The io_uring engine: writes and reads without threads, completions in shared memory.
 //!
 //! **Why it is sound.** The kernel reads and writes the memory of operations in flight. Each such
-//! memory is a [`Buffer`] that was moved into this module with its operation. It remains in `slots`
-//! until the operation's completion has been seen, and no other code can access it. A `Buffer`
-//! never moves its bytes: moving the struct moves a pointer to them. If the ring stops responding,
-//! the contents of `slots` are leaked, never freed. The file of an operation is kept open along
-//! with its buffer. The rest of the crate may rely on this: the kernel no longer touches a buffer
-//! that is returned.
+//! memory is a [`Buffer`](super::Buffer) that was moved into this module with its operation. It
+//! remains in `slots` until the operation's completion has been seen, and no other code can access
+//! it. A `Buffer` never moves its bytes: moving the struct moves a pointer to them. If the ring
+//! stops responding, the contents of `slots` are leaked, never freed. The file of an operation is
+//! kept open along with its buffer. The rest of the crate may rely on this: the kernel no longer
+//! touches a buffer that is returned.
 //!
 //! The ring is created disabled, and the first operation enables it, because only the thread that
 //! enables it may use it (single issuer), and a log is often opened before its reactor runs.

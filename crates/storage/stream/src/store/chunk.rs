@@ -15,8 +15,8 @@ pub(super) struct BlockSpan {
     /// Set while the write of the blocks is in flight. If the write fails, other spans are
     /// unaffected.
     pub(super) is_pending: bool,
-    /// Set if the blocks are on stable storage or were recovered at start. Valid once `pending` is
-    /// false.
+    /// Set if the blocks are on stable storage or were recovered at start. Valid once `is_pending`
+    /// is false.
     pub(super) is_durable: bool,
 }
 

@@ -30,7 +30,7 @@ pub enum StoreError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ReadError {
     /// The bytes on disk differ from those that were put. Another node may have them. See
-    /// [`super::Store::lose`].
+    /// [`super::Store::drop_damaged`].
     #[error("bytes {range:?} of stream {stream:?} are damaged: {reason}")]
     Corrupt {
         stream: StreamName,

@@ -9,8 +9,9 @@
 //! restores exactly what it describes; the caller replays the rest of its log. The format is in
 //! `docs/spec/stream-store.md`.
 //!
-//! Only [`Store::open`] blocks. The caller passes completions to the store ([`Store::is_store_completion`],
-//! [`Store::on_completed`]) and calls [`Store::advance`] once per turn.
+//! Only [`Store::open`] blocks. The caller passes completions to the store
+//! ([`Store::is_store_completion`], [`Store::on_completed`]) and calls [`Store::advance`] once per
+//! turn.
 //!
 //! Reading order: this file; `layout`; `stream` for the contents of one stream; `writing`,
 //! `checkpoint`, `reading` for operations in progress; `placing` for bytes that are written before

@@ -2,11 +2,11 @@
 //! again after a restart.
 //!
 //! A *placed* unit is written durably at once, before it is decided, together with the available
-//! units after it. The caller learns from [`Store::next_durable_placed`] when it is on stable storage, and
-//! stores its place in a record of the log ([`Store::places`]). The record contains none of the
-//! bytes. At start the caller passes the contents of such records to the store
-//! ([`Store::claim_recorded_places`]) before any other write, because until the next checkpoint only the
-//! records refer to those chunks.
+//! units after it. The caller learns from [`Store::next_durable_placed`] when it is on stable
+//! storage, and stores its place in a record of the log ([`Store::places`]). The record contains
+//! none of the bytes. At start the caller passes the contents of such records to the store
+//! ([`Store::claim_recorded_places`]) before any other write, because until the next checkpoint
+//! only the records refer to those chunks.
 //!
 //! Places in a record become invalid when their chunks are freed. Freed chunks are reused only
 //! after a durable catalogue ([trim-4]), so a catalogue overrides a record, and a later record
@@ -54,8 +54,8 @@ impl StoredPlace {
         out
     }
 
-    /// Decodes places, or returns `None` if the bytes are malformed. [`Store::claim_recorded_places`]
-    /// verifies the places.
+    /// Decodes places, or returns `None` if the bytes are malformed.
+    /// [`Store::claim_recorded_places`] verifies the places.
     pub fn decode_all(bytes: &[u8]) -> Option<Vec<Self>> {
         let mut fields = Fields(bytes);
         let mut places = Vec::new();

@@ -2,8 +2,8 @@
 //! datagrams, messages and losses.
 //!
 //! The caller owns sockets, clock and addresses. It passes every arriving datagram to
-//! [`Endpoint::handle`], calls [`Endpoint::poll`] when [`Endpoint::next_due`] is reached, and then
-//! takes the results: [`Endpoint::take_events`], [`Endpoint::take_control`] and, channel by
+//! [`Endpoint::handle`], calls [`Endpoint::poll`] when [`Endpoint::next_poll_at`] is reached, and
+//! then takes the results: [`Endpoint::take_events`], [`Endpoint::take_control`] and, channel by
 //! channel, [`Endpoint::next_data_run`].
 
 mod asking;

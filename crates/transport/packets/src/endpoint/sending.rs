@@ -221,8 +221,8 @@ impl Endpoint {
         Some((to, run))
     }
 
-    /// Requeues the datagrams of the last [`Self::next_data_run`] from `number` on, `bytes` in total,
-    /// because the socket was full.
+    /// Requeues the datagrams of the last [`Self::next_data_run`] from `number` on, `bytes` in
+    /// total, because the socket was full.
     pub fn requeue_unsent(&mut self, channel: u8, number: u64, bytes: usize) {
         if let Some(channel) = self.channels.get_mut(&channel) {
             channel.outbound.unsend_from(number);

@@ -21,7 +21,7 @@ use crate::ethernet::{
     xdp::{AllowedModes, ReceiveMode, Xdp, XdpError},
 };
 
-/// Maximum number of frames per [`Ethernet::receive`], so that other work is not starved.
+/// Maximum number of frames per [`EthernetSocket::receive`], so that other work is not starved.
 const FRAMES_PER_RECEIVE_MAX: usize = 256;
 /// Number of empty receives between two checks that AF_XDP is still attached.
 const ATTACH_CHECK_RECEIVES: u32 = 1024;
@@ -101,8 +101,8 @@ impl EthernetSocket {
         self.xdp.as_ref().map(Xdp::mode).unwrap_or_default()
     }
 
-    /// Returns additional sockets that become ready when a frame is waiting. [`Ethernet::receive`]
-    /// reads all of them.
+    /// Returns additional sockets that become ready when a frame is waiting.
+    /// [`EthernetSocket::receive`] reads all of them.
     pub fn xdp_sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.xdp.iter().flat_map(Xdp::sockets)
     }

@@ -1,8 +1,8 @@
 //! The receive ring: memory that the kernel fills while this process reads it.
 //!
-//! The rest of the crate may rely on this: a [`Slot`]'s bytes do not change while it exists,
-//! whatever the kernel, the network or another thread does; and no memory outside the ring is ever
-//! read.
+//! The rest of the crate may rely on this: a [`ReceivedSlot`]'s bytes do not change while it
+//! exists, whatever the kernel, the network or another thread does; and no memory outside the ring
+//! is ever read.
 #![allow(unsafe_code, reason = "memory shared with the kernel has no safe form")]
 
 use std::{
@@ -88,9 +88,9 @@ impl ReceiveRing {
         let first = self.slot_start().cast::<u32>();
         // SAFETY: the word is within the mapping, which lives as long as `self`. It is aligned: the
         // mapping begins at a page, blocks are whole pages, and slots begin at multiples of 16
-        // (`RingShape`). While the kernel may write it, this process accesses it only as this atomic.
-        // The slice of `Slot::bytes` never exists at the same time, because it borrows the slot,
-        // which borrows the ring mutably.
+        // (`RingShape`). While the kernel may write it, this process accesses it only as this
+        // atomic. The slice of `ReceivedSlot::bytes` never exists at the same time, because it
+        // borrows the slot, which borrows the ring mutably.
         unsafe { AtomicU32::from_ptr(first.as_ptr()) }
     }
 }

@@ -96,7 +96,8 @@ impl RawSocket {
 
     /// Makes the socket receive all frames of `ether_type`, including those from which the kernel
     /// removes a VLAN or priority tag. As on a socket for all types, such frames arrive before the
-    /// kernel handles them. Only [`TAGGED_FRAME_BYTES`] of a tagged frame are received, for counting it.
+    /// kernel handles them. Only [`TAGGED_FRAME_BYTES`] of a tagged frame are received, for
+    /// counting it.
     pub fn receive_tagged(&self, ether_type: u16) -> Result<(), EthernetError> {
         let option = "SO_ATTACH_FILTER";
         let bytes = u32::try_from(TAGGED_FRAME_BYTES).unwrap_or(u32::MAX);

@@ -8,7 +8,7 @@ pub enum FrameRefusal {
     /// The kernel's description of the frame is invalid. This never happens on a healthy system.
     Slot,
     /// The frame is longer than a slot: the sender's MTU is larger than this interface's was at
-    /// [`bind`](crate::ethernet::Ethernet::bind).
+    /// [`bind`](crate::ethernet::EthernetSocket::bind).
     Cut,
     /// The frame belongs to another VLAN.
     Vlan,

@@ -283,7 +283,7 @@ impl PacketEngine {
         self.update_chain(now);
     }
 
-    /// Returns when [`Self::poll`] or [`Self::take`] is due next.
+    /// Returns when [`Self::poll`] or [`Self::send_due`] is due next.
     pub fn next_due(&self) -> Option<Time> {
         let data = self.undecided_messages.keys();
         let data = data.filter_map(|channel| self.endpoint.next_data_at(*channel));

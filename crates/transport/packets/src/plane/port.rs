@@ -64,7 +64,7 @@ pub struct OutgoingRun<'a> {
     pub segment_bytes: usize,
 }
 
-/// Outcome of sending an [`Outgoing`].
+/// Outcome of sending an [`OutgoingRun`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
     All,

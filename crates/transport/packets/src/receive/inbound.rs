@@ -39,8 +39,8 @@ pub enum ChannelEvent {
 
 /// An incoming channel of one sender.
 ///
-/// Invariant: each number from `floor` to `top` is finished, missing, in a complete message that
-/// waits for its turn, or part of an incomplete message.
+/// Invariant: each number from `floor` to `known_end` is finished, missing, in a complete message
+/// that waits for its turn, or part of an incomplete message.
 pub struct InboundChannel {
     pub(super) delivery: Delivery,
     /// Number below which all messages are delivered or given up.
@@ -56,8 +56,8 @@ pub struct InboundChannel {
     jitter_us: u64,
     dice: Dice,
     gaps_max: usize,
-    /// Number of sequence numbers ever requested. `unreported_losses` contains those that have not been
-    /// reported yet.
+    /// Number of sequence numbers ever requested. `unreported_losses` contains those that have not
+    /// been reported yet.
     requested_total: u64,
     unreported_losses: Vec<Range<u64>>,
     /// Number of parts that contradicted others. It is zero unless the sender is faulty or, on a

@@ -6,8 +6,9 @@
 //! [`reach`] tests whether a group reaches its members, for `quorate doctor`.
 //!
 //! `quinn-udp` provides segmentation (UDP_SEGMENT), coalescing (UDP_GRO), `recvmmsg` and the
-//! prohibition of fragments: it implements the control messages that `rustix` lacks, and falls back
-//! if a device cannot segment. Multicast and large buffers, which it lacks, use `rustix`.
+//! don't-fragment option. Unlike `rustix`, it implements the control messages for these, and it
+//! falls back if a device cannot segment. Multicast and buffer sizes use `rustix`, as `quinn-udp`
+//! does not cover them.
 
 pub mod buffer;
 pub mod interface;

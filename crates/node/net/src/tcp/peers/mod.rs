@@ -176,7 +176,7 @@ impl Peers {
         }
     }
 
-    /// Returns the next time at which [`Self::on_time`] has work.
+    /// Returns the next time at which [`Self::run_timers`] has work.
     pub(crate) fn next_timer_at(&self) -> Option<Time> {
         let times = [
             self.links.next_deadline(),

@@ -255,7 +255,7 @@ impl Table {
 
     /// Returns the next step of a lane, if one is due. The node with the higher id dials. The other
     /// one knocks from time to time: it is always refused, but learns whether it was removed. Only
-    /// one name look-up is in progress at a time, until [`Self::resolved`].
+    /// one name look-up is in progress at a time, until [`Self::record_resolved`].
     pub(super) fn next_step(&mut self, node: NodeId, lane: Lane, now: Time) -> Option<LaneStep> {
         let me = self.own_node;
         let peer = self.peer_mut(node)?;
@@ -338,7 +338,8 @@ impl Table {
         Some(was)
     }
 
-    /// Delays the next dial on this lane. The delay grows with each failure and has jitter.
+    /// Delays the next dial on this lane, with jitter. The delay doubles with each failure, up to a
+    /// maximum; for nodes with a higher id it is the fixed reminder interval.
     pub(super) fn back_off(&mut self, node: NodeId, lane: Lane, now: Time) {
         let (min, max) = if node > self.own_node {
             (self.reminder_interval_ms, self.reminder_interval_ms)

@@ -73,7 +73,8 @@ pub(crate) enum Task {
     Share(Vec<NodeId>, Payload),
     /// Send a `ReadRequest` with this id.
     Ask(NodeId, u64),
-    /// Send a `ReadRequest` with this id, and run the closure in the `submit_records` of the same turn.
+    /// Send a `ReadRequest` with this id, and run the closure in the `submit_records` of the same
+    /// turn.
     AskThen(NodeId, u64, OnSubmit),
     EndTransfer(Result<NodeId, Refusal>),
     EndProbe(ProbeOutcome),

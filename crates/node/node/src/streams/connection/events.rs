@@ -140,7 +140,7 @@ impl Connection {
         matches!(&self.state, ConnectionState::Writing(writing) if writing.is_out_of_space)
     }
 
-    /// Handles the end of the client's piece by another writer or an operator.
+    /// Called when another writer or an operator has ended the piece that this client writes.
     pub(crate) fn on_piece_ended(&mut self, position: u64, cx: &mut Cx<'_>) {
         let ConnectionState::Writing(writing) = &self.state else {
             return;

@@ -1,4 +1,4 @@
-//! Invariants that hold for any bytes given to `quorate restore_backup`.
+//! Invariants that hold for any bytes given to `quorate restore`.
 
 use std::{fs, path::Path};
 

@@ -22,7 +22,7 @@ pub(super) type RegistrationId = (NodeId, u32, u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommandVerdict<'a> {
     /// Not executed yet. The caller executes the command and reports the reply with
-    /// [`super::Sessions::executed`].
+    /// [`super::Sessions::store_reply`].
     Execute,
     /// Executed before, with this reply.
     Stored(&'a [u8]),
@@ -40,8 +40,8 @@ pub(super) struct ClientSession {
     pub(super) last_slot: u64,
     /// Lowest open sequence. All lower ones were executed or acknowledged by the client.
     pub(super) lowest_open: u64,
-    /// Executed sequences from `low` on with their replies; `None` if the reply was too large to
-    /// store.
+    /// Executed sequences from `lowest_open` on with their replies; `None` if the reply was too
+    /// large to store.
     pub(super) executed_replies: BTreeMap<u64, Option<Vec<u8>>>,
 }
 

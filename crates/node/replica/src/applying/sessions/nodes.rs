@@ -118,7 +118,7 @@ impl NodeSessions {
         turn
     }
 
-    /// Returns the result of [`Self::take_turn`] without changing anything.
+    /// Returns the result of [`Self::judge_batch`] without changing anything.
     pub(super) fn preview_verdict(&self, name: &BatchName, header: BatchHeader) -> BatchVerdict {
         let Some(session) = self.table.get(&name.origin) else {
             return BatchVerdict::UnknownSession;

@@ -121,13 +121,13 @@ impl<'a> Scope<'a> {
         self.0.pop();
     }
 
-    /// Returns the number of open scopes, to be passed to [`Scope::cut`].
+    /// Returns the number of open scopes, to be passed to [`Scope::hide_inner`].
     pub(crate) fn depth(&self) -> usize {
         self.0.len()
     }
 
-    /// Removes the scopes inside the first `depth` ones, and returns them for `restore_inner`. Hides the
-    /// caller's names from an inlined body.
+    /// Removes the scopes inside the first `depth` ones, and returns them for `restore_inner`.
+    /// Hides the caller's names from an inlined body.
     pub(crate) fn hide_inner(&mut self, depth: usize) -> Vec<BTreeMap<String, ScopeEntry<'a>>> {
         self.0.split_off(depth)
     }

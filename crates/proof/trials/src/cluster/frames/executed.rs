@@ -12,8 +12,8 @@ use crate::shell::{Failed, read_output};
 pub(super) struct ExecutedBatches {
     slot_values: BTreeMap<u64, String>,
     batch_slots: BTreeMap<(u32, u32), Vec<u64>>,
-    /// Number of values in the log that belong to these names. `idle` counts those that were not
-    /// executed.
+    /// Number of values in the log that belong to these names. `unexecuted_count` counts those that
+    /// were not executed.
     pub(super) value_count: u64,
     pub(super) unexecuted_count: u64,
 }

@@ -1,7 +1,7 @@
 //! Tests of the tuner in a plant, which is a cluster in virtual time with its own laws.
 //!
 //! `cargo test -p quorate-tuner --test suite plant -- --ignored --nocapture` prints every scenario
-//! with the controller's result (`ONLY_CONNECTION=name` shows one with all its changes, `SEED=n` draws
+//! with the controller's result (`ONLY=name` shows one with all its changes, `SEED=n` draws
 //! others).
 
 #![allow(clippy::print_stdout, reason = "a test that shows what it measured")]

@@ -33,7 +33,7 @@ pub(super) struct State {
     pub(super) last_progress_at: Instant,
     pub(super) reconnect_count: u64,
     pub(super) address: String,
-    /// Set while the sending thread waits for `work`.
+    /// Set while the sending thread waits for `work_ready`.
     pub(super) is_driver_waiting: bool,
     pub(super) waiting_callers: usize,
     /// Set once the caller has dropped the writer, which abandons unsent bytes.

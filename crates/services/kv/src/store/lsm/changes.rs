@@ -30,7 +30,7 @@ pub(super) struct Changes {
     pub(super) state: State,
     /// Generation of the keys. During a load, it differs from that of the state.
     pub(super) generation: u64,
-    /// Changed keys. [`Version::ABSENT`] marks a removed key.
+    /// Changed keys. [`Stamp::ABSENT`] marks a removed key.
     pub(super) data: Table,
     /// Changed deadlines of keys and of fields.
     pub(super) deadlines: [ChangedDeadlines; 2],

@@ -73,7 +73,8 @@ pub(super) enum PurgeStep {
     Stage(Option<Stage>),
     /// Keys of ended generations were removed. Contains the stored key from which to continue.
     Generations(Vec<u8>),
-    /// Rows of a dropped collection were removed. Contains the stored keys from which to continue.
+    /// Rows of a dropped collection were removed. Contains the stored keys from which to continue:
+    /// of the collection's marker, and of its row (empty if no rows are left).
     Rows(Vec<u8>, Vec<u8>),
     /// No dropped collections are left after the current position.
     NoneLeft,

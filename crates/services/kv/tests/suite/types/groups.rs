@@ -24,8 +24,8 @@ fn check(script: &str) {
     });
 }
 
-/// Returns a node on each store with the stream `s` of the entries 1-0 to 3-0 and the group `g`, which
-/// has delivered them to `alice`.
+/// Returns a node on each store with the stream `s` of the entries 1-0 to 3-0 and the group `g`,
+/// which has delivered them to `alice`.
 fn with_delivered(test: impl Fn(&mut Node, quorate_replica::front::ConnectionId)) {
     on_both_stores(|node| {
         node.world.level = Level(10);

@@ -1,5 +1,5 @@
-//! Consumer groups under random commands, against a model in plain Rust. After each command all rows
-//! of the store are counted again: an image whose counts are wrong could not be loaded.
+//! Consumer groups under random commands, against a model in plain Rust. After each command all
+//! rows of the store are counted again: an image whose counts are wrong could not be loaded.
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 

@@ -19,7 +19,8 @@ pub(super) fn on_both(test: impl Fn(&mut Node)) {
     });
 }
 
-/// Runs a script of lines `command => reply` on one connection. `HIGHEST` stands for the highest number.
+/// Runs a script of lines `command => reply` on one connection. `HIGHEST` stands for the highest
+/// number.
 fn check(script: &str) {
     on_both(|node| {
         let client = node.connect();
@@ -104,8 +105,8 @@ fn ids_increase() {
     );
 }
 
-/// The clock of the front gives the milliseconds of an automatic id, even if the group's time stands
-/// still, and a clock that stands still or goes back gives higher numbers.
+/// The clock of the front gives the milliseconds of an automatic id, even if the group's time
+/// stands still, and a clock that stands still or goes back gives higher numbers.
 #[test]
 fn automatic_ids_follow_the_clock_and_never_go_back() {
     on_both(|node| {

@@ -227,7 +227,8 @@ fn trimmed_stream_does_not_walk_over_removed_entries() {
     assert!(reads < 5000, "{reads} reads of 200 commands");
 }
 
-/// [visit-2] An addition is never refused because there is much to trim: the next ones trim the rest.
+/// [visit-2] An addition is never refused because there is much to trim: the next ones trim the
+/// rest.
 #[test]
 fn additions_trim_a_long_stream_step_by_step() {
     const ENTRIES: u64 = 250_000;

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::disk::{DriverChoice, FileSystemFeatures};
 
-    /// `available` describes the same ring that a folder then gets.
+    /// `describe_available` describes the same ring that a folder then gets.
     #[test]
     fn available_describes_the_ring_that_a_folder_gets() {
         let folder = tempfile::tempdir().unwrap();

@@ -78,7 +78,7 @@ unsafe fn call_bpf(command: libc::c_int, argument: &mut BpfArgument) -> io::Resu
 /// Issues a command of bpf(2) that creates a descriptor.
 ///
 /// # Safety
-/// The contract of [`bpf`] must hold, and `command` must create a descriptor.
+/// The contract of [`call_bpf`] must hold, and `command` must create a descriptor.
 unsafe fn create_by_bpf(command: libc::c_int, argument: &mut BpfArgument) -> io::Result<OwnedFd> {
     // SAFETY: the caller's contract.
     let fd = unsafe { call_bpf(command, argument) }?;

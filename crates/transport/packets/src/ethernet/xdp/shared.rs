@@ -1,8 +1,8 @@
 //! Memory shared with the kernel: the rings of a socket, and the chunks that contain frames.
 //!
 //! The rest of the crate may rely on this: no memory outside a mapping is ever accessed, whatever
-//! the kernel writes into the rings; and only [`ChunkMemory::bytes`] and [`ChunkMemory::bytes_mut`], whose
-//! callers own the chunk, access a chunk's bytes.
+//! the kernel writes into the rings; and only [`ChunkMemory::bytes`] and
+//! [`ChunkMemory::bytes_mut`], whose callers own the chunk, access a chunk's bytes.
 #![allow(unsafe_code, reason = "memory shared with the kernel has no safe form")]
 
 use std::{
@@ -151,8 +151,8 @@ impl<T: RingEntry> SharedRing<T> {
         self.capacity.saturating_sub(self.own_position.wrapping_sub(read))
     }
 
-    /// Writes an entry. The caller must have checked [`Self::room`]. The kernel sees the entry
-    /// after [`Self::publish`].
+    /// Writes an entry. The caller must have checked [`Self::free_places`]. The kernel sees the
+    /// entry after [`Self::publish_written`].
     pub(crate) fn write(&mut self, entry: T) {
         let at = self.entry(self.own_position);
         // SAFETY: the place is within the mapping and aligned (`entry`, `map`). It is free: the
@@ -167,8 +167,8 @@ impl<T: RingEntry> SharedRing<T> {
         word.store(self.own_position, Ordering::Release);
     }
 
-    /// Returns the next entry, if any. Only for rings that this side reads. [`Self::release`] frees
-    /// its place.
+    /// Returns the next entry, if any. Only for rings that this side reads. [`Self::release_read`]
+    /// frees its place.
     pub(crate) fn read(&mut self) -> Option<T> {
         // Pairs with the kernel's barrier before it advances the word: the entry and the frame are
         // visible.

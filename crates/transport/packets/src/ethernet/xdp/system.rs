@@ -75,7 +75,7 @@ fn check_result(answer: c_int) -> io::Result<()> {
 }
 
 fn get<T: PlainStruct>(socket: BorrowedFd<'_>, option: c_int) -> io::Result<T> {
-    // SAFETY: zeros are a `Numbers`.
+    // SAFETY: zeros are a valid `PlainStruct`.
     let mut value: T = unsafe { zeroed() };
     let mut length = length_of::<T>();
     // SAFETY: the kernel writes at most `length` bytes at `value`, a whole `T`, and their number at
@@ -122,7 +122,8 @@ pub(crate) fn register_memory(
         tx_metadata_len: 0,
     };
     // SAFETY: the kernel reads a whole structure. The memory that it names is a separate mapping
-    // that is used only through `ChunkMemory`, whose callers do not access chunks that the kernel owns.
+    // that is used only through `ChunkMemory`, whose callers do not access chunks that the kernel
+    // owns.
     check_result(unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

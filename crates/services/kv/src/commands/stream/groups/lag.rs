@@ -1,7 +1,7 @@
 //! Progress of a group: how many entries it has read, and its lag, as Redis computes them.
 //!
-//! The position of an id among all entries ever added is known at both ends of the stream. In between
-//! it is known only by counting deliveries, until XDEL leaves a gap ahead.
+//! The position of an id among all entries ever added is known at both ends of the stream. In
+//! between it is known only by counting deliveries, until XDEL leaves a gap ahead.
 
 use super::{super::rows::View, rows::Group};
 use crate::store::stream::EntryId;

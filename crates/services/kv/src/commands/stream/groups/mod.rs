@@ -153,8 +153,8 @@ pub(in crate::commands) fn visits(
     }
 }
 
-/// Reads the clock of the front in milliseconds. The group's clock, if it is ahead, takes its
-/// place; it may stand still ([time-1]), so it would not do alone.
+/// Reads the front's time in milliseconds, and returns it or the group's time, whichever is later.
+/// The group's time is not enough on its own, because it may stand still ([time-1]).
 pub(super) fn clock(from: &mut Decoder<'_>, group_ms: u64) -> Result<u64, Malformed> {
     const LAST_MS: u64 = i64::MAX.cast_unsigned();
     Ok(from.word()?.max(group_ms).min(LAST_MS))
