@@ -375,6 +375,9 @@ impl StateMachine for Service {
         let mut items = self.loading.take().ok_or(LoadError::NotLoading)?;
         match items.check_item(item)? {
             None => {}
+            Some(LoadedPart::Database(database, since)) => {
+                self.store.load_database(database, since)?
+            }
             Some(LoadedPart::Key(key, entry)) => {
                 self.store.load(key, &entry.value, entry.stamp())?
             }

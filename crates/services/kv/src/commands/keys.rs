@@ -608,11 +608,12 @@ fn note_flushed(state: &mut WriteContext<'_>) {
         keys.push((Position::of(key), entry.version));
         ControlFlow::Continue(())
     });
+    let database = state.store.selected();
     let removals = state.store.removals_mut();
     match all {
-        true => {
-            keys.into_iter().for_each(|(position, last)| removals.record_removal(position, last))
-        }
+        true => keys
+            .into_iter()
+            .for_each(|(position, last)| removals.record_removal(database, position, last)),
         false => removals.raise_minimum(state.version),
     }
 }

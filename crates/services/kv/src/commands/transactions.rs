@@ -148,7 +148,7 @@ pub fn decode_versions(mut answer: Decoder<'_>) -> Result<Vec<KeyState>, Malform
 pub(super) fn key_state(store: &dyn Store, key: Key<'_>) -> KeyState {
     let entry = store.stored(key);
     let Some(entry) = entry.as_ref().filter(|entry| entry.exists_at(store.time())) else {
-        let removed = store.removals().version(Position::of(key.bytes()));
+        let removed = store.removals().version(store.selected(), Position::of(key.bytes()));
         let ended = entry.map_or(removed, |entry| entry.version);
         return KeyState::absent(removed.max(ended));
     };

@@ -11,7 +11,7 @@ use super::{
     collection::{Header, Id, Kind, NAME_BYTES_MAX, collection_id},
     entry::{Bytes, Entry},
     merge::Merge,
-    places::{Position, Version},
+    places::{Database, Position, Version},
     removals::Removals,
     table::Table,
 };
@@ -40,11 +40,16 @@ mod kind {
     pub(super) const WAIT: u8 = 6;
     /// Versions of removed keys. This item precedes all keys.
     pub(super) const REMOVALS: u8 = 7;
+    /// Database to which the keys after it belong.
+    pub(super) const DATABASE: u8 = 8;
 }
 
-/// Key or row of a snapshot.
+/// Database, key or row of a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub enum ImagePart<'a> {
+    /// Database of the keys after it, and its [`Store::since`](super::Store::since). Absent for
+    /// database 0 if that is [`Version::ABSENT`].
+    Database(Database, Version),
     Key(&'a [u8], &'a Entry<'a>),
     /// Name and value of a row of the preceding key.
     Row(&'a [u8], &'a [u8]),
@@ -233,6 +238,12 @@ pub fn encode_key(key: &[u8], entry: &Entry<'_>, item: &mut Vec<u8>) {
 
 pub fn encode_part(part: ImagePart<'_>, item: &mut Vec<u8>) {
     match part {
+        ImagePart::Database(database, since) => {
+            item.clear();
+            let mut to = Encoder(item);
+            to.byte(kind::DATABASE).byte(database.number());
+            to.count(since.slot).count(since.index.into());
+        }
         ImagePart::Key(key, entry) => encode_key(key, entry, item),
         ImagePart::Row(name, value) => {
             item.clear();
@@ -260,6 +271,10 @@ pub struct ImageChecker {
     /// Number of keys that have not arrived; `None` before the head.
     keys_left: Option<u64>,
     last: Cursor,
+    /// Database of the next keys; `None` before the first item that names one.
+    database: Option<Database>,
+    /// True if the database has neither a version nor a key yet, so a key must follow.
+    needs_key: bool,
     /// Highest slot of a version.
     newest: u64,
     /// Rows of the last key, if it is a collection.
@@ -281,6 +296,8 @@ struct Rows {
 /// Checked part of a snapshot.
 #[derive(Debug)]
 pub enum LoadedPart<'a> {
+    /// Database of the keys after it, and its [`Store::since`](super::Store::since).
+    Database(Database, Version),
     Key(Key<'a>, Entry<'a>),
     /// Collection, with the name and value of one of its rows.
     Row(Id, &'a [u8], &'a [u8]),
@@ -289,6 +306,13 @@ pub enum LoadedPart<'a> {
 impl From<Malformed> for LoadError {
     fn from(_: Malformed) -> Self {
         Self::Malformed("an item cannot be read")
+    }
+}
+
+impl Decoder<'_> {
+    /// Reads the index of a version.
+    fn index(&mut self) -> Result<u32, Malformed> {
+        u32::try_from(self.count()?).map_err(|_| Malformed)
     }
 }
 
@@ -302,7 +326,7 @@ impl ImageChecker {
         (self.removals, self.waits)
     }
 
-    /// Checks the next item. Returns its key or row, if any.
+    /// Checks the next item. Returns its database, key or row, if any.
     pub fn check_item<'a>(&mut self, item: &'a [u8]) -> Result<Option<LoadedPart<'a>>, LoadError> {
         let mut from = Decoder(item);
         let kind = from.byte()?;
@@ -312,6 +336,9 @@ impl ImageChecker {
         if kind == kind::REMOVALS {
             return self.check_removals(from).map(|()| None);
         }
+        if kind == kind::DATABASE {
+            return self.check_database(from).map(Some);
+        }
         if kind == kind::WAIT {
             return self.check_blocked_client(from).map(|()| None);
         }
@@ -319,6 +346,30 @@ impl ImageChecker {
             return self.check_row(from).map(Some);
         }
         self.check_key(kind, from).map(Some)
+    }
+
+    fn check_database(&mut self, mut from: Decoder<'_>) -> Result<LoadedPart<'static>, LoadError> {
+        self.no_rows_left()?;
+        let database = Database::new(from.byte()?.into());
+        let database = database.ok_or(LoadError::Malformed("a database that no store has"))?;
+        let since = Version { slot: from.count()?, index: from.index()? };
+        from.end()?;
+        // Keys before the first of these items belong to database 0.
+        let is_first = self.database.is_none() && self.last == Cursor::default();
+        let is_in_order = match database {
+            Database::ZERO => is_first && since != Version::ABSENT,
+            _ => self.database < Some(database),
+        };
+        if !is_in_order || self.needs_key || !self.waits.is_empty() {
+            return Err(LoadError::Malformed("databases are out of order"));
+        }
+        if since.slot == 0 && since != Version::ABSENT {
+            return Err(LoadError::Malformed("a database has a version that no command has"));
+        }
+        (self.database, self.needs_key) = (Some(database), since == Version::ABSENT);
+        self.last = Cursor::default();
+        self.newest = self.newest.max(since.slot);
+        Ok(LoadedPart::Database(database, since))
     }
 
     fn check_key<'a>(
@@ -337,8 +388,7 @@ impl ImageChecker {
             kind::KEY_WITH_DEADLINE | kind::COLLECTION_WITH_DEADLINE => Some(from.count()?),
             _ => return Err(LoadError::Malformed("an item of an unknown kind")),
         };
-        let (slot, index) = (from.count()?, from.count()?);
-        let index = u32::try_from(index).map_err(|_| Malformed)?;
+        let (slot, index) = (from.count()?, from.index()?);
         let key = from.key().map_err(|fault| match fault {
             Fault::Malformed => Malformed.into(),
             _ => LoadError::Malformed("a key is too long"),
@@ -362,6 +412,7 @@ impl ImageChecker {
             return Err(LoadError::Malformed("keys are out of order"));
         }
         self.last = Cursor { position, key: Some(key.bytes().into()), open_collection: None };
+        self.needs_key = false;
         self.newest = self.newest.max(slot);
         let entry = Entry {
             value: Bytes::Borrowed(value),
@@ -388,7 +439,11 @@ impl ImageChecker {
     }
 
     fn check_removals(&mut self, mut from: Decoder<'_>) -> Result<(), LoadError> {
-        if self.removals.is_some() || self.last != Cursor::default() || !self.waits.is_empty() {
+        if self.removals.is_some()
+            || self.database.is_some()
+            || self.last != Cursor::default()
+            || !self.waits.is_empty()
+        {
             return Err(LoadError::Malformed("removed keys come behind others"));
         }
         self.removals = Some(Removals::decode(&mut from)?);
@@ -397,11 +452,10 @@ impl ImageChecker {
 
     fn check_blocked_client(&mut self, mut from: Decoder<'_>) -> Result<(), LoadError> {
         self.no_rows_left()?;
-        if self.keys_left != Some(0) {
+        if self.keys_left != Some(0) || self.needs_key {
             return Err(LoadError::Malformed("clients come before keys"));
         }
-        let (slot, index) = (from.count()?, from.count()?);
-        let index = u32::try_from(index).map_err(|_| Malformed)?;
+        let (slot, index) = (from.count()?, from.index()?);
         let since = Version { slot, index };
         self.waits.load(since, from.0).map_err(LoadError::Malformed)
     }
@@ -427,7 +481,7 @@ impl ImageChecker {
     /// Checks that the snapshot is complete and that all its slots are below `at`.
     pub fn end(&self, at: Slot) -> Result<(), LoadError> {
         self.no_rows_left()?;
-        if self.keys_left != Some(0) {
+        if self.keys_left != Some(0) || self.needs_key {
             return Err(LoadError::Malformed("keys are missing"));
         }
         let removed = self.removals.as_ref().map_or(0, Removals::newest);
@@ -515,6 +569,15 @@ mod tests {
         item
     }
 
+    /// Encodes the beginning of a database, which may have a number that no database has.
+    fn database_item(database: u8, since: u64) -> Vec<u8> {
+        let since = Version { slot: since, index: 0 };
+        let mut item = Vec::new();
+        encode_part(ImagePart::Database(Database::ZERO, since), &mut item);
+        item[1] = database;
+        item
+    }
+
     fn two() -> [&'static [u8]; 2] {
         let mut keys: [&[u8]; 2] = [b"a", b"b"];
         keys.sort_by_key(|key| Position::of(key));
@@ -531,6 +594,63 @@ mod tests {
         assert_eq!(hash[..6], *b"\x03\x01\x05\x03\x01k");
         assert_eq!(hash.len(), 6 + Header::BYTES);
         assert_eq!(row_item(b"n", b"val"), b"\x05\x01nval");
+        assert_eq!(database_item(15, 300), b"\x08\x0f\xac\x02\0");
+    }
+
+    #[test]
+    fn databases_are_in_order_and_not_empty() {
+        let check = |items: &[&[u8]], at: u64| {
+            let mut state = ImageChecker::default();
+            for item in items {
+                state.check_item(item)?;
+            }
+            state.end(Slot(at))
+        };
+        let [first, second] = two();
+        let (first, second) = (key_item(first, 5, None, b"1"), key_item(second, 9, None, b"2"));
+        let (zero, one, two) = (database_item(0, 7), database_item(1, 0), database_item(2, 8));
+        let removals = {
+            let (mut removals, mut item) = (Removals::default(), Vec::new());
+            removals.replicate(Version { slot: 1, index: 0 });
+            assert!(encode_removals(&removals, &mut item));
+            item
+        };
+        let accepted: &[(&[&[u8]], u64)] = &[
+            (&[&head(2), &first, &one, &first], 10),
+            (&[&head(3), &first, &second, &one, &first], 10),
+            (&[&head(3), &zero, &first, &one, &first, &two, &first], 10),
+            (&[&head(1), &one, &first, &two], 10),
+            (&[&head(0), &removals, &zero, &two], 9),
+            (&[&head(1), &database_item(15, 0), &first], 10),
+        ];
+        for (items, at) in accepted {
+            assert_eq!(check(items, *at), Ok(()), "{items:?}");
+        }
+        let refused: &[(&[&[u8]], u64)] = &[
+            (&[&head(1), &database_item(16, 0), &first], 10),
+            (&[&head(1), &database_item(200, 3), &first], 10),
+            (&[&head(1), &database_item(0, 0), &first], 10),
+            (&[&head(1), &first, &zero], 10),
+            (&[&head(1), &one, &first, &zero], 10),
+            (&[&head(2), &one, &first, &one, &second], 10),
+            (&[&head(2), &two, &first, &one, &second], 10),
+            (&[&head(0), &one], 10),
+            (&[&head(1), &one, &two, &first], 10),
+            (&[&head(1), &one], 10),
+            (&[&head(2), &one, &second, &first], 10),
+            (&[&head(0), &two], 8),
+            (&[&head(0), &two, &removals], 10),
+            (&[&one, &head(1), &first], 10),
+            (&[&head(0), &[8, 2, 0, 1]], 10),
+            (&[&head(0), &[8, 2, 5]], 10),
+            (&[&head(0), &[8, 2, 5, 0, 0]], 10),
+        ];
+        for (items, at) in refused {
+            let result = check(items, *at);
+            assert!(matches!(result, Err(LoadError::Malformed(_))), "{items:?}");
+        }
+        // The order of keys starts anew in each database.
+        assert_eq!(check(&[&head(3), &first, &second, &one, &first], 10), Ok(()));
     }
 
     #[test]
@@ -563,6 +683,7 @@ mod tests {
             &[&head(1), &two_rows, &a, &a],
             &[&head(2), &two_rows, &a, &string],
             &[&head(2), &two_rows, &a, &b, &string, &row],
+            &[&head(1), &hash, &database_item(1, 3)],
             &[&head(1), &hash, &long],
             &[&head(1), &hash_item(b"k", 0, 4)],
             &[&head(1), &hash_item(b"k", 1, 6), &row],

@@ -425,7 +425,7 @@ impl LsmStore {
         self.move_deadlines(key, old.deadlines(), [None; 2]);
         let position = Position::of(key);
         self.active_changes.put(position, key, b"", Stamp::ABSENT);
-        self.removals.record_removal(position, old.version);
+        self.removals.record_removal(self.selected(), position, old.version);
     }
 
     /// Sends all commits to the tree and waits until they are written, unless the disk prevents it.

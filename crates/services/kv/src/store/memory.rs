@@ -73,7 +73,7 @@ impl MemoryStore {
         }
         let old = self.table.remove(position, key)?.replaced_entry();
         self.set_deadlines(key, old.deadlines(), [None; 2]);
-        self.removals.record_removal(position, old.version);
+        self.removals.record_removal(self.selected(), position, old.version);
         Some(old)
     }
 

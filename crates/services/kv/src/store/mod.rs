@@ -30,7 +30,7 @@ mod table;
 
 pub use self::{
     entry::{Bytes, Entry, Stamp},
-    places::{Position, Version},
+    places::{Database, Position, Version},
 };
 
 /// Kind of deadline. Each has an index of its own.
@@ -90,7 +90,45 @@ pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 ///
 /// For a store on disk, [`Store::health`] reports whether it can continue, and
 /// [`Store::has_failed`] whether its results and changes since the last commit are void.
+///
+/// **Databases.** A store has [`Database::COUNT`] keyspaces, one of which is selected. All methods
+/// that read or change keys, rows or deadlines mean the selected one, unless they say otherwise.
+/// [`Database::ZERO`] is selected between commands; a load and a restart select it again.
 pub trait Store: Send {
+    /// Selects a database and returns the one that was selected before.
+    fn select(&self, database: Database) -> Database {
+        assert_eq!(database, Database::ZERO, "this store has one database");
+        Database::ZERO
+    }
+
+    fn selected(&self) -> Database {
+        Database::ZERO
+    }
+
+    /// Returns a set of databases, of [`Database::bit`] each, that contains all with stored keys or
+    /// a version in [`Store::since`]. Differs between kinds of stores, so it is for loops only.
+    fn in_use(&self) -> u16 {
+        Database::ZERO.bit()
+    }
+
+    /// Returns the version of the last command that changed the database as a whole: the minimum
+    /// version of all its keys, present or absent, for WATCH.
+    fn since(&self) -> Version {
+        Version::ABSENT
+    }
+
+    /// Raises [`Store::since`] of the selected database to `version`, if it is lower.
+    fn raise_since(&mut self, version: Version) {
+        let _ = version;
+    }
+
+    /// Swaps the contents of two databases, whichever is selected, and raises [`Store::since`] of
+    /// both to `version`. Takes a time independent of their sizes, apart from look-ups that are
+    /// due anyway.
+    fn swap(&mut self, a: Database, b: Database, version: Version) {
+        let _ = (a, b, version);
+    }
+
     fn set_time(&mut self, group_ms: u64);
 
     fn time(&self) -> u64;
@@ -184,7 +222,7 @@ pub trait Store: Send {
         dead.len()
     }
 
-    /// Removes all keys without recording them in [`Store::removals`].
+    /// Removes all keys of the selected database without recording them in [`Store::removals`].
     fn clear(&mut self);
 
     /// Returns the record of removed keys' versions.
@@ -266,7 +304,7 @@ pub trait Store: Send {
         false
     }
 
-    /// Begins a snapshot and returns its number of keys. Everything must be committed; see
+    /// Begins a snapshot and returns its number of keys in all databases. Everything must be committed; see
     /// [`StateMachine::begin_image`](quorate_replica::service::StateMachine::begin_image).
     fn begin_image(&mut self) -> Option<u64>;
 
@@ -279,6 +317,16 @@ pub trait Store: Send {
     /// Begins to load keys that replace all present ones; see
     /// [`StateMachine::begin_load`](quorate_replica::service::StateMachine::begin_load).
     fn begin_load(&mut self) -> Result<(), LoadError>;
+
+    /// Selects the database to which the next loaded keys belong, and sets its [`Store::since`].
+    /// Each database may be loaded once; without a call, keys belong to [`Database::ZERO`].
+    fn load_database(&mut self, database: Database, since: Version) -> Result<(), LoadError> {
+        let _ = since;
+        match database {
+            Database::ZERO => Ok(()),
+            _ => Err(LoadError::Malformed("a database that this store does not have")),
+        }
+    }
 
     /// Loads a key. Each key may be loaded once.
     fn load(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) -> Result<(), LoadError>;

@@ -1,5 +1,5 @@
-//! Versions and positions. A version is a command's place in the log; a position is a key's place
-//! in the store's order.
+//! Versions, positions and databases. A version is a command's place in the log; a position is a
+//! key's place in the store's order; a database is one of the keyspaces that SELECT selects.
 
 use quorate_replica::service::CommandId;
 use xxhash_rust::xxh3::xxh3_64;
@@ -62,5 +62,41 @@ impl Position {
     pub fn to_bytes(self) -> [u8; 6] {
         let [_, _, bytes @ ..] = self.0.to_be_bytes();
         bytes
+    }
+}
+
+/// Number of a database: a keyspace of its own, as clients select it with SELECT.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Database(u8);
+
+impl Database {
+    /// Database of new connections, and the only one below level 10.
+    pub const ZERO: Self = Self(0);
+    /// Number of databases. It is part of the format, because scripts observe it.
+    pub const COUNT: usize = 16;
+
+    /// Returns the database with a number, or `None` if there is none.
+    pub fn new(number: u64) -> Option<Self> {
+        let number = u8::try_from(number).ok()?;
+        (usize::from(number) < Self::COUNT).then_some(Self(number))
+    }
+
+    /// Returns all databases in ascending order.
+    pub fn all() -> impl DoubleEndedIterator<Item = Self> {
+        (0..Self::COUNT as u8).map(Self)
+    }
+
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// Returns the place of the database in an array of [`Self::COUNT`] elements.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Returns the database's bit in a set of databases.
+    pub const fn bit(self) -> u16 {
+        1 << self.0
     }
 }

@@ -10,11 +10,13 @@ use quorate_core::slot::Slot;
 use quorate_replica::service::{MetaChange, Metadata};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::places::{Position, Version};
+use super::places::{Database, Position, Version};
 use crate::encode::{Decoder, Encoder, Malformed};
 
 /// Number of low bits of a position that are not part of the group's number.
 const SHIFT: u32 = Position::BITS - u16::BITS;
+/// Number of bits by which a database's number is shifted in the number of a group.
+const DATABASE_SHIFT: u32 = 12;
 /// Prefix of the metadata keys of this record. The replica uses no such key.
 const META: &[u8] = b"kv.gone.";
 
@@ -30,8 +32,10 @@ pub struct Removals {
     changed: BTreeSet<Option<u16>>,
 }
 
-const fn group_of(position: Position) -> u16 {
-    (position.cursor() >> SHIFT) as u16
+/// Returns the group of a key. Equal names in different databases have different groups, since
+/// programs often use the same names in several.
+const fn group_of(database: Database, position: Position) -> u16 {
+    (position.cursor() >> SHIFT) as u16 ^ (database.number() as u16) << DATABASE_SHIFT
 }
 
 impl Removals {
@@ -44,14 +48,15 @@ impl Removals {
     }
 
     /// [watch-1] Returns the version of an absent key.
-    pub fn version(&self, position: Position) -> Version {
-        self.groups.get(&group_of(position)).map_or(self.minimum_version, |version| *version)
+    pub fn version(&self, database: Database, position: Position) -> Version {
+        let group = self.groups.get(&group_of(database, position));
+        group.map_or(self.minimum_version, |version| *version)
     }
 
     /// Records the removal of a key with this version ([watch-1]).
-    pub fn record_removal(&mut self, position: Position, version: Version) {
-        if version > self.version(position) {
-            let group = group_of(position);
+    pub fn record_removal(&mut self, database: Database, position: Position, version: Version) {
+        if version > self.version(database, position) {
+            let group = group_of(database, position);
             self.groups.insert(group, version);
             self.note_change(Some(group));
         }

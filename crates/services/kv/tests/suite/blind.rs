@@ -369,6 +369,7 @@ fn items(store: &mut dyn Store) -> Vec<Item> {
     let mut items = Vec::new();
     let mut each = |part: ImagePart<'_>| {
         items.push(match part {
+            ImagePart::Database(..) => panic!("there is one database"),
             ImagePart::Key(key, entry) => {
                 Item::Key(key.to_vec(), entry.value.to_vec(), entry.stamp())
             }

@@ -224,6 +224,7 @@ fn images_have_rows_as_they_were() {
 
 fn item(part: ImagePart<'_>) -> Vec<u8> {
     match part {
+        ImagePart::Database(database, since) => format!("{database:?} {since:?}").into_bytes(),
         ImagePart::Key(key, entry) => [key, b"=", &entry.value].concat(),
         ImagePart::Row(name, value) => [b"  ", name, b"=", value].concat(),
     }
