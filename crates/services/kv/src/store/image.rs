@@ -121,6 +121,19 @@ impl StepBudget {
         self.cost = self.cost.saturating_add(bytes);
     }
 
+    /// Passes the beginning of a database to `each`.
+    pub(super) fn pass_database(
+        &mut self,
+        database: Database,
+        since: Version,
+        each: &mut VisitPart<'_>,
+    ) {
+        if database != Database::ZERO || since != Version::ABSENT {
+            each(ImagePart::Database(database, since));
+            self.count_returned(ITEM_BYTES);
+        }
+    }
+
     const fn is_exhausted(&self) -> bool {
         self.has_returned_items && self.cost >= self.bytes_max
     }

@@ -2,42 +2,40 @@
 
 mod image;
 mod rows;
+mod space;
 mod text;
 mod tree;
 
-use std::{collections::BTreeSet, mem};
+use std::cell::Cell;
 
 use quorate_core::slot::Slot;
 use quorate_replica::service::{Health, Imaged, LoadError, MetaChange};
 
-use self::{image::Image, rows::Collections};
+use self::{image::Image, space::Space};
 use super::{
-    Bytes, DeadlineKind, Entry, Metadata, Overdue, Position, ReplacedEntry, Span, Stamp, Store,
-    Visit, VisitRow,
-    collection::{Id, collection_id, earliest_field_deadline},
-    dead::ExpiredKeyCount,
-    image::ImagePart,
-    meter::Meter,
-    removals::Removals,
-    table::{Record, Table},
+    Bytes, Database, DeadlineKind, Entry, Metadata, Overdue, Position, ReplacedEntry, Span, Stamp,
+    Store, Version, Visit, VisitRow, collection::Id, image::ImagePart, meter::Meter,
+    removals::Removals, table::Record,
 };
 use crate::key::Key;
 
 /// Size in bytes up to which flushed data is freed immediately.
 const FREED_AT_ONCE_BYTES: u64 = 1 << 20;
 
+type Spaces = [Option<Box<Space>>; Database::COUNT];
+
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    table: Table,
-    collections: Collections,
+    /// Contents of the databases; `None` if nothing has been written.
+    spaces: Spaces,
+    /// See [`Store::since`].
+    since: [Version; Database::COUNT],
+    selected: Cell<Database>,
     removals: Removals,
     meter: Meter,
-    /// Deadlines of keys, and of fields.
-    deadlines: [BTreeSet<(u64, Box<[u8]>)>; 2],
     time: u64,
-    expired_keys: ExpiredKeyCount,
     /// Flushed data that is freed gradually.
-    flushed_data: Vec<(Table, Collections)>,
+    flushed_data: Vec<Box<Space>>,
     image: Option<Box<Image>>,
     /// Number of snapshots begun since the start.
     image_number: u64,
@@ -50,19 +48,13 @@ impl MemoryStore {
         Self::default()
     }
 
-    fn set_deadlines(&mut self, key: &[u8], old: [Option<u64>; 2], new: [Option<u64>; 2]) {
-        if old == new {
-            return;
-        }
-        self.expired_keys.adjust_for_deadline(old[0], new[0]);
-        for of in [0, 1] {
-            if let Some(old) = old[of] {
-                self.deadlines[of].remove(&(old, key.into()));
-            }
-            if let Some(new) = new[of] {
-                self.deadlines[of].insert((new, key.into()));
-            }
-        }
+    /// Returns the contents of the selected database.
+    fn space(&self) -> Option<&Space> {
+        self.spaces[self.selected.get().index()].as_deref()
+    }
+
+    fn space_mut(&mut self) -> &mut Space {
+        self.spaces[self.selected.get().index()].get_or_insert_default()
     }
 
     /// Removes the entry of a key and returns its data.
@@ -71,17 +63,24 @@ impl MemoryStore {
         if self.image.is_some() {
             self.save_for_image(position, key);
         }
-        let old = self.table.remove(position, key)?.replaced_entry();
-        self.set_deadlines(key, old.deadlines(), [None; 2]);
-        self.removals.record_removal(self.selected(), position, old.version);
+        let database = self.selected.get();
+        let old = self.spaces[database.index()].as_mut()?.remove(position, key)?;
+        self.removals.record_removal(database, position, old.version);
         Some(old)
     }
 
     /// Saves a row for the snapshot in progress, before the row changes.
     #[cold]
     fn keep_row_for_image(&mut self, id: Id, name: &[u8]) {
+        let database = self.selected.get();
+        let space = self.spaces[database.index()].as_ref();
         if let Some(image) = &mut self.image
-            && !image.save_row(id, self.collections.get(id), name)
+            && !image.save_row(
+                database,
+                id,
+                space.and_then(|space| space.collections.get(id)),
+                name,
+            )
         {
             self.image = None;
         }
@@ -90,11 +89,12 @@ impl MemoryStore {
     /// Frees some rows that belong to no key, unless a snapshot may need them.
     fn free_some_rows(&mut self) {
         if self.image.is_none() {
-            self.collections.free_dropped_rows();
+            let mut spaces = self.spaces.iter_mut().flatten();
+            // One database per commit is enough, and bounds the time.
+            let _ = spaces.any(|space| space.collections.free_dropped_rows());
         }
-        if let Some((table, collections)) = self.flushed_data.last_mut()
-            && !table.free_some_records()
-            && !collections.free_any_rows()
+        if let Some(space) = self.flushed_data.last_mut()
+            && !space.free_some()
         {
             self.flushed_data.pop();
         }
@@ -103,8 +103,10 @@ impl MemoryStore {
     /// Saves a key for the snapshot in progress, before the key changes.
     #[cold]
     fn save_for_image(&mut self, position: Position, key: &[u8]) {
+        let database = self.selected.get();
+        let space = self.spaces[database.index()].as_ref();
         if let Some(image) = &mut self.image
-            && !image.save_key(&self.table, position, key)
+            && !image.save_key(database, space.map(|space| &space.table), position, key)
         {
             self.image = None;
         }
@@ -112,10 +114,49 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
+    fn select(&self, database: Database) -> Database {
+        self.selected.replace(database)
+    }
+
+    fn selected(&self) -> Database {
+        self.selected.get()
+    }
+
+    fn in_use(&self) -> u16 {
+        let used = Database::all().filter(|database| {
+            let at = database.index();
+            self.spaces[at].is_some() || self.since[at] != Version::ABSENT
+        });
+        used.fold(0, |set, database| set | database.bit())
+    }
+
+    fn since(&self) -> Version {
+        self.since[self.selected.get().index()]
+    }
+
+    fn raise_since(&mut self, version: Version) {
+        let since = &mut self.since[self.selected.get().index()];
+        *since = version.max(*since);
+    }
+
+    fn swap(&mut self, a: Database, b: Database, version: Version) {
+        if a == b {
+            return;
+        }
+        self.spaces.swap(a.index(), b.index());
+        if let Some(image) = &mut self.image {
+            image.swap(a, b);
+        }
+        for database in [a, b] {
+            let since = &mut self.since[database.index()];
+            *since = version.max(*since);
+        }
+    }
+
     fn set_time(&mut self, group_ms: u64) {
         if group_ms < self.time {
             // The group's time went back, so the service was rolled back.
-            self.expired_keys = ExpiredKeyCount::default();
+            self.spaces.iter_mut().flatten().for_each(|space| space.reset_expired_keys());
         }
         self.time = group_ms;
     }
@@ -126,7 +167,7 @@ impl Store for MemoryStore {
 
     fn stored(&self, key: Key<'_>) -> Option<Entry<'_>> {
         let key = key.bytes();
-        self.table.get(Position::of(key), key).map(Record::entry)
+        self.space()?.table.get(Position::of(key), key).map(Record::entry)
     }
 
     fn set(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) {
@@ -135,77 +176,75 @@ impl Store for MemoryStore {
         if self.image.is_some() {
             self.save_for_image(position, key);
         }
-        let old = self.table.put(position, key, value, stamp);
-        let ended = old.and_then(|old| old.id);
-        if let Some(id) = ended
-            && ended != collection_id(stamp.kind, value)
-        {
-            self.collections.end(id);
-        }
-        let old = old.map_or([None; 2], |old| old.deadlines());
-        self.set_deadlines(key, old, [stamp.deadline, earliest_field_deadline(stamp.kind, value)]);
+        self.space_mut().set(position, key, value, stamp);
     }
 
     fn take(&mut self, key: Key<'_>) -> Option<Option<u64>> {
         let old = self.remove_stored(key.bytes())?;
         if let Some(id) = old.id {
-            self.collections.end(id);
+            self.space_mut().collections.end(id);
         }
         Some(old.deadline)
     }
 
     fn detach(&mut self, key: Key<'_>) {
         if let Some(ReplacedEntry { id: Some(id), .. }) = self.remove_stored(key.bytes()) {
-            self.collections.detached(id);
+            self.space_mut().collections.detached(id);
         }
     }
 
     fn row(&self, id: Id, name: &[u8]) -> Option<Bytes<'_>> {
-        self.collections.row(id, name).map(Bytes::Borrowed)
+        self.space()?.collections.row(id, name).map(Bytes::Borrowed)
     }
 
     fn put_row(&mut self, id: Id, name: &[u8], value: &[u8]) {
         if self.image.is_some() {
             self.keep_row_for_image(id, name);
         }
-        let image = self.image.as_ref().filter(|image| image.needs_no_rows(id));
-        self.collections.put(id, name, value, image.map_or(0, |image| image.number()));
+        let database = self.selected.get();
+        let mark = self.image.as_ref().map_or(0, |image| image.mark_of(database, id));
+        self.space_mut().collections.put(id, name, value, mark);
     }
 
     fn remove_row(&mut self, id: Id, name: &[u8]) {
         if self.image.is_some() {
             self.keep_row_for_image(id, name);
         }
-        self.collections.remove(id, name);
+        self.space_mut().collections.remove(id, name);
     }
 
     fn all_rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
-        self.collections.visit_rows(id, span, visit);
+        if let Some(space) = self.space() {
+            space.collections.visit_rows(id, span, visit);
+        }
     }
 
     fn rank(&self, id: Id, name: &[u8]) -> Option<u64> {
-        Some(self.collections.rank(id, name))
+        Some(self.space().map_or(0, |space| space.collections.rank(id, name)))
     }
 
     fn nth(&self, id: Id, number: u64) -> Option<Vec<u8>> {
-        self.collections.nth(id, number).map(<[u8]>::to_vec)
+        self.space()?.collections.nth(id, number).map(<[u8]>::to_vec)
     }
 
     fn end_rows(&mut self, id: Id) {
-        self.collections.end(id);
+        self.space_mut().collections.end(id);
     }
 
     fn clear(&mut self) {
-        let table = mem::take(&mut self.table);
-        let collections = mem::take(&mut self.collections);
-        self.deadlines = <[BTreeSet<_>; 2]>::default();
-        self.expired_keys = ExpiredKeyCount::default();
-        match &mut self.image {
-            Some(image) => image.save_flushed(table, collections),
-            None if table.bytes_about() + collections.bytes() > FREED_AT_ONCE_BYTES => {
-                self.flushed_data.push((table, collections));
-            }
-            None => {}
+        let database = self.selected.get();
+        let Some(mut space) = self.spaces[database.index()].take() else {
+            return;
+        };
+        space.drop_deadlines();
+        let unneeded = match &mut self.image {
+            Some(image) => image.save_flushed(database, space),
+            None => Some(space),
+        };
+        if let Some(space) = unneeded
+            && space.bytes_about() > FREED_AT_ONCE_BYTES
+        {
+            self.flushed_data.push(space);
         }
     }
 
@@ -222,20 +261,18 @@ impl Store for MemoryStore {
     }
 
     fn len(&self) -> u64 {
-        let to = self.time.saturating_add(1);
-        if let Some(from) = self.expired_keys.first_uncounted(to) {
-            let range = (from, Box::default())..(to, Box::default());
-            self.expired_keys.add_counted(to, self.deadlines[0].range(range).count() as u64);
-        }
-        self.table.len() - self.expired_keys.keys()
+        self.space().map_or(0, |space| space.len(self.time))
     }
 
     fn prefetch(&self, keys: &[Position]) {
-        self.table.prefetch_records(keys);
+        if let Some(space) = self.space() {
+            space.table.prefetch_records(keys);
+        }
     }
 
     fn all_keys(&self, from: Position, visit: &mut Visit<'_>) {
-        for (_, record) in self.table.from(from) {
+        let table = self.space().map(|space| &space.table);
+        for (_, record) in table.into_iter().flat_map(|table| table.from(from)) {
             if visit(record.key(), &record.entry()).is_break() {
                 return;
             }
@@ -243,20 +280,14 @@ impl Store for MemoryStore {
     }
 
     fn deadlines(&self, of: DeadlineKind, from: u64, to: u64, visit: &mut Overdue<'_>) {
-        let due = self.deadlines[of as usize]
-            .range((from, Box::default())..)
-            .take_while(|(deadline, _)| *deadline <= to);
-        for (deadline, key) in due {
-            if visit(*deadline, key).is_break() {
-                return;
-            }
+        if let Some(space) = self.space() {
+            space.deadlines(of, from, to, visit);
         }
     }
 
     fn next_deadline_of(&self, of: DeadlineKind, until_ms: u64) -> Option<u64> {
-        let above = (self.time.checked_add(1)?, Box::default());
-        let (deadline, _) = self.deadlines[of as usize].range(above..).next()?;
-        Some(*deadline).filter(|deadline| *deadline <= until_ms)
+        let deadline = self.space()?.next_deadline(of, self.time)?;
+        (deadline <= until_ms).then_some(deadline)
     }
 
     fn commit(&mut self, applied_to: Slot, _meta: &[MetaChange]) {
@@ -265,6 +296,7 @@ impl Store for MemoryStore {
     }
 
     fn recovered(&mut self) -> (Slot, Metadata) {
+        self.selected.set(Database::ZERO);
         (Slot::FIRST, Vec::new())
     }
 
@@ -279,16 +311,16 @@ impl Store for MemoryStore {
     fn begin_image(&mut self) -> Option<u64> {
         self.image_number += 1;
         let image =
-            Image::of(&self.table, &self.collections, self.image_number, self.committed_position);
+            Image::of(&self.spaces, &self.since, self.image_number, self.committed_position);
         self.image = Some(Box::new(image));
-        Some(self.table.len())
+        Some(self.spaces.iter().flatten().map(|space| space.table.len()).sum())
     }
 
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(ImagePart<'_>)) -> Imaged {
         let Some(image) = &mut self.image else {
             return Imaged::Failed;
         };
-        let left = image.next(&self.table, &mut self.collections, bytes, each);
+        let left = image.next(&mut self.spaces, bytes, each);
         if left == Imaged::End {
             self.image = None;
         }
@@ -304,6 +336,12 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    fn load_database(&mut self, database: Database, since: Version) -> Result<(), LoadError> {
+        self.selected.set(database);
+        self.since[database.index()] = since;
+        Ok(())
+    }
+
     fn load(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) -> Result<(), LoadError> {
         self.set(key, value, stamp);
         Ok(())
@@ -315,6 +353,7 @@ impl Store for MemoryStore {
     }
 
     fn finish_load(&mut self, at: Slot, _meta: &[MetaChange]) -> Result<(), LoadError> {
+        self.selected.set(Database::ZERO);
         self.committed_position = at.0;
         Ok(())
     }
@@ -324,7 +363,7 @@ impl Store for MemoryStore {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{super::Version, *};
+    use super::*;
 
     const VERSION: Version = Version { slot: 1, index: 0 };
     const KEYS: u64 = 20_000;
@@ -359,7 +398,7 @@ mod tests {
         const MAX: usize = 1 << 20;
         let mut store = filled();
         assert!(store.begin_image().is_some());
-        store.image = Some(Box::new(Image::with_limit(MAX, 1)));
+        store.image.as_mut().expect("an image is going on").set_limit(MAX);
         let mut last_first = in_order();
         last_first.reverse();
         let mut last_first = last_first.into_iter().cycle();

@@ -264,9 +264,22 @@ pub trait Store: Send {
     /// Returns the earliest deadline of a kind above the group's time and up to `until_ms`.
     fn next_deadline_of(&self, of: DeadlineKind, until_ms: u64) -> Option<u64>;
 
-    /// Returns the earliest deadline above the group's time and up to `until_ms`; see
-    /// [`StateMachine::next_deadline`](quorate_replica::service::StateMachine::next_deadline).
+    /// Returns the earliest deadline of all databases above the group's time and up to `until_ms`;
+    /// see [`StateMachine::next_deadline`](quorate_replica::service::StateMachine::next_deadline).
     fn next_deadline(&self, until_ms: u64) -> Option<u64> {
+        let selected = self.selected();
+        let used = Database::all().filter(|database| self.in_use() & database.bit() != 0);
+        let next = used.filter_map(|database| {
+            self.select(database);
+            self.next_deadline_here(until_ms)
+        });
+        let next = next.min();
+        self.select(selected);
+        next
+    }
+
+    /// Returns the earliest deadline of the selected database, as [`Store::next_deadline`] does.
+    fn next_deadline_here(&self, until_ms: u64) -> Option<u64> {
         let mut passed = false;
         self.deadlines(DeadlineKind::Fields, 0, self.time(), &mut |_, _| {
             passed = true;
@@ -371,18 +384,47 @@ pub trait Store: Send {
     }
 }
 
-/// Returns a fingerprint of all stored keys, values, versions, deadlines and rows, equal for equal
-/// contents in any kind of store. Reads all data.
+/// Returns a fingerprint of all stored keys, values, versions, deadlines and rows of all databases,
+/// equal for equal contents in any kind of store. Reads all data.
 pub fn digest(store: &dyn Store) -> u128 {
+    let mut hasher = Xxh3::new();
+    let selected = store.selected();
+    for database in Database::all().filter(|database| store.in_use() & database.bit() != 0) {
+        store.select(database);
+        digest_database(store, &mut hasher);
+    }
+    store.select(selected);
+    store.removals().digest(&mut hasher);
+    hasher.digest128()
+}
+
+/// Adds the selected database to a fingerprint. Database 0 without a version adds its keys alone,
+/// as it did when it was the only one; any other adds nothing if it has neither keys nor a version.
+fn digest_database(store: &dyn Store, hasher: &mut Xxh3) {
     fn update(hasher: &mut Xxh3, parts: [&[u8]; 2]) {
         for part in parts {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part);
         }
     }
-    let mut hasher = Xxh3::new();
+    let (database, since) = (store.selected(), store.since());
+    let begin = |hasher: &mut Xxh3| {
+        // No key has that length.
+        hasher.update(&u64::MAX.to_le_bytes());
+        hasher.update(&[database.number()]);
+        hasher.update(&since.slot.to_le_bytes());
+        hasher.update(&since.index.to_le_bytes());
+    };
+    let mut has_begun = since != Version::ABSENT;
+    if has_begun {
+        begin(hasher);
+    }
     store.scan(Position::START, &mut |key, entry| {
-        update(&mut hasher, [key, &entry.value]);
+        if !has_begun && database != Database::ZERO {
+            begin(hasher);
+        }
+        has_begun = true;
+        update(hasher, [key, &entry.value]);
         hasher.update(&entry.version.slot.to_le_bytes());
         hasher.update(&entry.version.index.to_le_bytes());
         // Distinguishes a missing deadline from 0, and a header from a string with the same bytes.
@@ -390,12 +432,10 @@ pub fn digest(store: &dyn Store) -> u128 {
         hasher.update(&entry.deadline.unwrap_or(0).to_le_bytes());
         if let Some(id) = collection_id(entry.kind, &entry.value) {
             store.rows(id, Span::ALL, &mut |name, value| {
-                update(&mut hasher, [name, value]);
+                update(hasher, [name, value]);
                 ControlFlow::Continue(())
             });
         }
         ControlFlow::Continue(())
     });
-    store.removals().digest(&mut hasher);
-    hasher.digest128()
 }

@@ -19,6 +19,7 @@ mod formats;
 mod fuzz;
 mod hot_path;
 mod images;
+mod keyspaces;
 mod locks;
 mod lsm;
 mod messages;

@@ -112,7 +112,8 @@ impl Collections {
         }
     }
 
-    pub(super) fn free_dropped_rows(&mut self) {
+    /// Frees some rows of dropped collections. Returns whether there were any.
+    pub(super) fn free_dropped_rows(&mut self) -> bool {
         let mut left = FREED_MAX;
         while left > 0
             && let Some(mut first) = self.dropped_rows.first_entry()
@@ -129,6 +130,7 @@ impl Collections {
                 left = left.saturating_sub(1);
             }
         }
+        left < FREED_MAX
     }
 
     /// Frees some rows of any collection, dropped or not. Returns whether any are left.
