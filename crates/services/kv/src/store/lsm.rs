@@ -22,8 +22,11 @@
 //! Damage anywhere else is bit rot: the folder is set aside, at start or while running, and an
 //! empty store takes its place and reports the loss.
 //!
+//! **Databases.** The keys of a database have a generation in their stored form, and the state says
+//! which (`databases`). A flush begins another one, and a swap exchanges two in the state.
+//!
 //! **Snapshots.** A snapshot consists of fjall's own snapshot and the layers above it at that time
-//! (`image`). A load (`loading`) writes another generation, which its last batch makes current.
+//! (`image`). A load (`loading`) writes other generations, which its last batch makes current.
 //!
 //! **The disk.** The writer waits for space before the disk is full. If a write fails nevertheless,
 //! even in one of fjall's threads, the open database accepts no more writes. The store stays
@@ -35,6 +38,7 @@ mod blind;
 mod changes;
 mod condition;
 mod counting;
+mod databases;
 mod disk;
 mod failure;
 mod image;
@@ -67,11 +71,11 @@ use quorate_replica::service::{Health, Imaged, LoadError, MetaChange, Scrubbed};
 
 use self::{
     blind::{BlindWrites, Footprint},
-    changes::Changes,
+    changes::{Changes, Part},
     condition::Condition,
-    image::{Image, changed},
+    image::{Image, ImagedDatabase, changed},
     layout::{
-        State, data_key, deadline_key, entry, kind, parse_data_key, parse_deadline_key,
+        Space, State, data_key, deadline_key, entry, kind, parse_data_key, parse_deadline_key,
         parse_row_key, prefix, row_key, rows_end,
     },
     tree::{CACHE_BYTES, OpenedTree, Tree, TreeLocation},
@@ -83,8 +87,8 @@ pub use self::{
     writer::Delays,
 };
 use super::{
-    Bytes, DeadlineKind, Entry, Metadata, Overdue, Position, ReplacedEntry, Span, Stamp, Store,
-    Visit, VisitRow,
+    Bytes, Database, DeadlineKind, Entry, Metadata, Overdue, Position, ReplacedEntry, Span, Stamp,
+    Store, Version, Visit, VisitRow,
     collection::{Id, Kind, NAME_BYTES_MAX, collection_id, earliest_field_deadline},
     dead::ExpiredKeyCount,
     image::{ImagePart, records},
@@ -154,10 +158,27 @@ struct DeadlineBounds {
     next: Cell<u64>,
 }
 
+/// Deadlines of a database that need not be searched for again.
+#[derive(Debug, Default)]
+struct KnownDeadlines {
+    /// Bounds for the deadlines of keys and of fields.
+    bounds: [DeadlineBounds; 2],
+    expired_keys: ExpiredKeyCount,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Load {
-    generation: u64,
-    keys: u64,
+    /// Contents loaded so far. Database 0 always has some.
+    spaces: [Option<Space>; Database::COUNT],
+    since: [Version; Database::COUNT],
+    /// Database to which the next keys belong.
+    database: Database,
+}
+
+impl Load {
+    fn space_mut(&mut self) -> &mut Space {
+        self.spaces[self.database.index()].as_mut().expect("a database begins with contents")
+    }
 }
 
 /// Store of keys and values in an LSM tree on disk.
@@ -166,6 +187,7 @@ pub struct LsmStore {
     /// `None` while the tree is being opened.
     tree: Option<Tree>,
     state: State,
+    selected: Cell<Database>,
     /// State of the tree once the writes in flight are complete.
     sent_state: State,
     /// Highest generation ever begun.
@@ -205,10 +227,9 @@ pub struct LsmStore {
     needs_purge: bool,
     /// Keys set without reading what they replace.
     blind_writes: RefCell<BlindWrites>,
-    /// Bounds for the deadlines of keys and of fields.
-    deadline_bounds: [DeadlineBounds; 2],
+    /// Deadlines of each database.
+    deadlines: [KnownDeadlines; Database::COUNT],
     time: u64,
-    expired_keys: ExpiredKeyCount,
     removals: Removals,
     meter: Meter,
     scrub: Option<scrub::Scrub>,
@@ -273,6 +294,7 @@ impl LsmStore {
             path: path.to_owned(),
             tree,
             state,
+            selected: Cell::default(),
             sent_state: state,
             newest_generation,
             logged_position: Slot(u64::MAX),
@@ -294,9 +316,8 @@ impl LsmStore {
             has_uncommitted: false,
             needs_purge: false,
             blind_writes: RefCell::default(),
-            deadline_bounds: <[DeadlineBounds; 2]>::default(),
+            deadlines: Default::default(),
             time: 0,
-            expired_keys: ExpiredKeyCount::default(),
             removals: Removals::default(),
             meter: Meter::default(),
             scrub: None,
@@ -324,17 +345,45 @@ impl LsmStore {
         entries.and_then(Result::ok).unwrap_or(0)
     }
 
-    /// Returns the layers above the tree, uppermost first.
-    fn layers(&self) -> impl Iterator<Item = &Changes> {
-        iter::once(&self.active_changes).chain(self.immutable_layers().map(|layer| &**layer))
+    /// Returns the contents of the selected database, if it has any.
+    fn space(&self) -> Option<Space> {
+        self.state.spaces[self.selected.get().index()]
+    }
+
+    /// Returns the contents of the selected database. Begins a generation if it has none.
+    fn space_mut(&mut self) -> &mut Space {
+        let at = self.selected.get().index();
+        if self.state.spaces[at].is_none() {
+            let generation = self.begin_generation();
+            self.state.spaces[at] = Some(Space::new(generation));
+            self.state.has_table = true;
+        }
+        self.state.spaces[at].as_mut().expect("a generation has begun")
+    }
+
+    fn begin_generation(&mut self) -> u64 {
+        self.newest_generation += 1;
+        self.newest_generation
+    }
+
+    /// Returns the changes of the selected database since the last layer.
+    fn active_part(&mut self) -> &mut Part {
+        let space = *self.space_mut();
+        self.active_changes.part_mut(space)
+    }
+
+    /// Returns the selected database's part of the layers above the tree, uppermost first.
+    fn layers(&self) -> impl Iterator<Item = &Part> {
+        let immutable = self.immutable_layers().map(|layer| &**layer);
+        let layers = iter::once(&self.active_changes).chain(immutable);
+        let generation = self.space().map(|space| space.generation);
+        layers.filter_map(move |layer| layer.part(generation?))
     }
 
     /// Returns the layers that no longer change, uppermost first.
     fn immutable_layers(&self) -> impl Iterator<Item = &Arc<Changes>> {
         let below = [&self.frozen_changes, &self.written_changes].into_iter().flatten();
-        let below = self.waiting_changes.iter().rev().chain(below);
-        // Changes of an earlier generation are hidden.
-        below.filter(|layer| layer.generation == self.state.generation)
+        self.waiting_changes.iter().rev().chain(below)
     }
 
     fn above(&self, position: Position, key: &[u8]) -> Option<&Record> {
@@ -342,7 +391,7 @@ impl LsmStore {
     }
 
     fn find_in_tree(&self, position: Position, key: &[u8]) -> Option<Slice> {
-        let key = data_key(self.state.generation, position, key);
+        let key = data_key(self.space()?.generation, position, key);
         let found = match &self.tree {
             Some(tree) => tree.get(&key),
             None => Err(Failure::NotOpen),
@@ -377,7 +426,7 @@ impl LsmStore {
         match self.above(position, key) {
             Some(record) => (!record.is_absent()).then(|| record.replaced_entry()),
             None => {
-                let State { generation, indexed, .. } = self.state;
+                let Space { generation, indexed, .. } = self.space()?;
                 let found = match &self.tree {
                     Some(tree) => tree.find_replaced(&data_key(generation, position, key), indexed),
                     None => Err(Failure::NotOpen),
@@ -387,33 +436,39 @@ impl LsmStore {
         }
     }
 
-    /// Resets the search bounds for deadlines.
-    fn begin_deadlines(&mut self) {
-        self.deadline_bounds = <[DeadlineBounds; 2]>::default();
-        self.expired_keys = ExpiredKeyCount::default();
+    /// Forgets what is known of the deadlines of all databases.
+    fn reset_deadlines(&mut self) {
+        self.deadlines = Default::default();
+    }
+
+    fn known_deadlines(&self) -> &KnownDeadlines {
+        &self.deadlines[self.selected.get().index()]
     }
 
     fn move_deadlines(&mut self, key: &[u8], old: [Option<u64>; 2], new: [Option<u64>; 2]) {
         if old == new {
             return;
         }
-        self.expired_keys.adjust_for_deadline(old[0], new[0]);
+        let space = *self.space_mut();
+        let known = &mut self.deadlines[self.selected.get().index()];
+        let part = self.active_changes.part_mut(space);
+        known.expired_keys.adjust_for_deadline(old[0], new[0]);
         for of in DeadlineKind::BOTH {
             let (old, new) = (old[of as usize], new[of as usize]);
             if old == new {
                 continue;
             }
             if let Some(old) = old {
-                self.active_changes.set_deadline(of, key, old, false);
+                part.set_deadline(of, key, old, false);
             }
             if let Some(new) = new {
-                let ends = &mut self.deadline_bounds[of as usize];
+                let ends = &mut known.bounds[of as usize];
                 let earliest = ends.earliest.get_mut();
                 if (new, key) < (earliest.0, &*earliest.1) {
                     *earliest = (new, key.into());
                 }
                 ends.next.set(ends.next.get().min(new));
-                self.active_changes.set_deadline(of, key, new, true);
+                part.set_deadline(of, key, new, true);
             }
         }
     }
@@ -421,11 +476,12 @@ impl LsmStore {
     fn remove_stored(&mut self, key: Key<'_>, old: ReplacedEntry) {
         let key = key.bytes();
         self.has_uncommitted = true;
-        self.state.keys = self.state.keys.saturating_sub(1);
+        let space = self.space_mut();
+        space.keys = space.keys.saturating_sub(1);
         self.move_deadlines(key, old.deadlines(), [None; 2]);
         let position = Position::of(key);
-        self.active_changes.put(position, key, b"", Stamp::ABSENT);
-        self.removals.record_removal(self.selected(), position, old.version);
+        self.active_part().put(position, key, b"", Stamp::ABSENT);
+        self.removals.record_removal(self.selected.get(), position, old.version);
     }
 
     /// Sends all commits to the tree and waits until they are written, unless the disk prevents it.
@@ -433,7 +489,7 @@ impl LsmStore {
         self.wait_for_writer();
         while self.can_write()
             && (!self.waiting_changes.is_empty()
-                || (!self.has_uncommitted && self.active_changes.written > 0))
+                || (!self.has_uncommitted && self.active_changes.written() > 0))
         {
             self.freeze_oldest_changes();
             self.wait_for_writer();
@@ -443,14 +499,16 @@ impl LsmStore {
     /// Freezes the active changes, all of which are committed, and returns them.
     fn freeze_active(&mut self) -> Arc<Changes> {
         debug_assert!(!self.has_uncommitted);
-        self.state.oldest = self.state.oldest.max(self.writer.purged_below());
+        let purged_below = self.writer.purged_below(&self.state.live_generations());
+        self.state.oldest = self.state.oldest.max(purged_below);
+        self.state.newest = self.newest_generation;
         let blind = self.blind_writes.get_mut();
-        blind.close(self.state.indexed);
-        blind.count(&self.expired_keys);
-        self.state.keys = self.state.keys.saturating_sub(blind.take_surplus_keys());
+        let first = self.state.first_mut();
+        blind.close(first.indexed);
+        blind.count(&self.deadlines[0].expired_keys);
+        first.keys = first.keys.saturating_sub(blind.take_surplus_keys());
         let mut full = mem::replace(&mut self.active_changes, Changes::new(self.state));
         full.state = self.state;
-        full.generation = self.state.generation;
         full.groups = blind.take_active_groups();
         full.uncounted_groups = blind.uncounted_groups().to_vec();
         self.needs_purge = false;
@@ -493,7 +551,7 @@ impl LsmStore {
         if held >= SLOW {
             self.delay_commit();
         }
-        let full = held > 0 || self.active_changes.written >= self.limits.written_bytes;
+        let full = held > 0 || self.active_changes.written() >= self.limits.written_bytes;
         if self.can_write() && (full || self.needs_purge || !self.waiting_changes.is_empty()) {
             self.freeze_oldest_changes();
         }
@@ -509,18 +567,82 @@ impl LsmStore {
         }
     }
 
+    /// Returns the databases that belong into a snapshot: those with a key or a version. Database 0
+    /// has `first_keys` keys.
+    fn imaged_databases(&self, first_keys: u64) -> impl Iterator<Item = ImagedDatabase> {
+        Database::all().filter_map(move |database| {
+            let (space, since) =
+                (self.state.spaces[database.index()], self.state.since[database.index()]);
+            let has_keys = |space: &Space| match database {
+                Database::ZERO => first_keys > 0,
+                _ => space.keys > 0,
+            };
+            let generation = space.filter(has_keys).map(|space| space.generation);
+            let is_needed = generation.is_some() || since != Version::ABSENT;
+            is_needed.then_some(ImagedDatabase { database, since, generation })
+        })
+    }
+
     /// Returns the size of the buffered changes as a multiple of the limit.
     fn buffered_multiple(&self) -> usize {
-        let waiting: usize = self.waiting_changes.iter().map(|layer| layer.memory_bytes).sum();
-        (self.active_changes.memory_bytes + waiting) / self.limits.held_bytes.max(1)
+        let waiting: usize = self.waiting_changes.iter().map(|layer| layer.memory_bytes()).sum();
+        (self.active_changes.memory_bytes() + waiting) / self.limits.held_bytes.max(1)
     }
 }
 
 impl Store for LsmStore {
+    fn select(&self, database: Database) -> Database {
+        self.selected.replace(database)
+    }
+
+    fn selected(&self) -> Database {
+        self.selected.get()
+    }
+
+    fn in_use(&self) -> u16 {
+        let used = Database::all().filter(|database| {
+            let at = database.index();
+            self.state.spaces[at].is_some() || self.state.since[at] != Version::ABSENT
+        });
+        used.fold(0, |set, database| set | database.bit())
+    }
+
+    fn since(&self) -> Version {
+        self.state.since[self.selected.get().index()]
+    }
+
+    fn raise_since(&mut self, version: Version) {
+        let since = &mut self.state.since[self.selected.get().index()];
+        if version > *since {
+            *since = version;
+            (self.state.has_table, self.has_uncommitted) = (true, true);
+        }
+    }
+
+    fn swap(&mut self, a: Database, b: Database, version: Version) {
+        if a == b {
+            return;
+        }
+        if a == Database::ZERO || b == Database::ZERO {
+            self.settle_blind_writes();
+        }
+        let (a, b) = (a.index(), b.index());
+        self.state.spaces.swap(a, b);
+        self.deadlines.swap(a, b);
+        if self.state.spaces[0].is_none() {
+            // Database 0 always has contents.
+            self.state.spaces[0] = Some(Space::new(self.begin_generation()));
+        }
+        for at in [a, b] {
+            self.state.since[at] = version.max(self.state.since[at]);
+        }
+        (self.state.has_table, self.has_uncommitted) = (true, true);
+    }
+
     fn set_time(&mut self, group_ms: u64) {
         if group_ms < self.time {
             // The group's time went back, so the service was rolled back.
-            self.begin_deadlines();
+            self.reset_deadlines();
         }
         self.time = group_ms;
     }
@@ -543,28 +665,30 @@ impl Store for LsmStore {
         let position = Position::of(key);
         let old: Option<Footprint> = match self.above(position, key) {
             Some(record) => (!record.is_absent()).then(|| record.replaced_entry().into()),
-            None if stamp.kind == Kind::String => self.replace_blindly(position, key),
+            None if stamp.kind == Kind::String && self.selected.get() == Database::ZERO => {
+                self.replace_blindly(position, key)
+            }
             // A collection may keep the rows of the old entry, which its command has just read.
             None => self.footprint(position, key),
         };
         self.has_uncommitted = true;
-        self.state.keys += u64::from(old.is_none());
+        self.space_mut().keys += u64::from(old.is_none());
         let ended = old.and_then(|old| old.id);
         if let Some(id) = ended
             && ended != collection_id(stamp.kind, value)
         {
-            self.active_changes.end(id);
+            self.active_part().end(id);
         }
         let old = old.map_or([None; 2], |old| old.deadlines);
         self.move_deadlines(key, old, [stamp.deadline, earliest_field_deadline(stamp.kind, value)]);
-        self.active_changes.put(position, key, value, stamp);
+        self.active_part().put(position, key, value, stamp);
     }
 
     fn take(&mut self, key: Key<'_>) -> Option<Option<u64>> {
         let old = self.find_replaced(Position::of(key.bytes()), key.bytes())?;
         self.remove_stored(key, old);
         if let Some(id) = old.id {
-            self.active_changes.end(id);
+            self.active_part().end(id);
         }
         Some(old.deadline)
     }
@@ -579,7 +703,7 @@ impl Store for LsmStore {
         if let Some(row) = self.layers().find_map(|layer| layer.row(id, name)) {
             return row.map(Bytes::Borrowed);
         }
-        let key = row_key(self.state.generation, id, name);
+        let key = row_key(self.space()?.generation, id, name);
         let found = match &self.tree {
             Some(tree) => tree.get(&key),
             None => Err(Failure::NotOpen),
@@ -589,15 +713,20 @@ impl Store for LsmStore {
 
     fn put_row(&mut self, id: Id, name: &[u8], value: &[u8]) {
         self.has_uncommitted = true;
-        self.active_changes.set_row(id, name, Some(value));
+        self.active_part().set_row(id, name, Some(value));
     }
 
     fn remove_row(&mut self, id: Id, name: &[u8]) {
-        self.has_uncommitted = true;
-        self.active_changes.set_row(id, name, None);
+        if self.space().is_some() {
+            self.has_uncommitted = true;
+            self.active_part().set_row(id, name, None);
+        }
     }
 
     fn all_rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
+        let Some(Space { generation, .. }) = self.space() else {
+            return;
+        };
         if span.is_empty() {
             return;
         }
@@ -612,7 +741,6 @@ impl Store for LsmStore {
         if span.is_empty() {
             return;
         }
-        let generation = self.state.generation;
         let to = span.to.map_or(Bound::Unbounded, Bound::Excluded);
         let bounds = (Bound::Included(span.from), to);
         let layers = self.layers().filter_map(|layer| layer.rows.get(&id));
@@ -648,19 +776,33 @@ impl Store for LsmStore {
     }
 
     fn end_rows(&mut self, id: Id) {
-        self.has_uncommitted = true;
-        self.active_changes.end(id);
+        if self.space().is_some() {
+            self.has_uncommitted = true;
+            self.active_part().end(id);
+        }
     }
 
     fn clear(&mut self) {
-        self.active_changes.clear();
-        self.blind_writes = RefCell::default();
+        let database = self.selected.get();
+        let Some(Space { generation, .. }) = self.space() else {
+            return;
+        };
+        self.active_changes.end_generation(generation);
+        let blind = self.blind_writes.get_mut();
+        self.state.spaces[database.index()] = match database {
+            Database::ZERO => {
+                blind.end_generation(generation);
+                Some(Space::new(self.begin_generation()))
+            }
+            _ => {
+                blind.end_counted_groups(generation);
+                None
+            }
+        };
+        self.state.end_generation(generation);
         self.has_uncommitted = true;
         self.needs_purge = true;
-        self.newest_generation += 1;
-        self.state.generation = self.newest_generation;
-        (self.state.keys, self.state.indexed) = (0, true);
-        self.begin_deadlines();
+        self.deadlines[database.index()] = KnownDeadlines::default();
     }
 
     fn meter(&self) -> &Meter {
@@ -677,17 +819,22 @@ impl Store for LsmStore {
 
     fn len(&self) -> u64 {
         // Before the expired keys are counted: a replaced key is not one of them.
-        let stored = self.count_keys().unwrap_or(self.state.keys);
+        let counted = match self.selected.get() {
+            Database::ZERO => self.count_keys(),
+            _ => None,
+        };
+        let stored = counted.or(self.space().map(|space| space.keys)).unwrap_or(0);
+        let expired_keys = &self.known_deadlines().expired_keys;
         let to = self.time.saturating_add(1);
-        if let Some(from) = self.expired_keys.first_uncounted(to) {
+        if let Some(from) = expired_keys.first_uncounted(to) {
             let mut keys = 0;
             self.deadlines(DeadlineKind::Keys, from, self.time, &mut |_, _| {
                 keys += 1;
                 ControlFlow::Continue(())
             });
-            self.expired_keys.add_counted(to, keys);
+            expired_keys.add_counted(to, keys);
         }
-        stored.saturating_sub(self.expired_keys.keys())
+        stored.saturating_sub(expired_keys.keys())
     }
 
     fn prefetch(&self, keys: &[Position]) {
@@ -697,7 +844,9 @@ impl Store for LsmStore {
     }
 
     fn all_keys(&self, from: Position, visit: &mut Visit<'_>) {
-        let generation = self.state.generation;
+        let Some(Space { generation, .. }) = self.space() else {
+            return;
+        };
         let mut merge = Merge::new();
         for layer in self.layers() {
             merge.add(records(&layer.data, from));
@@ -718,7 +867,10 @@ impl Store for LsmStore {
     }
 
     fn deadlines(&self, of: DeadlineKind, from: u64, to: u64, visit: &mut Overdue<'_>) {
-        let ends = &self.deadline_bounds[of as usize];
+        let Some(Space { generation, .. }) = self.space() else {
+            return;
+        };
+        let ends = &self.known_deadlines().bounds[of as usize];
         let (earliest, to) = (ends.earliest.borrow().clone(), to.saturating_add(1));
         // Only a search from the bound on shows that no deadline precedes the first one found.
         let from_earliest = from <= earliest.0;
@@ -739,7 +891,6 @@ impl Store for LsmStore {
                 }),
             );
         }
-        let generation = self.state.generation;
         let first = deadline_key(generation, of, from.0, &from.1);
         let range = first..deadline_key(generation, of, to, b"");
         let tree = self.tree.iter();
@@ -766,7 +917,7 @@ impl Store for LsmStore {
     }
 
     fn next_deadline_of(&self, of: DeadlineKind, until_ms: u64) -> Option<u64> {
-        let next = &self.deadline_bounds[of as usize].next;
+        let next = &self.known_deadlines().bounds[of as usize].next;
         let from = self.time.checked_add(1)?.max(next.get());
         if from > until_ms {
             return None;
@@ -791,6 +942,7 @@ impl Store for LsmStore {
     }
 
     fn recovered(&mut self) -> (Slot, Metadata) {
+        self.selected.set(Database::ZERO);
         let stored = self.tree_range(vec![kind::META]..vec![kind::DEADLINE]);
         let meta = stored.map(|(key, value)| (key[1..].to_vec(), value.to_vec()));
         (self.state.applied_position, meta.collect())
@@ -820,15 +972,17 @@ impl Store for LsmStore {
         {
             return None;
         }
-        let keys = self.count_keys()?;
+        let first_keys = self.count_keys()?;
         if !self.active_changes.is_empty() {
             let still = self.freeze_active();
             self.waiting_changes.push_back(still);
         }
         let layers = self.immutable_layers().cloned().collect();
         let past = self.tree.as_ref()?.tree_snapshot();
-        self.image = Some(Image::new(past, layers, self.state.generation));
-        Some(keys)
+        let databases = self.imaged_databases(first_keys).collect();
+        self.image = Some(Image::new(past, layers, databases));
+        let others = self.state.spaces.iter().skip(1).flatten();
+        Some(others.fold(first_keys, |sum, space| sum + space.keys))
     }
 
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(ImagePart<'_>)) -> Imaged {
@@ -860,6 +1014,10 @@ impl Store for LsmStore {
 
     fn begin_load(&mut self) -> Result<(), LoadError> {
         self.start_load()
+    }
+
+    fn load_database(&mut self, database: Database, since: Version) -> Result<(), LoadError> {
+        self.load_one_database(database, since)
     }
 
     fn load(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) -> Result<(), LoadError> {

@@ -96,38 +96,25 @@ pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 /// [`Database::ZERO`] is selected between commands; a load and a restart select it again.
 pub trait Store: Send {
     /// Selects a database and returns the one that was selected before.
-    fn select(&self, database: Database) -> Database {
-        assert_eq!(database, Database::ZERO, "this store has one database");
-        Database::ZERO
-    }
+    fn select(&self, database: Database) -> Database;
 
-    fn selected(&self) -> Database {
-        Database::ZERO
-    }
+    fn selected(&self) -> Database;
 
     /// Returns a set of databases, of [`Database::bit`] each, that contains all with stored keys or
     /// a version in [`Store::since`]. Differs between kinds of stores, so it is for loops only.
-    fn in_use(&self) -> u16 {
-        Database::ZERO.bit()
-    }
+    fn in_use(&self) -> u16;
 
     /// Returns the version of the last command that changed the database as a whole: the minimum
     /// version of all its keys, present or absent, for WATCH.
-    fn since(&self) -> Version {
-        Version::ABSENT
-    }
+    fn since(&self) -> Version;
 
     /// Raises [`Store::since`] of the selected database to `version`, if it is lower.
-    fn raise_since(&mut self, version: Version) {
-        let _ = version;
-    }
+    fn raise_since(&mut self, version: Version);
 
     /// Swaps the contents of two databases, whichever is selected, and raises [`Store::since`] of
     /// both to `version`. Takes a time independent of their sizes, apart from look-ups that are
     /// due anyway.
-    fn swap(&mut self, a: Database, b: Database, version: Version) {
-        let _ = (a, b, version);
-    }
+    fn swap(&mut self, a: Database, b: Database, version: Version);
 
     fn set_time(&mut self, group_ms: u64);
 
@@ -333,13 +320,7 @@ pub trait Store: Send {
 
     /// Selects the database to which the next loaded keys belong, and sets its [`Store::since`].
     /// Each database may be loaded once; without a call, keys belong to [`Database::ZERO`].
-    fn load_database(&mut self, database: Database, since: Version) -> Result<(), LoadError> {
-        let _ = since;
-        match database {
-            Database::ZERO => Ok(()),
-            _ => Err(LoadError::Malformed("a database that this store does not have")),
-        }
-    }
+    fn load_database(&mut self, database: Database, since: Version) -> Result<(), LoadError>;
 
     /// Loads a key. Each key may be loaded once.
     fn load(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) -> Result<(), LoadError>;

@@ -1,6 +1,11 @@
 //! The databases of a store: each is a keyspace of its own, whatever is done to the others.
 
-use std::{iter, ops::ControlFlow};
+use std::{
+    collections::BTreeMap,
+    iter,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
 
 use quorate_core::slot::Slot;
 use quorate_kv::{
@@ -10,6 +15,7 @@ use quorate_kv::{
         collection::{FieldDeadlines, Header, Id, Kind},
         digest,
         image::{ImageChecker, ImagePart, LoadedPart, encode_head, encode_part},
+        lsm::{Limits, LsmStore},
         memory::MemoryStore,
     },
 };
@@ -61,6 +67,14 @@ fn deadlines_of(store: &dyn Store) -> Vec<(u64, Vec<u8>)> {
 
 /// Loads a snapshot.
 fn load(store: &mut dyn Store, items: &[Vec<u8>], at: u64) {
+    let checker = begin_load(store, items);
+    checker.end(Slot(at)).unwrap();
+    store.finish_load(Slot(at), &[]).unwrap();
+    assert_eq!(store.selected(), Database::ZERO);
+}
+
+/// Loads the items of a snapshot without finishing the load.
+fn begin_load(store: &mut dyn Store, items: &[Vec<u8>]) -> ImageChecker {
     let mut checker = ImageChecker::default();
     store.begin_load().unwrap();
     for item in items {
@@ -76,8 +90,7 @@ fn load(store: &mut dyn Store, items: &[Vec<u8>], at: u64) {
             Some(LoadedPart::Row(id, name, value)) => store.load_row(id, name, value).unwrap(),
         }
     }
-    checker.end(Slot(at)).unwrap();
-    store.finish_load(Slot(at), &[]).unwrap();
+    checker
 }
 
 /// Snapshot in progress, with the items that it must have and those that it has returned.
@@ -360,9 +373,7 @@ fn databases_in_memory_are_keyspaces_of_their_own() {
         for _ in 0..30 {
             harness.run(20);
             harness.compare_counts();
-            let mut removals = std::mem::take(harness.store.removals_mut());
             assert_eq!(digest(&harness.store), harness.digest_of_loaded(), "seed {seed}");
-            std::mem::swap(harness.store.removals_mut(), &mut removals);
         }
         assert!(harness.images > 8, "{}", harness.images);
     }
@@ -404,4 +415,123 @@ fn digest_names_databases_only_if_there_are_others() {
     digests.dedup();
     assert_eq!(digests.len(), 5);
     assert_eq!(store.selected(), Database::ZERO);
+}
+
+fn open(path: &Path, limits: Limits) -> LsmStore {
+    let (store, note) = LsmStore::open_with(path, limits).unwrap();
+    assert_eq!(note, None);
+    store
+}
+
+/// Store on disk that is closed and opened.
+struct OnDisk {
+    path: PathBuf,
+    limits: Limits,
+    closed: u32,
+    harness: Harness<LsmStore>,
+    /// Digests at each position.
+    history: BTreeMap<Slot, u128>,
+}
+
+impl OnDisk {
+    fn run(&mut self, slots: u32) {
+        for _ in 0..slots {
+            self.harness.run(1);
+            let at = Slot(self.harness.version.slot);
+            self.history.insert(at, digest(&self.harness.store));
+        }
+    }
+
+    /// Opens the store again, at a commit that has survived.
+    fn reopen(&mut self) {
+        // Opens another folder first, because a folder can be open only once.
+        self.closed += 1;
+        let other = self.path.with_extension(self.closed.to_string());
+        self.harness.store = open(&other, self.limits);
+        self.harness.store = open(&self.path, self.limits);
+        self.harness.image = None;
+        self.harness.store.set_time(self.harness.models[0].time());
+        let (at, _) = self.harness.store.recovered();
+        let digested = self.history.get(&at).copied();
+        assert_eq!(digest(&self.harness.store), digested.unwrap_or(EMPTY), "{at:?}");
+    }
+
+    fn load(&mut self) {
+        let items = self.harness.expected_items();
+        load(&mut self.harness.store, &items, self.harness.version.slot);
+        self.harness.image = None;
+        self.harness.compare();
+    }
+
+    /// Opens the store at an earlier commit, as after a crash.
+    fn crash(&mut self) {
+        self.harness.store.logged(Slot(self.harness.version.slot));
+        self.run(5);
+        if self.harness.random.below(2) == 0 {
+            // The crash is during a load.
+            self.harness.store.logged(Slot(u64::MAX));
+            let items = self.harness.expected_items();
+            begin_load(&mut self.harness.store, &items);
+        }
+        self.reopen();
+        self.load();
+    }
+
+    /// Waits until the tree contains nothing but the data of the databases, and up to four entries
+    /// for the state.
+    fn wait_for_purge(&mut self) {
+        let mut expected = 0;
+        for (_, model) in self.harness.used() {
+            expected += items_of(model).len() + deadlines_of(model).len();
+            model.scan(Position::START, &mut |_, entry| {
+                // The header of a value that is in a separate file, and has a deadline.
+                let is_apart = entry.value.len() + 20 >= 512;
+                expected += usize::from(is_apart && entry.deadline.is_some());
+                ControlFlow::Continue(())
+            });
+        }
+        self.harness.store.persist().unwrap();
+        until("the purge", || {
+            let stored = self.harness.store.stored_entries();
+            assert!(stored > expected);
+            (stored <= expected + 4).then_some(())
+        });
+    }
+}
+
+/// Digest of a store without keys.
+const EMPTY: u128 = 0x99aa_06d3_0147_98d8_6001_c324_468d_497f;
+
+/// The databases on disk are those in memory, also after restarts, crashes and loads. Nothing is
+/// left of flushed ones.
+#[test]
+fn databases_on_disk_are_keyspaces_of_their_own() {
+    for (seed, held_bytes) in [500, 3000, 20_000, 1 << 20].into_iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kv");
+        let limits = Limits { held_bytes, blind_keys: 4 << seed, ..Limits::default() };
+        let harness = Harness::new(open(&path, limits), seed as u64);
+        let mut disk = OnDisk { path, limits, closed: 0, harness, history: BTreeMap::new() };
+        for _ in 0..50 {
+            disk.run(10);
+            match disk.harness.random.below(12) {
+                0..2 => disk.harness.compare_counts(),
+                2..5 => disk.reopen(),
+                5 => disk.load(),
+                6 => disk.crash(),
+                7 => disk.wait_for_purge(),
+                _ => {}
+            }
+        }
+        disk.harness.compare_counts();
+        assert_eq!(digest(&disk.harness.store), disk.harness.digest_of_loaded());
+        assert!(disk.harness.images > 3, "{}", disk.harness.images);
+        for number in USED {
+            disk.harness.store.select(database(number));
+            disk.harness.each(|store| store.clear());
+        }
+        disk.harness.store.select(Database::ZERO);
+        disk.harness.store.commit(Slot(disk.harness.version.slot + 1), &[]);
+        disk.wait_for_purge();
+    }
 }

@@ -9,14 +9,19 @@ use quorate_core::slot::Slot;
 use quorate_kv::{
     key::Key,
     store::{
-        DeadlineKind, Position, Store, Version, digest,
+        DeadlineKind, Position, Stamp, Store, Version,
+        collection::{Header, Id, Kind},
+        digest,
         lsm::{Delays, Limits, LsmStore, Options},
         memory::MemoryStore,
     },
 };
 use quorate_replica::service::{Health, MetaChange};
 
-use crate::common::{Random, copy};
+use crate::{
+    common::{Random, copy},
+    failing::until,
+};
 
 const VERSION: Version = Version { slot: 1, index: 0 };
 
@@ -515,3 +520,87 @@ fn deadlines_are_found_whatever_was_looked_for_before() {
     store.put(b"1".into(), b"", VERSION, Some(1));
     assert_eq!(overdue(&store, 1), [1]);
 }
+
+/// Returns a digest of all entries in a folder, apart from how far the purge got.
+fn listing(path: &Path) -> u128 {
+    let database = fjall::Database::builder(path).open().unwrap();
+    let tree = database.keyspace("kv", fjall::KeyspaceCreateOptions::default).unwrap();
+    let mut bytes = Vec::new();
+    for entry in tree.iter() {
+        let (key, value) = entry.into_inner().unwrap();
+        // The state ends with the lowest generation that may have data.
+        let is_state = matches!(key[..], [0] | [0, 2]);
+        let value = &value[..value.len() - if is_state { 8 } else { 0 }];
+        for part in [&key[..], value] {
+            bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(part);
+        }
+    }
+    xxhash_rust::xxh3::xxh3_128(&bytes)
+}
+
+/// A folder in which database 0 alone was ever used has the bytes that release 0.2.0 wrote.
+#[test]
+fn folder_of_one_database_is_that_of_earlier_releases() {
+    const ENTRIES: usize = 84;
+    const LISTING: u128 = 295_826_034_202_670_029_239_358_591_357_130_394_706;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kv");
+    let mut store = open(&path);
+    let mut random = Random::new(7);
+    for slot in 1..400 {
+        for index in 0..3 {
+            let version = Version { slot, index };
+            let key = [b'k', random.below(60) as u8];
+            let value = vec![slot as u8; random.below(3) * 300];
+            let deadline = (random.below(3) == 0).then(|| 1 + random.next() % 1000);
+            let id = Id { version, number: 0 };
+            match random.below(8) {
+                0 | 1 => drop(store.take(key_of(&key))),
+                2 => {
+                    let header = Header { id, count: 3, bytes: 9, ..HEADER };
+                    for field in [b"a", b"b", b"c"] {
+                        store.put_row(id, field, &value);
+                    }
+                    let stamp = Stamp { version, deadline: None, kind: Kind::Set };
+                    store.set(key_of(&key), &header.to_bytes(), stamp);
+                }
+                _ => store.put(key_of(&key), &value, version, deadline),
+            }
+        }
+        match slot {
+            100 => store.clear(),
+            200 => {
+                store.commit(Slot(slot + 1), &[]);
+                store.begin_load().unwrap();
+                for number in 0..20 {
+                    let stamp = Stamp::string(VERSION, (number % 2 == 0).then_some(5000));
+                    let value = vec![number; 40 * usize::from(number)];
+                    store.load(key_of(&[b'k', number]), &value, stamp).unwrap();
+                }
+                store.finish_load(Slot(slot + 1), &[meta("loaded", Some("yes"))]).unwrap();
+            }
+            250 => store.set_time(300),
+            _ if slot > 250 => drop(store.sweep(2)),
+            _ => {}
+        }
+        store.commit(Slot(slot + 1), &[meta("slot", Some(&slot.to_string()))]);
+        if slot % 60 == 0 {
+            store.persist().unwrap();
+        }
+    }
+    store.persist().unwrap();
+    // The old generations and the rows of dropped collections are removed in the background.
+    until("the purge", || (store.stored_entries() == ENTRIES).then_some(()));
+    drop(store);
+    assert_eq!(listing(&path), LISTING);
+}
+
+const HEADER: Header = Header {
+    id: Id { version: VERSION, number: 0 },
+    count: 0,
+    bytes: 0,
+    first: 0,
+    field_deadlines: None,
+    log: None,
+};

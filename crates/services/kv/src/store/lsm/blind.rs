@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::layout::parse_data_key;
+use super::layout::{generation_of, parse_data_key};
 use crate::store::{DeadlineKind, ReplacedEntry, collection::Id, dead::ExpiredKeyCount};
 
 /// Number of keys in a full group, small enough that looking them up takes a few milliseconds.
@@ -54,13 +54,14 @@ impl ReplacedEntries {
     }
 }
 
-/// Group of blindly set keys, in stored form. No layer contained them when they were set.
+/// Group of blindly set keys of one generation, in stored form. No layer contained them when they
+/// were set.
 ///
 /// Invariant: the tree's entries for these keys do not change before the group's layer is written.
 #[derive(Debug)]
 pub(super) struct Group {
     keys: Vec<Vec<u8>>,
-    /// See [`State::indexed`](super::layout::State::indexed).
+    /// See [`Space::indexed`](super::layout::Space::indexed).
     indexed: bool,
     replaced_entries: OnceLock<ReplacedEntries>,
 }
@@ -89,13 +90,19 @@ impl Group {
         Ok(self.replaced_entries.get_or_init(|| replaced))
     }
 
+    /// Returns the generation of the keys.
+    pub(super) fn generation(&self) -> Option<u64> {
+        self.keys.first().and_then(|key| generation_of(key))
+    }
+
     /// Returns the replaced entries if they have been looked up.
     pub(super) fn replaced_entries(&self) -> Option<&ReplacedEntries> {
         self.replaced_entries.get()
     }
 }
 
-/// Blind writes, some of which may not have added a key.
+/// Blind writes, some of which may not have added a key. They are all in database 0 until they have
+/// been counted.
 #[derive(Debug, Default)]
 pub(super) struct BlindWrites {
     /// Keys of the group being filled.
@@ -130,6 +137,20 @@ impl BlindWrites {
         let group = Arc::new(Group { keys, indexed, replaced_entries: OnceLock::new() });
         self.groups.push(Arc::clone(&group));
         self.uncounted_groups.push(group);
+    }
+
+    /// Drops the keys of database 0 as its generation ends. Its number of keys is then exact.
+    pub(super) fn end_generation(&mut self, generation: u64) {
+        let ended = |group: &Arc<Group>| group.generation() == Some(generation);
+        self.open.clear();
+        self.groups.retain(|group| !ended(group));
+        self.uncounted_groups.clear();
+        (self.keys_to_look_up, self.surplus_keys) = (0, 0);
+    }
+
+    /// Drops the counted groups of another database's generation, which ends.
+    pub(super) fn end_counted_groups(&mut self, generation: u64) {
+        self.groups.retain(|group| group.generation() != Some(generation));
     }
 
     /// Takes the groups of the active layer, which is being frozen.

@@ -7,7 +7,10 @@ use std::{
 
 use quorate_replica::service::MetaChange;
 
-use super::{blind::Group, layout::State};
+use super::{
+    blind::Group,
+    layout::{Space, State},
+};
 use crate::store::{
     DeadlineKind, Position, Stamp,
     collection::Id,
@@ -23,68 +26,150 @@ pub(super) type ChangedRows = BTreeMap<Box<[u8]>, Option<Box<[u8]>>>;
 /// Changed deadlines with their keys. `false` marks a removed deadline.
 pub(super) type ChangedDeadlines = BTreeMap<(u64, Box<[u8]>), bool>;
 
-/// Changes to the metadata, and to the data of one generation.
+/// Changes to the metadata, and to the data of the databases.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// State of the tree after these changes. Counts too many keys if groups are uncertain.
+    /// State of the tree after these changes. Counts too many keys if groups are uncertain. During
+    /// a load, it is the state before the load.
     pub(super) state: State,
-    /// Generation of the keys. During a load, it differs from that of the state.
+    /// Changed data, in the order of the generations.
+    parts: Vec<Part>,
+    pub(super) meta: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Blindly set keys; empty until the layer is frozen.
+    pub(super) groups: Vec<Arc<Group>>,
+    /// Groups of this and lower layers whose keys all count as new in the state.
+    pub(super) uncounted_groups: Vec<Arc<Group>>,
+    /// Approximate number of bytes of metadata in memory.
+    meta_bytes: usize,
+    /// Number of bytes written in addition to those of the parts.
+    written: usize,
+}
+
+/// Changes to the data of one generation.
+#[derive(Debug)]
+pub(super) struct Part {
     pub(super) generation: u64,
-    /// Changed keys. [`Stamp::ABSENT`] marks a removed key.
+    /// True if the generation is indexed; see [`Space::indexed`].
+    pub(super) indexed: bool,
+    /// Changed keys. [`Version::ABSENT`] marks a removed key.
     pub(super) data: Table,
     /// Changed deadlines of keys and of fields.
     pub(super) deadlines: [ChangedDeadlines; 2],
     pub(super) rows: BTreeMap<Id, ChangedRows>,
     /// Collections that no key refers to any more.
     pub(super) dropped_collections: BTreeSet<Id>,
-    pub(super) meta: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    /// Blindly set keys; empty until the layer is frozen.
-    pub(super) groups: Vec<Arc<Group>>,
-    /// Groups of this and lower layers whose keys all count as new in the state.
-    pub(super) uncounted_groups: Vec<Arc<Group>>,
-    /// True if the layer's generation is indexed; see [`State::indexed`].
-    pub(super) indexed: bool,
     /// Approximate number of bytes in memory.
-    pub(super) memory_bytes: usize,
+    memory_bytes: usize,
     /// Number of bytes written, including those overwritten since.
-    pub(super) written: usize,
+    written: usize,
 }
 
 impl Changes {
     pub(super) fn new(state: State) -> Self {
         Self {
             state,
-            generation: state.generation,
-            data: Table::default(),
-            deadlines: <[ChangedDeadlines; 2]>::default(),
-            rows: BTreeMap::new(),
-            dropped_collections: BTreeSet::new(),
+            parts: Vec::new(),
             meta: BTreeMap::new(),
             groups: Vec::new(),
             uncounted_groups: Vec::new(),
-            indexed: state.indexed,
-            memory_bytes: 0,
+            meta_bytes: 0,
             written: 0,
         }
     }
 
-    /// Creates a layer for the keys of a load. It does not change the state of the tree.
-    pub(super) fn for_load(state: State, generation: u64) -> Self {
-        Self { generation, indexed: true, ..Self::new(state) }
-    }
-
     /// Returns the state with the exact number of keys. All groups must have been looked up.
     pub(super) fn exact_state(&self) -> State {
-        let replaced = self.uncounted_groups.iter().filter_map(|group| group.replaced_entries());
-        let surplus: u64 = replaced.map(|replaced| replaced.keys).sum();
-        State { keys: self.state.keys.saturating_sub(surplus), ..self.state }
+        let mut state = self.state;
+        for group in &self.uncounted_groups {
+            let mut spaces = state.spaces.iter_mut().flatten();
+            if let Some(space) = spaces.find(|space| Some(space.generation) == group.generation())
+                && let Some(replaced) = group.replaced_entries()
+            {
+                space.keys = space.keys.saturating_sub(replaced.keys);
+            }
+        }
+        state
+    }
+
+    pub(super) fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Returns the changes of a generation, if there are any.
+    pub(super) fn part(&self, generation: u64) -> Option<&Part> {
+        self.parts.iter().find(|part| part.generation == generation)
+    }
+
+    pub(super) fn part_mut(&mut self, space: Space) -> &mut Part {
+        let Space { generation, indexed, .. } = space;
+        let at = self.parts.partition_point(|part| part.generation < generation);
+        if self.parts.get(at).is_none_or(|part| part.generation != generation) {
+            self.parts.insert(at, Part::new(generation, indexed));
+        }
+        &mut self.parts[at]
+    }
+
+    /// Returns the highest generation with changes.
+    pub(super) fn highest_generation(&self) -> Option<u64> {
+        self.parts.last().map(|part| part.generation)
     }
 
     /// Returns whether the layer drops collections. All groups must have been looked up.
     pub(super) fn ends_collections(&self) -> bool {
         let mut replaced = self.groups.iter().filter_map(|group| group.replaced_entries());
-        !self.dropped_collections.is_empty()
+        self.parts.iter().any(|part| !part.dropped_collections.is_empty())
             || replaced.any(|replaced| !replaced.dropped_collections.is_empty())
+    }
+
+    /// Returns whether the layer has no keys and no rows.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.iter().all(|part| part.data.len() == 0 && part.rows.is_empty())
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.parts.iter().fold(self.meta_bytes, |sum, part| sum + part.memory_bytes)
+    }
+
+    /// Returns the number of bytes written, including those overwritten since.
+    pub(super) fn written(&self) -> usize {
+        self.parts.iter().fold(self.written, |sum, part| sum + part.written)
+    }
+
+    /// Ends an atomic unit, with changes of metadata.
+    pub(super) fn commit(&mut self, meta: &[MetaChange]) {
+        // The replay of a command without changes takes time too.
+        self.written += ENTRY_BYTES;
+        for change in meta {
+            let bytes = change.key.len() + change.value.as_ref().map_or(0, Vec::len);
+            self.meta_bytes += bytes;
+            self.written += bytes;
+            self.meta.insert(change.key.clone(), change.value.clone());
+        }
+    }
+
+    /// Drops the changes of a generation that has ended.
+    pub(super) fn end_generation(&mut self, generation: u64) {
+        for ended in self.parts.extract_if(.., |part| part.generation == generation) {
+            self.written += ended.written;
+        }
+        if self.parts.is_empty() {
+            self.meta_bytes = 0;
+        }
+    }
+}
+
+impl Part {
+    fn new(generation: u64, indexed: bool) -> Self {
+        Self {
+            generation,
+            indexed,
+            data: Table::default(),
+            deadlines: <[ChangedDeadlines; 2]>::default(),
+            rows: BTreeMap::new(),
+            dropped_collections: BTreeSet::new(),
+            memory_bytes: 0,
+            written: 0,
+        }
     }
 
     /// Adds the memory of a key in a group.
@@ -98,11 +183,6 @@ impl Changes {
         self.memory_bytes += bytes.saturating_sub(held);
         self.written += bytes;
         self.data.put(position, key, value, stamp);
-    }
-
-    /// Returns whether the layer has no keys and no rows.
-    pub(super) fn is_empty(&self) -> bool {
-        self.data.len() == 0 && self.rows.is_empty()
     }
 
     /// Sets a row, or removes it if `value` is `None`.
@@ -143,27 +223,5 @@ impl Changes {
     ) {
         self.memory_bytes += ENTRY_BYTES + key.len();
         self.deadlines[of as usize].insert((deadline, key.into()), present);
-    }
-
-    /// Ends an atomic unit, with changes of metadata.
-    pub(super) fn commit(&mut self, meta: &[MetaChange]) {
-        // The replay of a command without changes takes time too.
-        self.written += ENTRY_BYTES;
-        for change in meta {
-            let bytes = change.key.len() + change.value.as_ref().map_or(0, Vec::len);
-            self.memory_bytes += bytes;
-            self.written += bytes;
-            self.meta.insert(change.key.clone(), change.value.clone());
-        }
-    }
-
-    /// Begins the next generation, which hides the changes of the current one.
-    pub(super) fn clear(&mut self) {
-        self.data = Table::default();
-        self.deadlines = <[ChangedDeadlines; 2]>::default();
-        self.rows.clear();
-        self.dropped_collections.clear();
-        self.indexed = true;
-        self.memory_bytes = 0;
     }
 }

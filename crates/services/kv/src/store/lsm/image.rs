@@ -6,13 +6,13 @@ use fjall::Slice;
 use quorate_replica::service::Imaged;
 
 use super::{
-    changes::Changes,
+    changes::{Changes, Part},
     failure::Failure,
     layout::{data_key, entry, kind, parse_data_key, parse_row_key, prefix, row_key, rows_end},
     tree::TreeSnapshot,
 };
 use crate::store::{
-    Bytes,
+    Bytes, Database, Version,
     image::{Cursor, PassEnd, StepBudget, VisitPart, records},
     merge::Merge,
 };
@@ -50,16 +50,33 @@ impl TreeEntries {
     }
 }
 
+/// Database of a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ImagedDatabase {
+    pub(super) database: Database,
+    pub(super) since: Version,
+    /// Generation of its keys, if it has any.
+    pub(super) generation: Option<u64>,
+}
+
 /// Snapshot in progress. Keeps the tree open.
 pub(super) struct Image {
+    /// Databases that have not begun.
+    databases: VecDeque<ImagedDatabase>,
+    /// Database that has begun.
+    current: Option<Keys>,
+    /// Immutable layers above the tree, uppermost first.
+    layers: Vec<Arc<Changes>>,
+    tree: TreeSnapshot,
+}
+
+/// Keys of a database that have not been passed.
+struct Keys {
     keys: TreeEntries,
     /// Remaining rows of the current collection.
     rows: Option<TreeEntries>,
-    /// Immutable layers above the tree, uppermost first.
-    layers: Vec<Arc<Changes>>,
     cursor: Cursor,
     generation: u64,
-    tree: TreeSnapshot,
 }
 
 fn nonsense() -> Failure {
@@ -67,18 +84,12 @@ fn nonsense() -> Failure {
 }
 
 impl Image {
-    pub(super) fn new(tree: TreeSnapshot, layers: Vec<Arc<Changes>>, generation: u64) -> Self {
-        let cursor = Cursor::default();
-        let first = data_key(generation, cursor.position(), b"");
-        let before = prefix(kind::DATA, generation + 1);
-        Self {
-            keys: TreeEntries::new(tree.range(first..before)),
-            rows: None,
-            layers,
-            cursor,
-            generation,
-            tree,
-        }
+    pub(super) fn new(
+        tree: TreeSnapshot,
+        layers: Vec<Arc<Changes>>,
+        databases: Vec<ImagedDatabase>,
+    ) -> Self {
+        Self { databases: databases.into(), current: None, layers, tree }
     }
 
     /// Passes the next keys and rows to `each`, about `bytes` bytes of them.
@@ -89,27 +100,57 @@ impl Image {
     ) -> Result<Imaged, Failure> {
         let mut turn = StepBudget::of(bytes);
         loop {
-            let stop = match self.cursor.open_collection() {
-                None => self.pass_keys(&mut turn, each)?,
-                Some(_) => self.pass_rows(&mut turn, each)?,
+            let Some(keys) = &mut self.current else {
+                let Some(next) = self.databases.pop_front() else {
+                    return Ok(Imaged::End);
+                };
+                turn.pass_database(next.database, next.since, each);
+                self.current = next.generation.map(|generation| Keys::new(&self.tree, generation));
+                continue;
             };
-            match stop {
+            match keys.pass(&self.tree, &self.layers, &mut turn, each)? {
                 PassEnd::Rows => {}
                 PassEnd::BudgetExhausted => return Ok(Imaged::More),
-                PassEnd::ImageComplete => return Ok(Imaged::End),
+                PassEnd::ImageComplete => self.current = None,
             }
+        }
+    }
+}
+
+impl Keys {
+    fn new(tree: &TreeSnapshot, generation: u64) -> Self {
+        let cursor = Cursor::default();
+        let first = data_key(generation, cursor.position(), b"");
+        let before = prefix(kind::DATA, generation + 1);
+        let keys = TreeEntries::new(tree.range(first..before));
+        Self { keys, rows: None, cursor, generation }
+    }
+
+    fn pass(
+        &mut self,
+        tree: &TreeSnapshot,
+        layers: &[Arc<Changes>],
+        turn: &mut StepBudget,
+        each: &mut VisitPart<'_>,
+    ) -> Result<PassEnd, Failure> {
+        let layers = layers.iter().filter_map(|layer| layer.part(self.generation));
+        let layers: Vec<&Part> = layers.collect();
+        match self.cursor.open_collection() {
+            None => self.pass_keys(&layers, turn, each),
+            Some(_) => self.pass_rows(tree, &layers, turn, each),
         }
     }
 
     fn pass_keys(
         &mut self,
+        layers: &[&Part],
         turn: &mut StepBudget,
         each: &mut VisitPart<'_>,
     ) -> Result<PassEnd, Failure> {
         let from = self.cursor.position();
         let failed = OnceCell::new();
         let mut merge = Merge::new();
-        for layer in &self.layers {
+        for layer in layers {
             merge.add(records(&layer.data, from));
         }
         merge.add(self.keys.not_passed().map_while(|read| {
@@ -130,20 +171,22 @@ impl Image {
 
     fn pass_rows(
         &mut self,
+        tree: &TreeSnapshot,
+        layers: &[&Part],
         turn: &mut StepBudget,
         each: &mut VisitPart<'_>,
     ) -> Result<PassEnd, Failure> {
         let Some(within) = self.cursor.open_collection().cloned() else {
             return Ok(PassEnd::Rows);
         };
-        let (generation, tree) = (self.generation, &self.tree);
+        let generation = self.generation;
         let rows = self.rows.get_or_insert_with(|| {
             let first = row_key(generation, within.id, b"");
             TreeEntries::new(tree.range(first..rows_end(generation, within.id)))
         });
         let failed = OnceCell::new();
         let mut merge = Merge::new();
-        for layer in &self.layers {
+        for layer in layers {
             if let Some(rows) = layer.rows.get(&within.id) {
                 let from = (Bound::Included(within.from()), Bound::Unbounded);
                 merge.add(changed(rows.range::<[u8], _>(from)));

@@ -6,7 +6,7 @@ use quorate_core::slot::Slot;
 use crate::{
     key::KEY_BYTES_MAX,
     store::{
-        Bytes, DeadlineKind, Entry, Position, ReplacedEntry, Stamp, Version,
+        Bytes, Database, DeadlineKind, Entry, Position, ReplacedEntry, Stamp, Version,
         collection::{Id, Kind, NAME_BYTES_MAX},
     },
 };
@@ -34,6 +34,8 @@ pub(super) const NEWEST_KEY: [u8; 2] = [kind::STATE, 1];
 /// Key of a copy of the last state that was written with an index. A release without the index
 /// updates only the state, so the two then differ.
 pub(super) const INDEXED_KEY: [u8; 2] = [kind::STATE, 2];
+/// Key of the table of databases, which is absent as long as there has been only database 0.
+pub(super) const DATABASES_KEY: [u8; 2] = [kind::STATE, 3];
 
 pub(super) const FORMAT: u8 = 1;
 /// Size of the header of a stored value: slot, index and type, deadline.
@@ -59,31 +61,85 @@ const _: () = assert!(KEY_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 const _: () = assert!(DEADLINE_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 const _: () = assert!(ROW_BYTES + NAME_BYTES_MAX < TREE_KEY_BYTES_MAX);
 
+/// Contents of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Space {
+    /// Generation of the keys. A flush ends it, which hides all its keys. They are then removed
+    /// gradually; removing them at once would take a commit as large as the store.
+    pub(super) generation: u64,
+    pub(super) keys: u64,
+    /// True if the index of deadlines is complete: a key of this generation whose value is in a
+    /// separate file has an entry [`kind::APART_HEADER`] if and only if it has a deadline. Such
+    /// entries of other keys have no meaning. For database 0, see [`INDEXED_KEY`].
+    pub(super) indexed: bool,
+}
+
+impl Space {
+    pub(super) const fn new(generation: u64) -> Self {
+        Self { generation, keys: 0, indexed: true }
+    }
+}
+
 /// State stored with the data of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) applied_position: Slot,
-    pub(super) keys: u64,
-    /// Current generation. FLUSHALL begins a new one, which hides all earlier keys. They are then
-    /// removed gradually; removing them at once would take a commit as large as the store.
-    pub(super) generation: u64,
-    /// Lowest generation that may have data.
+    /// Each generation below this one is that of a database or has no data.
     pub(super) oldest: u64,
-    /// True if the index of deadlines is complete: a key of this generation whose value is in a
-    /// separate file has an entry [`kind::APART_HEADER`] if and only if it has a deadline. Such
-    /// entries of other keys have no meaning. Not part of the stored state; see [`INDEXED_KEY`].
-    pub(super) indexed: bool,
+    /// Highest generation begun so far.
+    pub(super) newest: u64,
+    /// Contents of the databases; `None` if nothing has been written since the last flush.
+    /// Invariant: database 0 has contents, and all generations differ.
+    pub(super) spaces: [Option<Space>; Database::COUNT],
+    /// See [`Store::since`](crate::store::Store::since).
+    pub(super) since: [Version; Database::COUNT],
+    /// True if there have been other databases than database 0. The table of databases is then
+    /// stored, as generations could otherwise begin anew among the remains of old ones.
+    pub(super) has_table: bool,
 }
 
 impl State {
-    pub(super) const EMPTY: Self =
-        Self { applied_position: Slot::FIRST, keys: 0, generation: 0, oldest: 0, indexed: true };
+    pub(super) const EMPTY: Self = {
+        let mut spaces = [None; Database::COUNT];
+        spaces[0] = Some(Space::new(0));
+        Self {
+            applied_position: Slot::FIRST,
+            oldest: 0,
+            newest: 0,
+            spaces,
+            since: [Version::ABSENT; Database::COUNT],
+            has_table: false,
+        }
+    };
+
+    /// Returns the contents of database 0.
+    pub(super) fn first(&self) -> Space {
+        self.spaces[0].expect("database 0 always has contents")
+    }
+
+    pub(super) fn first_mut(&mut self) -> &mut Space {
+        self.spaces[0].as_mut().expect("database 0 always has contents")
+    }
+
+    /// Returns the generations of all databases in ascending order.
+    pub(super) fn live_generations(&self) -> Vec<u64> {
+        let spaces = self.spaces.iter().flatten();
+        let mut live: Vec<u64> = spaces.map(|space| space.generation).collect();
+        live.sort_unstable();
+        live
+    }
+
+    /// Notes that a generation has ended.
+    pub(super) fn end_generation(&mut self, generation: u64) {
+        self.oldest = self.oldest.min(generation);
+    }
 
     pub(super) fn to_bytes(self) -> Vec<u8> {
+        let Space { generation, keys, .. } = self.first();
         let mut bytes = vec![FORMAT];
         bytes.extend_from_slice(&self.applied_position.0.to_le_bytes());
-        bytes.extend_from_slice(&self.keys.to_le_bytes());
-        bytes.extend_from_slice(&self.generation.to_le_bytes());
+        bytes.extend_from_slice(&keys.to_le_bytes());
+        bytes.extend_from_slice(&generation.to_le_bytes());
         bytes.extend_from_slice(&self.oldest.to_le_bytes());
         bytes
     }
@@ -98,13 +154,16 @@ impl State {
         let (oldest, []) = rest.split_first_chunk()? else {
             return None;
         };
-        Some(Self {
+        let generation = u64::from_le_bytes(*generation);
+        let mut state = Self {
             applied_position: Slot(u64::from_le_bytes(*slot)),
-            keys: u64::from_le_bytes(*keys),
-            generation: u64::from_le_bytes(*generation),
             oldest: u64::from_le_bytes(*oldest),
-            indexed: false,
-        })
+            newest: generation,
+            ..Self::EMPTY
+        };
+        let keys = u64::from_le_bytes(*keys);
+        *state.first_mut() = Space { generation, keys, indexed: false };
+        Some(state)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Loads a snapshot: writes the keys to a hidden generation, which the last batch makes current.
+//! Loads a snapshot: writes the keys of each database to a hidden generation, which the last batch
+//! makes current.
 //!
 //! Until then, the tree has its old state. After a crash, the store is at its old position, and the
 //! loaded keys are removed. The first keys of a load mark the generation as used, so that no other
@@ -13,12 +14,12 @@ use super::{
     Load, LsmStore, SLOW,
     changes::Changes,
     condition::Condition,
-    layout::{State, kind},
+    layout::{Space, State, kind},
 };
 use crate::{
     key::Key,
     store::{
-        DeadlineKind, Position, Stamp,
+        Database, DeadlineKind, Position, Stamp, Version,
         collection::{Id, earliest_field_deadline},
     },
 };
@@ -29,21 +30,41 @@ impl LsmStore {
         self.handle_writer_events();
         self.must_be_open()?;
         self.image = None;
-        self.newest_generation += 1;
-        let generation = self.newest_generation;
+        let mut spaces = [None; Database::COUNT];
+        spaces[0] = Some(Space::new(self.begin_generation()));
         // Unsent changes are dropped; those in flight belong to the old state.
         self.waiting_changes.clear();
         self.state = self.sent_state;
         self.requested_sync = self.requested_sync.min(self.sent_state.applied_position);
         self.blind_writes = RefCell::default();
-        self.active_changes = Changes::for_load(self.sent_state, generation);
+        self.active_changes = Changes::new(self.sent_state);
         // Until the writer has looked them up, the state in flight may count existing keys as new.
         if let Some(frozen) = &self.frozen_changes {
             self.active_changes.uncounted_groups.clone_from(&frozen.uncounted_groups);
         }
         (self.needs_purge, self.has_uncommitted) = (false, true);
-        self.begin_deadlines();
-        self.loading = Some(Load { generation, keys: 0 });
+        self.reset_deadlines();
+        self.selected.set(Database::ZERO);
+        let since = [Version::ABSENT; Database::COUNT];
+        self.loading = Some(Load { spaces, since, database: Database::ZERO });
+        Ok(())
+    }
+
+    pub(super) fn load_one_database(
+        &mut self,
+        database: Database,
+        since: Version,
+    ) -> Result<(), LoadError> {
+        let generation = match database {
+            Database::ZERO => None,
+            _ => Some(self.begin_generation()),
+        };
+        let load = self.loading.as_mut().ok_or(LoadError::NotLoading)?;
+        load.database = database;
+        load.since[database.index()] = since;
+        if let Some(generation) = generation {
+            load.spaces[database.index()] = Some(Space::new(generation));
+        }
         Ok(())
     }
 
@@ -54,13 +75,15 @@ impl LsmStore {
         stamp: Stamp,
     ) -> Result<(), LoadError> {
         let load = self.loading.as_mut().ok_or(LoadError::NotLoading)?;
-        load.keys += 1;
+        let space = load.space_mut();
+        space.keys += 1;
+        let part = self.active_changes.part_mut(*space);
         let key = key.bytes();
-        self.active_changes.put(Position::of(key), key, value, stamp);
+        part.put(Position::of(key), key, value, stamp);
         let deadlines = [stamp.deadline, earliest_field_deadline(stamp.kind, value)];
         for (of, deadline) in DeadlineKind::BOTH.into_iter().zip(deadlines) {
             if let Some(deadline) = deadline {
-                self.active_changes.set_deadline(of, key, deadline, true);
+                part.set_deadline(of, key, deadline, true);
             }
         }
         self.send_full_layers()
@@ -72,10 +95,8 @@ impl LsmStore {
         name: &[u8],
         value: &[u8],
     ) -> Result<(), LoadError> {
-        if self.loading.is_none() {
-            return Err(LoadError::NotLoading);
-        }
-        self.active_changes.set_row(id, name, Some(value));
+        let load = self.loading.as_mut().ok_or(LoadError::NotLoading)?;
+        self.active_changes.part_mut(*load.space_mut()).set_row(id, name, Some(value));
         self.send_full_layers()
     }
 
@@ -87,11 +108,10 @@ impl LsmStore {
         if self.buffered_multiple() >= SLOW {
             self.delay_commit();
         }
-        let load = self.loading.ok_or(LoadError::NotLoading)?;
         let takes = matches!(self.condition, Condition::Well | Condition::WaitingForDisk(_));
         if takes && self.frozen_changes.is_none() {
             // The tree stays in its old state.
-            let next = Changes::for_load(self.sent_state, load.generation);
+            let next = Changes::new(self.sent_state);
             let full = Arc::new(mem::replace(&mut self.active_changes, next));
             self.frozen_changes = Some(Arc::clone(&full));
             self.writer.write(full);
@@ -102,6 +122,7 @@ impl LsmStore {
     pub(super) fn end_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         self.handle_writer_events();
         let load = self.loading.take().ok_or(LoadError::NotLoading)?;
+        self.selected.set(Database::ZERO);
         self.must_be_open()?;
         // No old metadata may remain in the tree or in the changes in flight.
         let stored = self.tree_range(vec![kind::META]..vec![kind::DEADLINE]);
@@ -111,19 +132,31 @@ impl LsmStore {
         let gone = old.into_iter().map(|key| MetaChange { key, value: None });
         self.active_changes.commit(&gone.collect::<Vec<_>>());
         self.active_changes.commit(meta);
-        self.state = State {
-            applied_position: at,
-            keys: load.keys,
-            generation: load.generation,
-            oldest: self.sent_state.oldest,
-            indexed: true,
-        };
+        self.state = self.loaded_state(at, load);
         self.synced_position = self.synced_position.map(|synced| synced.min(at));
         self.requested_sync = self.requested_sync.min(at);
-        // The old generation has ended, but still takes space.
+        // The old generations have ended, but still take space.
         (self.needs_purge, self.has_uncommitted) = (true, false);
         self.write_all_changes();
         Ok(())
+    }
+
+    fn loaded_state(&self, at: Slot, load: Load) -> State {
+        let Load { mut spaces, since, .. } = load;
+        for space in spaces.iter_mut().skip(1) {
+            // A database without keys has no generation, as after a flush.
+            space.take_if(|space| space.keys == 0);
+        }
+        let others = spaces.iter().skip(1).any(Option::is_some);
+        let has_table =
+            self.sent_state.has_table || others || since.iter().any(|at| *at != Version::ABSENT);
+        let newest = self.newest_generation;
+        let mut state =
+            State { applied_position: at, newest, spaces, since, has_table, ..self.sent_state };
+        for ended in self.sent_state.live_generations() {
+            state.end_generation(ended);
+        }
+        state
     }
 
     fn must_be_open(&self) -> Result<(), LoadError> {

@@ -1,4 +1,4 @@
-//! Purge: removes generations ended by FLUSHALL or a load, remains of failed loads, and rows of
+//! Purge: removes generations ended by a flush or a load, remains of failed loads, and rows of
 //! dropped collections. Readers cannot observe the removal, so it need not be atomic.
 //!
 //! **Space.** Compaction would reach the data of a generation only after further writes, which a
@@ -7,11 +7,9 @@
 //! one by one, which is left for the rest.
 
 use std::{
+    iter,
     ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use fjall::Slice;
@@ -30,7 +28,7 @@ const PURGED_MAX: usize = 1024;
 /// Size of a tree in bytes below which purged space is left to later compactions.
 const SMALL_BYTES: u64 = 8 << 20;
 /// Maximum total size of tables merged at once, as the writer waits for the merge. A tree exceeds
-/// it if the current generation has much data, as after a load, or many small keys.
+/// it if the live generations have much data, as after a load, or many small keys.
 const MERGED_BYTES_MAX: u64 = 256 << 20;
 
 /// Stage in the removal of generations.
@@ -46,18 +44,53 @@ pub(super) enum Stage {
     Free,
 }
 
+/// Result of the last complete purge, which the owner of the store reads.
+#[derive(Debug)]
+pub(super) struct Purged(Mutex<PurgedGenerations>);
+
+#[derive(Debug)]
+struct PurgedGenerations {
+    /// Generations that were live, in ascending order.
+    live: Vec<u64>,
+    /// Generation below which the others had no data.
+    below: u64,
+}
+
+impl Purged {
+    pub(super) fn new(state: &State) -> Self {
+        let live = state.live_generations();
+        Self(Mutex::new(PurgedGenerations { live, below: state.oldest }))
+    }
+
+    /// Returns the lowest generation that may have data without being one of those in `live`, which
+    /// are the present ones: one that was live during the purge may have ended since.
+    pub(super) fn below(&self, live: &[u64]) -> u64 {
+        let purged = self.lock();
+        let ended = purged.live.iter().find(|generation| !live.contains(generation));
+        ended.map_or(purged.below, |ended| purged.below.min(*ended))
+    }
+
+    fn set(&self, live: &[u64], below: u64) {
+        *self.lock() = PurgedGenerations { live: live.to_owned(), below };
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PurgedGenerations> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 pub(super) struct Purge {
     stage: Stage,
     /// True if tables were dropped, so there are files to free.
     dropped: bool,
     /// Stored key from which to continue with ended generations.
     from: Vec<u8>,
-    /// Lowest generation that has not ended.
-    below: u64,
-    /// Highest generation of a failed load, above the current one.
+    /// Generations that have not ended, in ascending order. There is at least one.
+    live: Vec<u64>,
+    /// Highest ended generation above the live ones, of a failed load or a flushed database.
     left: Option<u64>,
-    purged_below: Arc<AtomicU64>,
-    /// True if the current generation may have dropped collections.
+    purged: Arc<Purged>,
+    /// True if the live generations may have dropped collections.
     may_have_dropped: bool,
     /// Dropped collection from which to continue. Starting over would be slow, as searches walk
     /// over removed entries for a while.
@@ -81,15 +114,17 @@ pub(super) enum PurgeStep {
 }
 
 impl Purge {
-    /// Creates the purge for a tree at `generation`. `newest` is the highest generation ever begun.
-    pub(super) fn new(generation: u64, newest: u64, purged_below: Arc<AtomicU64>) -> Self {
+    /// Creates the purge for a tree in a state. `newest` is the highest generation ever begun.
+    pub(super) fn new(state: &State, newest: u64, purged: Arc<Purged>) -> Self {
+        let live = state.live_generations();
+        let left = left_above(&live, newest);
         Self {
             stage: Stage::Drop,
             dropped: false,
             from: Vec::new(),
-            below: generation,
-            left: (newest > generation).then_some(newest),
-            purged_below,
+            live,
+            left,
+            purged,
             may_have_dropped: true,
             continue_from: Vec::new(),
             rows_from: Vec::new(),
@@ -105,18 +140,25 @@ impl Purge {
         self.has_given_up = true;
     }
 
-    fn generations_are_done(&self) -> bool {
-        self.left.is_none() && self.purged_below.load(Ordering::Acquire) >= self.below
+    /// Returns the highest generation that has not ended.
+    fn last_live(&self) -> u64 {
+        self.live.last().copied().unwrap_or(0)
     }
 
-    /// Starts to purge the generations below `below`. If collections were dropped, their search
-    /// starts over, as they may precede the current position.
-    pub(super) fn begin(&mut self, below: u64, ended: bool) {
-        if ended || self.below != below {
+    fn generations_are_done(&self) -> bool {
+        self.left.is_none() && self.purged.below(&self.live) >= self.last_live()
+    }
+
+    /// Starts to purge the generations that are not those of a written state. If collections were
+    /// dropped, their search starts over, as they may precede the current position.
+    pub(super) fn begin(&mut self, state: &State, ended: bool) {
+        let live = state.live_generations();
+        if ended || self.live != live {
             self.look_for_dropped();
         }
-        if self.below != below {
-            self.below = below;
+        if self.live != live {
+            self.left = self.left.max(Some(state.newest)).and_then(|left| left_above(&live, left));
+            self.live = live;
             self.begin_generations();
         }
     }
@@ -133,13 +175,13 @@ impl Purge {
     }
 
     /// Restarts the purge for a newly opened tree.
-    pub(super) fn restart(&mut self, state: State, newest: u64) {
+    pub(super) fn restart(&mut self, state: &State, newest: u64) {
         self.look_for_dropped();
         self.has_given_up = false;
         self.begin_generations();
-        self.below = state.generation;
-        self.left = (newest > state.generation).then_some(newest);
-        self.purged_below.store(state.oldest, Ordering::Release);
+        self.live = state.live_generations();
+        self.left = left_above(&self.live, newest);
+        self.purged.set(&self.live, state.oldest);
     }
 
     fn is_at(&self, stage: Stage) -> bool {
@@ -197,14 +239,18 @@ impl Purge {
     /// that reappear belong to generations that are never read again, and are removed later.
     fn drop_tables(&self, tree: &Tree) -> Result<(), Failure> {
         tree.sync()?;
-        tree.drop_generations_below(self.below);
+        tree.drop_generations_except(&self.live);
         self.ranges().try_for_each(|range| tree.drop_tables(range))
     }
 
     /// Iterates over the key ranges of ended generations, in the order of the tree.
     fn ranges(&self) -> impl Iterator<Item = Range<Vec<u8>>> {
-        let behind = self.below + 1;
-        let generations = [0..self.below, behind..self.left.map_or(behind, |left| left + 1)];
+        let starts = iter::once(0).chain(self.live.iter().map(|live| live + 1));
+        let end = self.left.map_or(0, |left| left + 1);
+        let ends = self.live.iter().copied().chain(iter::once(end));
+        // Between two live generations, and above the last one.
+        let generations: Vec<Range<u64>> =
+            starts.zip(ends).map(|(start, end)| start..end).collect();
         let kinds = [
             kind::DEADLINE,
             kind::DATA,
@@ -214,17 +260,28 @@ impl Purge {
             kind::APART_HEADER,
         ];
         let each = move |kind| {
-            let generations = generations.clone().into_iter();
+            let generations = generations.clone().into_iter().filter(|range| !range.is_empty());
             generations.map(move |range| prefix(kind, range.start)..prefix(kind, range.end))
         };
-        kinds.into_iter().flat_map(each).filter(|range| !range.is_empty())
+        kinds.into_iter().flat_map(each)
+    }
+
+    /// Returns the next mark of a dropped collection, with its generation.
+    fn next_dropped(&self, tree: &Tree) -> Result<Option<(u64, Slice)>, Failure> {
+        for generation in &self.live {
+            let first = prefix(kind::DROPPED, *generation).max(self.continue_from.clone());
+            let end = prefix(kind::DROPPED, generation + 1);
+            if first < end
+                && let Some(marker) = tree.keys(first..end).next().transpose()?
+            {
+                return Ok(Some((*generation, marker)));
+            }
+        }
+        Ok(None)
     }
 
     fn step_rows(&self, tree: &Tree) -> Result<PurgeStep, Failure> {
-        let generation = self.below;
-        let first = prefix(kind::DROPPED, generation).max(self.continue_from.clone());
-        let mut ended = tree.keys(first..prefix(kind::DROPPED, generation + 1));
-        let Some(marker) = ended.next().transpose()? else {
+        let Some((generation, marker)) = self.next_dropped(tree)? else {
             return Ok(PurgeStep::NoneLeft);
         };
         let id = parse_dropped_collection_key(&marker)
@@ -280,10 +337,15 @@ impl Purge {
             PurgeStep::Stage(None) => {
                 self.begin_generations();
                 self.left = None;
-                self.purged_below.store(self.below, Ordering::Release);
+                self.purged.set(&self.live, self.last_live());
             }
         }
     }
+}
+
+/// Returns `newest` if it is above the live generations.
+fn left_above(live: &[u64], newest: u64) -> Option<u64> {
+    live.last().is_none_or(|last| newest > *last).then_some(newest)
 }
 
 #[cfg(test)]
@@ -307,7 +369,7 @@ mod tests {
             lsm::{
                 LsmStore,
                 disk::{Access, Disk, DiskSpace, RealDisk},
-                layout::{STATE_KEY, data_key, deadline_key},
+                layout::{STATE_KEY, Space, data_key, deadline_key},
                 tree::{OpenedTree, TreeLocation},
             },
         },
@@ -330,6 +392,21 @@ mod tests {
             assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
             thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Returns a state whose databases have these generations.
+    fn state(generations: &[u64]) -> State {
+        let mut state = State::EMPTY;
+        for (space, generation) in state.spaces.iter_mut().zip(generations) {
+            *space = Some(Space::new(*generation));
+        }
+        state.newest = state.live_generations().last().copied().unwrap_or(0);
+        state
+    }
+
+    fn purge(generation: u64) -> Purge {
+        let state = state(&[generation]);
+        Purge::new(&state, generation, Arc::new(Purged::new(&state)))
     }
 
     fn flush(tree: &Tree) {
@@ -418,7 +495,7 @@ mod tests {
         fill_tables(&tree);
         let before = tree.disk_space();
         let past = tree.tree_snapshot();
-        let mut purge = Purge::new(1, 1, Arc::default());
+        let mut purge = purge(1);
         purge.record_step(purge.step(&tree, true, u64::MAX).unwrap());
         assert!(tree.disk_space() < before / 100, "tables and values are dropped at once");
         assert_eq!(tree.range(data()).count(), 0);
@@ -462,13 +539,13 @@ mod tests {
             fill_tables(&tree);
             tree.sync().unwrap();
             let before = tree.disk_space();
-            tree.insert(STATE_KEY.to_vec(), &State { generation: 1, ..State::EMPTY }.to_bytes());
-            Purge::new(1, 1, Arc::default()).step(&tree, trusted, u64::MAX).unwrap();
+            tree.insert(STATE_KEY.to_vec(), &state(&[1]).to_bytes());
+            purge(1).step(&tree, trusted, u64::MAX).unwrap();
             assert_eq!(tree.disk_space() < before / 100, trusted);
             drop(tree);
             fs::write(&path, &*disk.synced.lock().unwrap()).unwrap();
             let OpenedTree { tree, state, .. } = opened_on(&folder, Arc::new(RealDisk));
-            assert_eq!(state.generation, u64::from(trusted));
+            assert_eq!(state.first().generation, u64::from(trusted));
             assert!(trusted || tree.keys(data()).count() == LARGE);
         }
     }
@@ -485,7 +562,11 @@ mod tests {
                 tree.insert(row_key(4, id(slot), &number.to_be_bytes()), &[]);
             }
         }
-        let mut purge = Purge::new(4, 4, Arc::new(AtomicU64::new(4)));
+        let purged = || {
+            let state = State { oldest: 4, ..state(&[4]) };
+            Purge::new(&state, 4, Arc::new(Purged::new(&state)))
+        };
+        let mut purge = purged();
         let run = |purge: &mut Purge| {
             let mut steps = 0;
             while !purge.is_done() {
@@ -499,17 +580,17 @@ mod tests {
         tree.insert(dropped_collection_key(4, id(2)), &[]);
         tree.insert(dropped_collection_key(4, id(3)), &[]);
         tree.insert(dropped_collection_key(4, id(5)), &[]);
-        purge.begin(4, true);
+        purge.begin(&state(&[4]), true);
         assert_eq!(run(&mut purge), 1 + 4 + 1 + 1);
         assert_eq!(tree.entries().unwrap(), 2 * 7);
         // Collections created early may be dropped late.
         tree.insert(dropped_collection_key(4, id(1)), &[]);
-        purge.begin(4, true);
+        purge.begin(&state(&[4]), true);
         run(&mut purge);
         assert_eq!(tree.entries().unwrap(), 7);
         // A purge created after a restart also finds such a collection.
         tree.insert(dropped_collection_key(4, id(4)), &[]);
-        run(&mut Purge::new(4, 4, Arc::new(AtomicU64::new(4))));
+        run(&mut purged());
         assert_eq!(tree.entries().unwrap(), 0);
     }
 
@@ -530,7 +611,7 @@ mod tests {
     fn generation_ended_during_a_removal_is_removed_completely() {
         let folder = tempfile::tempdir().unwrap();
         let tree = opened(&folder);
-        let mut purge = Purge::new(1, 1, Arc::default());
+        let mut purge = purge(1);
         let step = |purge: &mut Purge| {
             let last = purge.step(&tree, true, u64::MAX).unwrap();
             purge.record_step(last);
@@ -543,7 +624,7 @@ mod tests {
         assert_eq!(purge.from.first(), Some(&kind::DATA));
         fill(&tree, 1, 10);
         fill(&tree, 2, 3);
-        purge.begin(2, false);
+        purge.begin(&state(&[2]), false);
         while !purge.is_done() {
             step(&mut purge);
         }

@@ -9,8 +9,8 @@ use std::{
     panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -21,10 +21,11 @@ use fjall::{
 };
 
 use super::{
+    databases,
     disk::{Access, Disk, DiskSpace},
     failure::Failure,
     journal,
-    layout::{INDEXED_KEY, NEWEST_KEY, STATE_KEY, State, generation_of},
+    layout::{DATABASES_KEY, INDEXED_KEY, NEWEST_KEY, STATE_KEY, State, generation_of},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,8 +71,8 @@ pub(super) struct Tree {
     disk: Arc<dyn Disk>,
     /// Number of open snapshots.
     pins: Arc<AtomicUsize>,
-    /// Lowest generation that compactions keep.
-    first_kept_generation: Arc<AtomicU64>,
+    /// Generations that compactions drop.
+    dropped_generations: Arc<DroppedGenerations>,
     entry_kinds: Arc<EntryKinds>,
 }
 
@@ -151,8 +152,8 @@ impl Tree {
             // An unfinished folder contains no data yet.
             fs::remove_dir_all(path)?;
         }
-        let ended_below = Arc::default();
-        let (database, keyspace) = recover(path, *files_max, *cache_bytes, &ended_below)?;
+        let dropped_generations = Arc::default();
+        let (database, keyspace) = recover(path, *files_max, *cache_bytes, &dropped_generations)?;
         sync_names(path, disk.as_ref())?;
         let disk = Arc::clone(disk);
         let tree = Self {
@@ -160,30 +161,41 @@ impl Tree {
             keyspace,
             disk,
             pins: Arc::default(),
-            first_kept_generation: ended_below,
+            dropped_generations,
             entry_kinds: Arc::default(),
         };
-        let has_deadlines = tree.find_kinds()?;
-        let state = match tree.get(&STATE_KEY)? {
-            None => State::EMPTY,
-            Some(bytes) => {
-                let state = State::from_bytes(&bytes)
-                    .ok_or_else(|| Failure::Format(bytes.first().copied().unwrap_or(0)))?;
-                // Without deadlines there is nothing to index.
-                let indexed = !has_deadlines
-                    || tree.get(&INDEXED_KEY)?.is_some_and(|indexed| indexed == bytes);
-                State { indexed, ..state }
-            }
-        };
+        let state = tree.read_state()?;
         let begun = tree.get(&NEWEST_KEY)?;
         let begun = begun.and_then(|bytes| Some(u64::from_le_bytes(*bytes.first_chunk()?)));
         Ok(OpenedTree {
             tree,
             state,
-            newest_generation: state.generation.max(begun.unwrap_or(0)),
+            newest_generation: state.newest.max(begun.unwrap_or(0)),
             loss_description: None,
             aside: None,
         })
+    }
+
+    fn read_state(&self) -> Result<State, Failure> {
+        let has_deadlines = self.find_kinds()?;
+        let Some(bytes) = self.get(&STATE_KEY)? else {
+            return Ok(State::EMPTY);
+        };
+        let mut state = State::from_bytes(&bytes)
+            .ok_or_else(|| Failure::Format(bytes.first().copied().unwrap_or(0)))?;
+        if let Some(table) = self.get(&DATABASES_KEY)? {
+            databases::decode(&table, &mut state)
+                .map_err(|_| Failure::damaged("the table of databases makes no sense"))?;
+        }
+        match has_deadlines {
+            true => {
+                let indexed = self.get(&INDEXED_KEY)?;
+                state.first_mut().indexed = indexed.is_some_and(|indexed| indexed == bytes);
+            }
+            // Without deadlines there is nothing to index.
+            false => state.spaces.iter_mut().flatten().for_each(|space| space.indexed = true),
+        }
+        Ok(state)
     }
 
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Slice>, Failure> {
@@ -292,10 +304,10 @@ impl Tree {
         Ok(self.keyspace.tree.drop_range(range).map_err(fjall::Error::from)?)
     }
 
-    /// Lets compactions omit generations below `below`. As with dropped tables, their entries are
-    /// gone at once, except from snapshots.
-    pub(super) fn drop_generations_below(&self, below: u64) {
-        self.first_kept_generation.store(below, Ordering::Release);
+    /// Lets compactions omit all generations below the last one in `live` that are not in it. As
+    /// with dropped tables, their entries are gone at once, except from snapshots.
+    pub(super) fn drop_generations_except(&self, live: &[u64]) {
+        self.dropped_generations.set(live);
     }
 
     /// Merges all tables into new ones.
@@ -401,9 +413,10 @@ fn recover(
     path: &Path,
     files_max: usize,
     cache_bytes: u64,
-    ended_below: &Arc<AtomicU64>,
+    dropped_generations: &Arc<DroppedGenerations>,
 ) -> Result<(Database, Keyspace), Failure> {
-    let filter: Arc<dyn filter::Factory> = Arc::new(GenerationFilter(Arc::clone(ended_below)));
+    let filter: Arc<dyn filter::Factory> =
+        Arc::new(GenerationFilterFactory(Arc::clone(dropped_generations)));
     let opened = panic::catch_unwind(AssertUnwindSafe(|| {
         // The default of fjall is 900 open files, whatever the process limit.
         let files_max = files_max.max(FILES_MIN);
@@ -422,28 +435,51 @@ fn recover(
     Ok(opened.map_err(stopped)??)
 }
 
-/// Compaction filter that drops generations below the contained one.
-struct GenerationFilter(Arc<AtomicU64>);
+/// Generations that compactions drop, given by the ones that they keep.
+#[derive(Debug, Default)]
+struct DroppedGenerations(Mutex<Arc<[u64]>>);
 
-impl filter::Factory for GenerationFilter {
+impl DroppedGenerations {
+    fn set(&self, live: &[u64]) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = live.into();
+    }
+
+    fn live(&self) -> Arc<[u64]> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Maker of compaction filters that drop ended generations.
+struct GenerationFilterFactory(Arc<DroppedGenerations>);
+
+impl filter::Factory for GenerationFilterFactory {
     fn name(&self) -> &'static str {
         "ended generations"
     }
 
     fn make_filter(&self, _: &filter::Context) -> Box<dyn filter::CompactionFilter> {
-        Box::new(GenerationFilterFactory(self.0.load(Ordering::Acquire)))
+        Box::new(GenerationFilter { live: self.0.live() })
     }
 }
 
-struct GenerationFilterFactory(u64);
+struct GenerationFilter {
+    /// Generations to keep, in ascending order. Later ones are kept too.
+    live: Arc<[u64]>,
+}
 
-impl filter::CompactionFilter for GenerationFilterFactory {
+impl GenerationFilter {
+    fn has_ended(&self, generation: u64) -> bool {
+        self.live.last().is_some_and(|last| generation < *last) && !self.live.contains(&generation)
+    }
+}
+
+impl filter::CompactionFilter for GenerationFilter {
     fn filter_item(
         &mut self,
         item: filter::ItemAccessor<'_>,
         _: &filter::Context,
     ) -> filter::CompactionFilterResult {
-        let ended = generation_of(item.key()).is_some_and(|generation| generation < self.0);
+        let ended = generation_of(item.key()).is_some_and(|generation| self.has_ended(generation));
         Ok(if ended { filter::Verdict::Destroy } else { filter::Verdict::Keep })
     }
 }

@@ -51,7 +51,7 @@ impl LsmStore {
                 if let Some(written) = &self.frozen_changes {
                     self.sent_state = written.exact_state();
                 }
-                self.blind_writes.get_mut().count(&self.expired_keys);
+                self.blind_writes.get_mut().count(&self.deadlines[0].expired_keys);
                 if let Some(outdated) =
                     mem::replace(&mut self.written_changes, self.frozen_changes.take())
                 {
@@ -117,7 +117,7 @@ impl LsmStore {
         (self.has_uncommitted, self.needs_purge) = (false, false);
         self.blind_writes = RefCell::default();
         self.first_failed_read = OnceCell::new();
-        self.begin_deadlines();
+        self.reset_deadlines();
         self.failed_images = 0;
         if aside.is_some() {
             self.suspicion = Suspicion::default();

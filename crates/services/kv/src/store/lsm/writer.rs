@@ -7,7 +7,6 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread::{self, JoinHandle},
@@ -22,7 +21,7 @@ use super::{
     disk::DiskSpace,
     failure::{self, Failure},
     layout::State,
-    purge::Purge,
+    purge::{Purge, Purged},
     tree::{OpenedTree, Tree, TreeLocation},
 };
 
@@ -102,8 +101,7 @@ pub(super) struct Writer {
     /// Queue of jobs. Dropping it ends the thread.
     jobs: Option<Sender<Job>>,
     events: Receiver<Event>,
-    /// Lowest generation whose data may still exist.
-    purged_below: Arc<AtomicU64>,
+    purged: Arc<Purged>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -118,7 +116,7 @@ impl Writer {
         let (tell, events) = channel();
         let (state, newest) =
             tree.as_ref().map_or((State::EMPTY, 0), |(_, state, newest)| (*state, *newest));
-        let purged_below = Arc::new(AtomicU64::new(state.oldest));
+        let purged = Arc::new(Purged::new(&state));
         let mut work = WriterState {
             home,
             delays,
@@ -129,14 +127,14 @@ impl Writer {
             rewrite_position: None,
             jobs: asked,
             events: tell,
-            purge: Purge::new(state.generation, newest, Arc::clone(&purged_below)),
+            purge: Purge::new(&state, newest, Arc::clone(&purged)),
         };
         let thread = thread::Builder::new().name("store".to_owned()).spawn(move || {
             failure::catches_panics();
             // The loop ends only when the owner is gone.
             let Err(OwnerDropped) = work.run();
         })?;
-        Ok(Self { jobs: Some(jobs), events, purged_below, thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), events, purged, thread: Some(thread) })
     }
 
     pub(super) fn write(&self, changes: Arc<Changes>) {
@@ -182,8 +180,10 @@ impl Writer {
         self.events.recv().ok()
     }
 
-    pub(super) fn purged_below(&self) -> u64 {
-        self.purged_below.load(Ordering::Acquire)
+    /// Returns the lowest generation that may have data without being one of those in `live`, which
+    /// are the present ones.
+    pub(super) fn purged_below(&self, live: &[u64]) -> u64 {
+        self.purged.below(live)
     }
 
     /// Ends the thread once pending jobs are done or the disk prevents them.
@@ -267,14 +267,14 @@ impl WriterState {
             }
             match self.next_job() {
                 Ok(Job::Write(changes)) => {
-                    self.wait_for_space(changes.memory_bytes as u64)?;
+                    self.wait_for_space(changes.memory_bytes() as u64)?;
                     self.wait_for_tree()?;
                     if let Err(failure) = self.guarded(|tree| tree.write(&changes)) {
                         return Ok(failure);
                     }
                     (self.needed_bytes, self.failures) = (0, 0);
                     let ended = changes.ends_collections();
-                    self.purge.begin(changes.state.generation, ended);
+                    self.purge.begin(&changes.state, ended);
                     // Dropped before the event, so that the owner has the last reference.
                     drop(changes);
                     self.send_event(Event::Written)?;
@@ -520,7 +520,7 @@ impl WriterState {
             match opened {
                 Ok(opened) => {
                     self.tree = Some(opened.tree.clone());
-                    self.purge.restart(opened.state, opened.newest_generation);
+                    self.purge.restart(&opened.state, opened.newest_generation);
                     return self.send_event(Event::Opened(opened));
                 }
                 Err(failure) => {
