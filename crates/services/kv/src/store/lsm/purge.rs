@@ -504,6 +504,47 @@ mod tests {
         assert_eq!(values.sum::<usize>(), 2000 * LARGE);
     }
 
+    /// The generations of several databases survive, whatever ends below, between and above them, and
+    /// whether tables are dropped or keys removed.
+    #[test]
+    fn live_generations_survive_among_ended_ones() {
+        const EACH: usize = LARGE / 5;
+        for trusted in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let tree = opened(&folder);
+            for number in 0..5 * EACH {
+                let key = number.to_be_bytes();
+                // Each table has keys of all generations.
+                let generation = number as u64 % 5;
+                let key = data_key(generation, Position::of(&key), &key);
+                tree.insert(key, &value(number, 2000));
+                if number == EACH {
+                    flush(&tree);
+                }
+            }
+            flush(&tree);
+            assert!(tree.disk_space() >= SMALL_BYTES);
+            let state = state(&[3, 1]);
+            let purged = Arc::new(Purged::new(&state));
+            let mut purge = Purge::new(&state, 4, Arc::clone(&purged));
+            while !purge.is_done() {
+                until("room", || purge.is_ready(&tree).unwrap());
+                purge.record_step(purge.step(&tree, trusted, u64::MAX).unwrap());
+            }
+            tree.merge_tables().unwrap();
+            for generation in 0..5 {
+                let range = prefix(kind::DATA, generation)..prefix(kind::DATA, generation + 1);
+                let expected = if matches!(generation, 1 | 3) { EACH } else { 0 };
+                assert_eq!(tree.keys(range).count(), expected, "{generation}");
+            }
+            // A generation that has ended since the purge may have data.
+            assert_eq!(
+                [&[1, 3][..], &[3], &[1], &[3, 5]].map(|live| purged.below(live)),
+                [3, 1, 3, 1]
+            );
+        }
+    }
+
     /// Disk that records the synced part of the journal.
     #[derive(Debug)]
     struct Syncs {
