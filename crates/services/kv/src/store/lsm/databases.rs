@@ -102,9 +102,17 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        thread,
+        time::{Duration, Instant},
+    };
+
     use quorate_core::slot::Slot;
 
     use super::*;
+    use crate::store::{Store as _, lsm::LsmStore};
+
+    const VERSION: Version = Version { slot: 1, index: 0 };
 
     fn state() -> State {
         let mut state = State { applied_position: Slot(9), newest: 12, ..State::EMPTY };
@@ -159,5 +167,91 @@ mod tests {
         let mut twice = state;
         twice.spaces[15] = Some(Space { generation: 12, keys: 0, indexed: true });
         assert!(restarted(&state, &encode(&twice)).is_err());
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a test waits for another thread")]
+    fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn opened(folder: &tempfile::TempDir) -> LsmStore {
+        LsmStore::open(&folder.path().join("kv")).unwrap().0
+    }
+
+    /// Writes a key in each of some databases, and commits.
+    fn write(store: &mut LsmStore, databases: &[u64], slot: u64) {
+        for number in databases {
+            store.select(Database::new(*number).unwrap());
+            store.put(b"k".into(), b"v", VERSION, None);
+        }
+        commit(store, slot);
+    }
+
+    fn clear(store: &mut LsmStore, database: u64, slot: u64) {
+        store.select(Database::new(database).unwrap());
+        store.clear();
+        commit(store, slot);
+    }
+
+    fn commit(store: &mut LsmStore, slot: u64) {
+        store.select(Database::ZERO);
+        store.commit(Slot(slot), &[]);
+        store.persist().unwrap();
+    }
+
+    /// The table is stored from the first write in another database on, and stays after the last.
+    #[test]
+    fn table_is_stored_once_there_was_another_database() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = opened(&folder);
+        write(&mut store, &[0], 2);
+        let has_table = |store: &LsmStore| {
+            let tree = store.tree.as_ref().unwrap();
+            tree.get(&super::super::layout::DATABASES_KEY).unwrap().is_some()
+        };
+        assert!(!has_table(&store));
+        write(&mut store, &[3], 3);
+        assert!(has_table(&store));
+        drop(store);
+        let mut store = opened(&folder);
+        store.select(Database::new(3).unwrap());
+        assert_eq!(store.len(), 1);
+        clear(&mut store, 3, 4);
+        drop(store);
+        let mut store = opened(&folder);
+        assert_eq!((store.state.spaces[3], store.newest_generation), (None, 1));
+        // Keys of an ended generation may still be stored, so no other begins among them.
+        write(&mut store, &[3], 5);
+        assert_eq!(store.state.spaces[3].unwrap().generation, 2);
+        assert!(has_table(&store));
+    }
+
+    /// A flushed database is removed from the disk, also if its generation was the last one, and
+    /// also by the next process.
+    #[test]
+    fn flushed_databases_are_purged() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = opened(&folder);
+        write(&mut store, &[0, 1, 2], 2);
+        let live = store.state.live_generations();
+        assert_eq!(live, [0, 1, 2]);
+        until("a purge", || store.writer.purged_below(&live) == 2);
+        write(&mut store, &[0], 3);
+        assert_eq!(store.state.oldest, 2);
+        store.select(Database::new(1).unwrap());
+        store.clear();
+        assert_eq!(store.state.oldest, 1);
+        commit(&mut store, 4);
+        // The keys of databases 0 and 2, the state and the table.
+        until("the purge of database 1", || store.stored_entries() == 2 + 2);
+        clear(&mut store, 2, 5);
+        until("the purge of database 2", || store.stored_entries() == 1 + 2);
+        drop(store);
+        let store = opened(&folder);
+        assert_eq!((store.len(), store.state.live_generations()), (1, vec![0]));
     }
 }
