@@ -35,7 +35,7 @@ pub struct MemoryStore {
     meter: Meter,
     time: u64,
     /// Flushed data that is freed gradually.
-    flushed_data: Vec<Box<Space>>,
+    flushed_data: Vec<Space>,
     image: Option<Box<Image>>,
     /// Number of snapshots begun since the start.
     image_number: u64,
@@ -244,7 +244,7 @@ impl Store for MemoryStore {
         if let Some(space) = unneeded
             && space.bytes_about() > FREED_AT_ONCE_BYTES
         {
-            self.flushed_data.push(space);
+            self.flushed_data.push(*space);
         }
     }
 

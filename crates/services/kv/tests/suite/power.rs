@@ -14,7 +14,7 @@ use quorate_core::slot::Slot;
 use quorate_kv::{
     key::Key,
     store::{
-        Position, Store, Version, digest,
+        Database, Position, Store, Version, digest,
         lsm::{Disk, DiskSpace, Limits, LsmStore, Options, RealDisk},
     },
 };
@@ -38,6 +38,9 @@ fn make(path: &Path, table_bytes: u64) -> LsmStore {
 }
 
 fn step(store: &mut LsmStore, random: &mut Random, slot: u64) {
+    let databases = [0, 0, 0, 1, 9].map(|number| Database::new(number).unwrap());
+    let version = Version { slot, index: 0 };
+    store.select(databases[random.below(5)]);
     for _ in 0..1 + random.below(6) {
         let key = random.below(300).to_string();
         let key = Key::new(key.as_bytes()).unwrap();
@@ -47,12 +50,16 @@ fn step(store: &mut LsmStore, random: &mut Random, slot: u64) {
             // Incompressible value, so that a hole is noticed.
             let count = random.below(300);
             let value: Vec<u8> = (0..count).map(|_| random.next().to_le_bytes()[0]).collect();
-            store.put(key, &value, Version { slot, index: 0 }, None);
+            store.put(key, &value, version, None);
         }
     }
     if random.below(150) == 0 {
         store.clear();
     }
+    if random.below(60) == 0 {
+        store.swap(databases[random.below(5)], databases[random.below(5)], version);
+    }
+    store.select(Database::ZERO);
     store.commit(Slot(slot + 1), &[]);
 }
 

@@ -25,8 +25,11 @@ pub(super) fn encode(state: &State) -> Vec<u8> {
         if space.is_none() && since == Version::ABSENT {
             continue;
         }
-        let indexed = space.is_some_and(|space| space.indexed);
-        let flags = u8::from(indexed) * INDEXED | u8::from(space.is_some()) * HAS_CONTENTS;
+        let flags = match space {
+            None => 0,
+            Some(Space { indexed: false, .. }) => HAS_CONTENTS,
+            Some(Space { indexed: true, .. }) => HAS_CONTENTS | INDEXED,
+        };
         let Space { generation, keys, .. } = space.unwrap_or(Space::new(0));
         bytes.extend_from_slice(&[database.number(), flags]);
         bytes.extend_from_slice(&generation.to_le_bytes());

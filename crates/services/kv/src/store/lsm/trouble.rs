@@ -78,7 +78,7 @@ impl LsmStore {
                 self.forget_tree();
                 self.condition = Condition::Closed(why);
             }
-            Event::Opened(opened) => self.begin_anew(opened),
+            Event::Opened(opened) => self.begin_anew(*opened),
         }
     }
 

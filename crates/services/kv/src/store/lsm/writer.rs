@@ -93,7 +93,7 @@ pub(super) enum Event {
     LetGo,
     /// The tree could not be opened for this reason. The thread retries.
     Closed(String),
-    Opened(OpenedTree),
+    Opened(Box<OpenedTree>),
 }
 
 #[derive(Debug)]
@@ -521,7 +521,7 @@ impl WriterState {
                 Ok(opened) => {
                     self.tree = Some(opened.tree.clone());
                     self.purge.restart(&opened.state, opened.newest_generation);
-                    return self.send_event(Event::Opened(opened));
+                    return self.send_event(Event::Opened(Box::new(opened)));
                 }
                 Err(failure) => {
                     self.send_event(Event::Closed(failure.to_string()))?;
