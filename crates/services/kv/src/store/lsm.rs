@@ -48,6 +48,7 @@ mod loading;
 mod purge;
 mod renewal;
 mod scrub;
+mod selection;
 mod syncing;
 mod tree;
 mod trouble;
@@ -73,7 +74,7 @@ use self::{
     blind::{BlindWrites, Footprint},
     changes::{Changes, Part},
     condition::Condition,
-    image::{Image, ImagedDatabase, changed},
+    image::{Image, changed},
     layout::{
         Space, State, data_key, deadline_key, entry, kind, parse_data_key, parse_deadline_key,
         parse_row_key, prefix, row_key, rows_end,
@@ -345,33 +346,6 @@ impl LsmStore {
         entries.and_then(Result::ok).unwrap_or(0)
     }
 
-    /// Returns the contents of the selected database, if it has any.
-    fn space(&self) -> Option<Space> {
-        self.state.spaces[self.selected.get().index()]
-    }
-
-    /// Returns the contents of the selected database. Begins a generation if it has none.
-    fn space_mut(&mut self) -> &mut Space {
-        let at = self.selected.get().index();
-        if self.state.spaces[at].is_none() {
-            let generation = self.begin_generation();
-            self.state.spaces[at] = Some(Space::new(generation));
-            self.state.has_table = true;
-        }
-        self.state.spaces[at].as_mut().expect("a generation has begun")
-    }
-
-    fn begin_generation(&mut self) -> u64 {
-        self.newest_generation += 1;
-        self.newest_generation
-    }
-
-    /// Returns the changes of the selected database since the last layer.
-    fn active_part(&mut self) -> &mut Part {
-        let space = *self.space_mut();
-        self.active_changes.part_mut(space)
-    }
-
     /// Returns the selected database's part of the layers above the tree, uppermost first.
     fn layers(&self) -> impl Iterator<Item = &Part> {
         let immutable = self.immutable_layers().map(|layer| &**layer);
@@ -567,22 +541,6 @@ impl LsmStore {
         }
     }
 
-    /// Returns the databases that belong into a snapshot: those with a key or a version. Database 0
-    /// has `first_keys` keys.
-    fn imaged_databases(&self, first_keys: u64) -> impl Iterator<Item = ImagedDatabase> {
-        Database::all().filter_map(move |database| {
-            let (space, since) =
-                (self.state.spaces[database.index()], self.state.since[database.index()]);
-            let has_keys = |space: &Space| match database {
-                Database::ZERO => first_keys > 0,
-                _ => space.keys > 0,
-            };
-            let generation = space.filter(has_keys).map(|space| space.generation);
-            let is_needed = generation.is_some() || since != Version::ABSENT;
-            is_needed.then_some(ImagedDatabase { database, since, generation })
-        })
-    }
-
     /// Returns the size of the buffered changes as a multiple of the limit.
     fn buffered_multiple(&self) -> usize {
         let waiting: usize = self.waiting_changes.iter().map(|layer| layer.memory_bytes()).sum();
@@ -600,11 +558,7 @@ impl Store for LsmStore {
     }
 
     fn in_use(&self) -> u16 {
-        let used = Database::all().filter(|database| {
-            let at = database.index();
-            self.state.spaces[at].is_some() || self.state.since[at] != Version::ABSENT
-        });
-        used.fold(0, |set, database| set | database.bit())
+        self.used_databases()
     }
 
     fn since(&self) -> Version {
@@ -620,23 +574,9 @@ impl Store for LsmStore {
     }
 
     fn swap(&mut self, a: Database, b: Database, version: Version) {
-        if a == b {
-            return;
+        if a != b {
+            self.swap_spaces(a, b, version);
         }
-        if a == Database::ZERO || b == Database::ZERO {
-            self.settle_blind_writes();
-        }
-        let (a, b) = (a.index(), b.index());
-        self.state.spaces.swap(a, b);
-        self.deadlines.swap(a, b);
-        if self.state.spaces[0].is_none() {
-            // Database 0 always has contents.
-            self.state.spaces[0] = Some(Space::new(self.begin_generation()));
-        }
-        for at in [a, b] {
-            self.state.since[at] = version.max(self.state.since[at]);
-        }
-        (self.state.has_table, self.has_uncommitted) = (true, true);
     }
 
     fn set_time(&mut self, group_ms: u64) {
@@ -783,26 +723,7 @@ impl Store for LsmStore {
     }
 
     fn clear(&mut self) {
-        let database = self.selected.get();
-        let Some(Space { generation, .. }) = self.space() else {
-            return;
-        };
-        self.active_changes.end_generation(generation);
-        let blind = self.blind_writes.get_mut();
-        self.state.spaces[database.index()] = match database {
-            Database::ZERO => {
-                blind.end_generation(generation);
-                Some(Space::new(self.begin_generation()))
-            }
-            _ => {
-                blind.end_counted_groups(generation);
-                None
-            }
-        };
-        self.state.end_generation(generation);
-        self.has_uncommitted = true;
-        self.needs_purge = true;
-        self.deadlines[database.index()] = KnownDeadlines::default();
+        self.end_space();
     }
 
     fn meter(&self) -> &Meter {

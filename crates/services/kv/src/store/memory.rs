@@ -11,7 +11,10 @@ use std::cell::Cell;
 use quorate_core::slot::Slot;
 use quorate_replica::service::{Health, Imaged, LoadError, MetaChange};
 
-use self::{image::Image, space::Space};
+use self::{
+    image::Image,
+    space::{Space, Spaces},
+};
 use super::{
     Bytes, Database, DeadlineKind, Entry, Metadata, Overdue, Position, ReplacedEntry, Span, Stamp,
     Store, Version, Visit, VisitRow, collection::Id, image::ImagePart, meter::Meter,
@@ -21,8 +24,6 @@ use crate::key::Key;
 
 /// Size in bytes up to which flushed data is freed immediately.
 const FREED_AT_ONCE_BYTES: u64 = 1 << 20;
-
-type Spaces = [Option<Box<Space>>; Database::COUNT];
 
 #[derive(Debug, Default)]
 pub struct MemoryStore {

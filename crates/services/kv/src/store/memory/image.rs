@@ -10,9 +10,8 @@ use std::{
 use quorate_replica::service::Imaged;
 
 use super::{
-    Spaces,
     rows::{Rows, in_order},
-    space::Space,
+    space::{Space, Spaces},
 };
 use crate::store::{
     Bytes, Database, Position, Stamp, Version,

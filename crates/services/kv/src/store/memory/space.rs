@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 
 use super::rows::Collections;
 use crate::store::{
-    DeadlineKind, Overdue, Position, ReplacedEntry, Stamp,
+    Database, DeadlineKind, Overdue, Position, ReplacedEntry, Stamp,
     collection::{collection_id, earliest_field_deadline},
     dead::ExpiredKeyCount,
     table::Table,
 };
+
+/// Contents of all databases; `None` if nothing has been written since the last flush.
+pub(super) type Spaces = [Option<Box<Space>>; Database::COUNT];
 
 #[derive(Debug, Default)]
 pub(super) struct Space {
