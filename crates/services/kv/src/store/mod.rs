@@ -254,8 +254,8 @@ pub trait Store: Send {
     /// Returns the earliest deadline of all databases above the group's time and up to `until_ms`;
     /// see [`StateMachine::next_deadline`](quorate_replica::service::StateMachine::next_deadline).
     fn next_deadline(&self, until_ms: u64) -> Option<u64> {
-        let selected = self.selected();
-        let used = Database::all().filter(|database| self.in_use() & database.bit() != 0);
+        let (selected, used) = (self.selected(), self.in_use());
+        let used = Database::all().filter(|database| used & database.bit() != 0);
         let next = used.filter_map(|database| {
             self.select(database);
             self.next_deadline_here(until_ms)
@@ -369,8 +369,8 @@ pub trait Store: Send {
 /// equal for equal contents in any kind of store. Reads all data.
 pub fn digest(store: &dyn Store) -> u128 {
     let mut hasher = Xxh3::new();
-    let selected = store.selected();
-    for database in Database::all().filter(|database| store.in_use() & database.bit() != 0) {
+    let (selected, used) = (store.selected(), store.in_use());
+    for database in Database::all().filter(|database| used & database.bit() != 0) {
         store.select(database);
         digest_database(store, &mut hasher);
     }
