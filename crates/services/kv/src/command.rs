@@ -6,6 +6,7 @@ use crate::{
     encode::Encoder,
     key::{FIELD_BYTES_MAX, FIELD_TOO_LONG, KEY_TOO_LONG, Key, TooLong},
     resp::{integer::parse_integer, request::Arguments},
+    store::Database,
 };
 
 /// Reason for refusing to encode a request as a command.
@@ -54,6 +55,8 @@ pub struct Request<'a> {
     pub name: &'static str,
     /// Arguments without the name.
     pub arguments: Arguments<'a>,
+    /// Database that the client has selected.
+    pub database: Database,
     /// Clock of the front: Unix time in milliseconds.
     pub wall_ms: u64,
     /// Maximum size in bytes of a value that a command may build on this node.
@@ -288,9 +291,10 @@ impl Spec {
         }
     }
 
-    /// Returns whether only operators may execute the command: it removes the data of all clients.
+    /// Returns whether only operators may execute the command: it removes or moves the data of all
+    /// clients.
     pub fn is_operator_command(&self) -> bool {
-        matches!(self.name, "flushall" | "flushdb")
+        matches!(self.name, "flushall" | "flushdb" | "swapdb")
     }
 
     pub fn accepts_count(&self, count: usize) -> bool {

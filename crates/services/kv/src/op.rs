@@ -1,6 +1,9 @@
 //! Operation codes of logged commands and queries, and encodings that operations share.
 
-use crate::encode::{Decoder, Encoder, Malformed};
+use crate::{
+    encode::{Decoder, Encoder, Malformed},
+    store::Database,
+};
 
 /// Maximum size in bytes of a reply with several values. Constant, because all nodes must give the
 /// same reply to a replicated command.
@@ -149,10 +152,31 @@ pub enum Op {
     PfMerge = 138,
     GeoStore = 139,
     HGetDel = 140,
+    /// Prefix of a command or query on a database other than the first: its number, then the rest.
+    In = 141,
+    /// As [`Op::Exec`], with the database of each watched key before it.
+    ExecIn = 142,
+    FlushAll = 143,
+    SwapDb = 144,
+    MoveDb = 145,
+    /// COPY to a given database.
+    CopyTo = 146,
+}
+
+/// Parts of an encoded command or query.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Split<'a> {
+    pub(crate) op: Op,
+    /// Bytes after the operation's number.
+    pub(crate) from: Decoder<'a>,
+    /// True if the command fails rather than exceed its limits ([visit-2]).
+    pub(crate) bounded: bool,
+    /// Database that the operation uses; the first one if it uses none.
+    pub(crate) database: Database,
 }
 
 impl Op {
-    pub const ALL: [Self; 136] = [
+    pub const ALL: [Self; 142] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -289,6 +313,12 @@ impl Op {
         Self::PfMerge,
         Self::GeoStore,
         Self::HGetDel,
+        Self::In,
+        Self::ExecIn,
+        Self::FlushAll,
+        Self::SwapDb,
+        Self::MoveDb,
+        Self::CopyTo,
     ];
     /// Lowest operation number that may write.
     pub const FIRST_WRITE: u8 = 64;
@@ -309,16 +339,59 @@ impl Op {
         Self::BY_NUMBER[usize::from(byte)]
     }
 
-    /// Splits a replicated command into its operation and what follows, and says whether it has the
-    /// prefix of a bounded command. A second prefix is malformed, so commands do not nest.
-    pub(crate) fn split(command: &[u8]) -> Option<(Self, Decoder<'_>, bool)> {
+    /// Splits a command or query into its parts. A command has one encoding: a prefix that occurs
+    /// twice, stands in the wrong order, names the first database, or precedes an operation that
+    /// uses no database makes it malformed.
+    pub(crate) fn split(command: &[u8]) -> Option<Split<'_>> {
         let mut from = Decoder(command);
-        let first = Self::from_byte(from.byte().ok()?)?;
-        if first != Self::Bounded {
-            return Some((first, from, false));
+        let mut op = Self::from_byte(from.byte().ok()?)?;
+        let bounded = op == Self::Bounded;
+        if bounded {
+            op = Self::from_byte(from.byte().ok()?).filter(|op| *op != Self::Bounded)?;
         }
-        let op = Self::from_byte(from.byte().ok()?).filter(|op| *op != Self::Bounded)?;
-        Some((op, from, true))
+        let mut database = Database::ZERO;
+        if op == Self::In {
+            let number = Database::new(from.byte().ok()?.into());
+            database = number.filter(|number| *number != Database::ZERO)?;
+            op = Self::from_byte(from.byte().ok()?).filter(|op| op.uses_database())?;
+        }
+        Some(Split { op, from, bounded, database })
+    }
+
+    /// Splits a command of a transaction. Returns `None` if it is malformed or forbidden there.
+    pub(crate) fn split_queued(command: &[u8]) -> Option<Split<'_>> {
+        Self::split(command).filter(|split| !split.bounded && !split.op.stands_alone())
+    }
+
+    /// Puts the prefix of `database` before a command without prefixes, if it needs one.
+    pub(crate) fn address(command: &mut Vec<u8>, database: Database) {
+        let op = command.first().copied().and_then(Self::from_byte);
+        if database != Database::ZERO && op.is_some_and(Self::uses_database) {
+            command.splice(0..0, [Self::In as u8, database.number()]);
+        }
+    }
+
+    /// Returns whether the operation reads or changes the keys of one database, or those of one
+    /// and a further one that it names.
+    pub(crate) const fn uses_database(self) -> bool {
+        !matches!(
+            self,
+            Self::Literal
+                | Self::Digest
+                | Self::Publish
+                | Self::PublishShard
+                | Self::Announce
+                | Self::Look
+                | Self::Claim
+                | Self::Withdraw
+                | Self::Depose
+                | Self::Exec
+                | Self::ExecIn
+                | Self::FlushAll
+                | Self::SwapDb
+                | Self::Bounded
+                | Self::In
+        )
     }
 
     /// Returns whether the operation is forbidden in transactions, e.g. one on the queue of blocked
@@ -327,7 +400,9 @@ impl Op {
         matches!(
             self,
             Self::Exec
+                | Self::ExecIn
                 | Self::Bounded
+                | Self::In
                 | Self::Versions
                 | Self::Look
                 | Self::XUndelivered
@@ -351,6 +426,8 @@ impl Op {
                     | Self::DelIf
                     | Self::DelEqual
                     | Self::Flush
+                    | Self::FlushAll
+                    | Self::SwapDb
                     | Self::Rename
                     | Self::Expire
                     | Self::ExpireEqual
@@ -487,6 +564,12 @@ impl Op {
                     | Self::PfMerge
                     | Self::GeoStore
                     | Self::HGetDel
+                    | Self::In
+                    | Self::ExecIn
+                    | Self::FlushAll
+                    | Self::SwapDb
+                    | Self::MoveDb
+                    | Self::CopyTo
             )
     }
 
@@ -512,7 +595,7 @@ pub enum Kind {
 
 impl Kind {
     pub fn of(command: &[u8]) -> Self {
-        let Some((op, mut from, _)) = Op::split(command) else {
+        let Some(Split { op, mut from, .. }) = Op::split(command) else {
             return Self::Write;
         };
         match op {
@@ -520,6 +603,7 @@ impl Kind {
             Op::GetDel
             | Op::GetEx
             | Op::Exec
+            | Op::ExecIn
             | Op::Script
             | Op::LPop
             | Op::LMove
@@ -600,7 +684,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 60, 63, 141, 255] {
+        for byte in [0, 60, 63, 147, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }
@@ -643,7 +727,13 @@ mod tests {
                 Op::PfAdd,
                 Op::PfMerge,
                 Op::GeoStore,
-                Op::HGetDel
+                Op::HGetDel,
+                Op::In,
+                Op::ExecIn,
+                Op::FlushAll,
+                Op::SwapDb,
+                Op::MoveDb,
+                Op::CopyTo
             ],
             "let Service::level_of say the level of a command with it, in transactions and scripts, too"
         );

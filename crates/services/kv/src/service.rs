@@ -14,6 +14,7 @@ use quorate_replica::service::{
 use crate::{
     commands::{
         Budget,
+        databases::{in_database, within},
         events::Setting,
         exec, execute, first_key, may_change, operations, read,
         scripts::{self, Costs},
@@ -22,12 +23,12 @@ use crate::{
         visits::{self, VISITS_MAX, execute_bounded, execute_within},
         waiting::elements,
     },
-    encode::{Decoder, Fault},
+    encode::Fault,
     expiry::sweep,
-    op::Op,
+    op::{Op, Split},
     resp::reply::Reply,
     store::{
-        self, Metadata, Position, Store, Version,
+        self, Database, Metadata, Position, Store, Version,
         image::{ImageChecker, LoadedPart, encode_head, encode_part, encode_removals, encode_wait},
         removals::Removals,
     },
@@ -44,8 +45,8 @@ pub struct Service {
     costs: Costs,
     /// Number of visits (see `commands/visits.rs`) of the last query.
     queried: Cell<u64>,
-    /// Scratch buffer for the positions of keys to prefetch.
-    prefetched: Vec<Position>,
+    /// Scratch buffers for the positions of keys to prefetch, one for each database.
+    prefetched: [Vec<Position>; Database::COUNT],
     /// Notices from executed commands that the fronts have not taken yet.
     notices: Vec<Notice>,
     events: Setting,
@@ -67,7 +68,7 @@ impl Service {
             interpreter: RefCell::new(Interpreter::new()),
             costs: Costs::default(),
             queried: Cell::new(0),
-            prefetched: Vec::new(),
+            prefetched: Default::default(),
             notices: Vec::new(),
             events: Setting::default(),
             uncommitted: false,
@@ -144,10 +145,16 @@ impl Imaging {
 
 impl StateMachine for Service {
     fn prefetch(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
-        self.prefetched.clear();
-        let keys = commands.filter_map(first_key).map(Position::of);
-        self.prefetched.extend(keys);
-        self.store.prefetch(&self.prefetched);
+        for (database, key) in commands.filter_map(first_key) {
+            self.prefetched[database.index()].push(Position::of(key));
+        }
+        for database in Database::all() {
+            let keys = &mut self.prefetched[database.index()];
+            if !keys.is_empty() {
+                in_database(&*self.store, database, || self.store.prefetch(keys));
+                keys.clear();
+            }
+        }
     }
 
     /// Returns the feature level that a command needs: the base level, except for transactions that
@@ -183,7 +190,8 @@ impl StateMachine for Service {
         self.uncommitted = true;
         self.budget.start_command(id.slot.0);
         let visits_left = self.budget.visits_left();
-        let Some((op, mut from, bounded)) = Op::split(command) else {
+        debug_assert_eq!(self.store.selected(), Database::ZERO, "left by an earlier command");
+        let Some(Split { op, mut from, bounded, database }) = Op::split(command) else {
             Reply(reply).error(Fault::Malformed.text());
             return;
         };
@@ -200,18 +208,18 @@ impl StateMachine for Service {
             waits: &mut self.waits,
             interpreter: &self.interpreter,
         };
-        let done = match op {
-            Op::Exec => exec::exec(&mut from, state, reply),
+        let done = within(state, database, |state| match op {
+            Op::Exec | Op::ExecIn => exec::exec(op, &mut from, state, reply),
             Op::Script | Op::ScriptRo => scripts::run::apply(op, &mut from, state, reply),
             Op::Versions | Op::Look | Op::XUndelivered => Err(Fault::Malformed),
             op if bounded => execute_bounded(op, &mut from, state, reply),
             op => execute(op, &mut from, state, reply),
-        };
+        });
         if let Err(fault) = done {
             reply.0.truncate(start);
             reply.error(fault.text());
         }
-        if op == Op::Exec || op.is_script() {
+        if matches!(op, Op::Exec | Op::ExecIn) || op.is_script() {
             let cost = visits_left - self.budget.visits_left();
             // A refused script reveals nothing about its cost.
             if cost > 0 {
@@ -222,7 +230,6 @@ impl StateMachine for Service {
 
     fn query(&self, query: &[u8], wall_ms: u64, reply: &mut Vec<u8>) {
         let start = reply.len();
-        let mut decoder = Decoder(query);
         self.queried.set(VISITS_MAX);
         let state = ReadContext {
             store: &*self.store,
@@ -230,18 +237,21 @@ impl StateMachine for Service {
             wall_ms: Some(wall_ms),
             waits: &self.waits,
         };
-        let done = match decoder.byte().ok().and_then(Op::from_byte) {
+        let done = match Op::split(query).filter(|split| !split.bounded) {
             // A digest reads all data, so its visits are unlimited.
-            Some(Op::Digest) => read(Op::Digest, &mut decoder, &state, &mut Reply(reply)),
-            Some(op) => {
+            Some(Split { op: Op::Digest, mut from, .. }) => {
+                read(Op::Digest, &mut from, &state, &mut Reply(reply))
+            }
+            Some(Split { op, mut from, database, .. }) => {
                 let answer = || match op {
                     Op::ScriptRo => {
                         let (interpreter, reply) = (&self.interpreter, &mut Reply(reply));
-                        scripts::run::read(&mut decoder, &state, interpreter, reply)
+                        scripts::run::read(&mut from, &state, interpreter, reply)
                     }
-                    op => read(op, &mut decoder, &state, &mut Reply(reply)),
+                    op => read(op, &mut from, &state, &mut Reply(reply)),
                 };
-                execute_within(VISITS_MAX, &*self.store, answer)
+                let store = &*self.store;
+                in_database(store, database, || execute_within(VISITS_MAX, store, answer))
                     .map(|visits| self.queried.set(visits))
             }
             None => Err(Fault::Malformed),
@@ -260,7 +270,9 @@ impl StateMachine for Service {
         let store = &*self.store;
         let mut changed = match self.waits.is_unchanged() {
             true => Vec::new(),
-            false => self.waits.commit(&|key| elements(store, key).is_some()),
+            false => self.waits.commit(&|database, key| {
+                in_database(store, database, || elements(store, key)).is_some()
+            }),
         };
         if !store.removals().is_unchanged() {
             changed.append(&mut self.store.removals_mut().commit());

@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::{
     commands::waiting::attempt::Attempt,
     encode::{Decoder, Encoder, Fault, Malformed},
-    store::{collection::Kind, places::Version},
+    store::{Database, collection::Kind, places::Version},
 };
 
 /// Limit on blocked clients in the group, and on the size of their attempts.
@@ -27,6 +27,10 @@ const KEY_BYTES: usize = 384;
 
 /// Prefix of the metadata keys of waits, which the replica does not use.
 const META: &[u8] = b"kv.wait.";
+
+/// Bit of the first byte of an encoded wait's attempt that makes it the number of its database. The
+/// kinds of attempts are below it.
+const IN_DATABASE: u8 = 0x80;
 
 /// Ready keys that each commit checks, to forget those without elements.
 const CHECKED_PER_COMMIT: usize = 16;
@@ -63,6 +67,8 @@ pub struct Wait {
     pub number: u64,
     /// Version at which the client joined the queue or last retried in vain.
     pub last_activity: Version,
+    /// Database of the keys.
+    pub database: Database,
     /// Encoded attempt, shared with snapshots in progress.
     attempt: Arc<[u8]>,
     kind: Kind,
@@ -72,12 +78,18 @@ pub struct Wait {
 
 impl Wait {
     /// Creates the queue entry of a client. Fails if the encoded attempt is invalid.
-    pub fn new(owner: FrontId, number: u64, sign: Version, attempt: &[u8]) -> Result<Self, Fault> {
+    pub fn new(
+        (owner, number): (FrontId, u64),
+        sign: Version,
+        database: Database,
+        attempt: &[u8],
+    ) -> Result<Self, Fault> {
         let read = Attempt::decode(&mut Decoder(attempt))?;
         Ok(Self {
             front: owner,
             number,
             last_activity: sign,
+            database,
             attempt: attempt.into(),
             kind: read.kind(),
             elements_wanted: read.elements_wanted(),
@@ -91,6 +103,9 @@ impl Wait {
         let mut out = Encoder(&mut bytes);
         self.front.encode(&mut out);
         out.count(self.number).word(self.last_activity.slot).count(self.last_activity.index.into());
+        if self.database != Database::ZERO {
+            out.byte(IN_DATABASE | self.database.number());
+        }
         bytes.extend_from_slice(&self.attempt);
         bytes
     }
@@ -100,12 +115,25 @@ impl Wait {
         let (owner, number) = (FrontId::decode(&mut from)?, from.count()?);
         let slot = from.word()?;
         let index = u32::try_from(from.count()?).map_err(|_| Malformed)?;
-        Self::new(owner, number, Version { slot, index }, from.0)
+        let mut database = Database::ZERO;
+        if let Some((first, rest)) = from.0.split_first()
+            && first & IN_DATABASE != 0
+        {
+            let named = Database::new((first & !IN_DATABASE).into());
+            database = named.filter(|named| *named != Database::ZERO).ok_or(Malformed)?;
+            from.0 = rest;
+        }
+        Self::new((owner, number), Version { slot, index }, database, from.0)
     }
 
     fn keys(&self) -> impl Iterator<Item = &[u8]> {
         let attempt = Attempt::decode(&mut Decoder(&self.attempt)).ok();
         attempt.into_iter().flat_map(|attempt| attempt.keys).map(crate::key::Key::bytes)
+    }
+
+    /// Returns the keys that the client waits for, as places in [`Waits`].
+    fn places(&self) -> impl Iterator<Item = Place> {
+        self.keys().map(|key| (self.database, key.into()))
     }
 
     fn share(&self) -> Share {
@@ -155,20 +183,34 @@ impl QueueFull {
     }
 }
 
+/// Key with its database.
+pub type Place = (Database, Box<[u8]>);
+
+/// Client in the queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Queued<'a> {
+    /// Version at which the client joined.
+    pub since: Version,
+    pub database: Database,
+    /// Encoded attempt.
+    pub attempt: &'a [u8],
+}
+
 #[derive(Debug, Default)]
 pub struct Waits {
     /// Waits by the version of the command that joined the queue.
     waits: BTreeMap<Version, Wait>,
     numbers: BTreeMap<(FrontId, u64), Version>,
-    lines: BTreeMap<Box<[u8]>, BTreeSet<Version>>,
+    /// Clients by key, for each database.
+    lines: [BTreeMap<Box<[u8]>, BTreeSet<Version>>; Database::COUNT],
     shares: BTreeMap<FrontId, Share>,
     total_usage: Share,
     /// Waits changed since the last commit.
     changed: BTreeSet<Version>,
     /// Keys with blocked clients and perhaps elements. A hint, not part of the state.
-    ready_keys: BTreeSet<Box<[u8]>>,
+    ready_keys: BTreeSet<Place>,
     /// Ready key at which the next commit resumes checking.
-    next_ready_check: Box<[u8]>,
+    next_ready_check: Place,
     /// A change has occurred to which a front may have to react.
     has_news: bool,
 }
@@ -194,29 +236,31 @@ impl Waits {
         self.shares.insert(wait.front, of_owner.plus(share));
         self.total_usage = self.total_usage.plus(share);
         self.numbers.insert((wait.front, wait.number), since);
+        let lines = &mut self.lines[wait.database.index()];
         for key in wait.keys() {
-            match self.lines.get_mut(key) {
+            match lines.get_mut(key) {
                 Some(line) => {
                     line.insert(since);
                 }
                 None => {
-                    self.lines.insert(key.into(), BTreeSet::from([since]));
+                    lines.insert(key.into(), BTreeSet::from([since]));
                 }
             }
         }
         // If an earlier client leaves without an element, the key may have one for this client
         // already.
-        self.ready_keys.extend(wait.keys().map(Box::from));
+        self.ready_keys.extend(wait.places());
         self.waits.insert(since, wait);
         self.changed.insert(since);
         self.has_news = true;
         Ok(())
     }
 
-    /// Returns the version at which a queued client joined, and its attempt.
-    pub fn find(&self, owner: FrontId, number: u64) -> Option<(Version, &[u8])> {
+    /// Returns a client if it is queued.
+    pub fn find(&self, owner: FrontId, number: u64) -> Option<Queued<'_>> {
         let since = *self.numbers.get(&(owner, number))?;
-        Some((since, &self.waits.get(&since)?.attempt))
+        let wait = self.waits.get(&since)?;
+        Some(Queued { since, database: wait.database, attempt: &wait.attempt })
     }
 
     /// Returns the version at which a client joined the queue or last retried in vain.
@@ -239,12 +283,13 @@ impl Waits {
             return;
         };
         self.numbers.remove(&(wait.front, wait.number));
-        for key in wait.keys() {
-            if let Some(line) = self.lines.get_mut(key) {
+        let lines = &mut self.lines[wait.database.index()];
+        for place in wait.places() {
+            if let Some(line) = lines.get_mut(&place.1) {
                 line.remove(&since);
                 if line.is_empty() {
-                    self.lines.remove(key);
-                    self.ready_keys.remove(key);
+                    lines.remove(&place.1);
+                    self.ready_keys.remove(&place);
                 }
             }
         }
@@ -285,9 +330,15 @@ impl Waits {
 
     /// Returns whether the client that joined at `since` may pop from a key of `count` elements:
     /// the clients before it leave at least one.
-    pub fn may_pop(&self, since: Version, key: &[u8], kind: Kind, count: u64) -> bool {
+    pub fn may_pop(
+        &self,
+        since: Version,
+        (database, key): (Database, &[u8]),
+        kind: Kind,
+        count: u64,
+    ) -> bool {
         let mut before = 0_u64;
-        let Some(line) = self.lines.get(key) else {
+        let Some(line) = self.lines[database.index()].get(key) else {
             return count > 0;
         };
         for other in line.range(..since) {
@@ -301,8 +352,14 @@ impl Waits {
     }
 
     /// Visits the clients that may pop from a key of `count` elements.
-    pub fn visit_turns(&self, key: &[u8], kind: Kind, count: u64, each: &mut dyn FnMut(&Wait)) {
-        let line = self.lines.get(key).into_iter().flatten();
+    pub fn visit_turns(
+        &self,
+        (database, key): (Database, &[u8]),
+        kind: Kind,
+        count: u64,
+        each: &mut dyn FnMut(&Wait),
+    ) {
+        let line = self.lines[database.index()].get(key).into_iter().flatten();
         let mut before = 0_u64;
         for wait in line.filter_map(|since| self.waits.get(since)) {
             if before >= count {
@@ -322,39 +379,48 @@ impl Waits {
     }
 
     /// Marks a key with new elements as ready.
-    pub fn mark_ready(&mut self, key: &[u8]) {
-        if self.lines.contains_key(key) {
-            if !self.ready_keys.contains(key) {
-                self.ready_keys.insert(key.into());
-            }
+    pub fn mark_ready(&mut self, database: Database, key: &[u8]) {
+        if self.lines[database.index()].contains_key(key) {
+            self.ready_keys.insert((database, key.into()));
             self.has_news = true;
         }
     }
 
+    /// Marks all keys of a database that clients wait for as ready.
+    pub fn mark_all_ready(&mut self, database: Database) {
+        let names = self.lines[database.index()].keys();
+        self.ready_keys.extend(names.map(|key| (database, key.clone())));
+        self.has_news |= self.names_in(database) > 0;
+    }
+
+    /// Returns the number of keys of a database that clients wait for.
+    pub fn names_in(&self, database: Database) -> u64 {
+        self.lines[database.index()].len() as u64
+    }
+
     /// Returns the ready keys from `from` on.
-    pub fn stirred_from<'a>(&'a self, from: &[u8]) -> impl Iterator<Item = &'a [u8]> {
-        let from: Box<[u8]> = from.into();
-        self.ready_keys.range(from..).map(|key| &**key)
+    pub fn stirred_from(&self, from: Place) -> impl Iterator<Item = (Database, &[u8])> {
+        self.ready_keys.range(from..).map(|(database, key)| (*database, &**key))
     }
 
     /// Forgets some of the ready keys without elements.
-    fn forget_empty_keys(&mut self, has_some: &dyn Fn(&[u8]) -> bool) {
+    fn forget_empty_keys(&mut self, has_some: &dyn Fn(Database, &[u8]) -> bool) {
         let next = self.ready_keys.range(self.next_ready_check.clone()..);
-        let looked_at: Vec<Box<[u8]>> = next.take(CHECKED_PER_COMMIT).cloned().collect();
+        let looked_at: Vec<Place> = next.take(CHECKED_PER_COMMIT).cloned().collect();
         self.next_ready_check = match looked_at.last() {
             Some(last) if looked_at.len() == CHECKED_PER_COMMIT => last.clone(),
-            _ => Box::default(),
+            _ => Place::default(),
         };
-        for key in looked_at {
-            if !has_some(&key) {
-                self.ready_keys.remove(&key);
+        for place in looked_at {
+            if !has_some(place.0, &place.1) {
+                self.ready_keys.remove(&place);
             }
         }
     }
 
     /// Commits the queue and returns the changes of metadata. `has_some` tells whether a key has
     /// elements.
-    pub fn commit(&mut self, has_some: &dyn Fn(&[u8]) -> bool) -> Vec<MetaChange> {
+    pub fn commit(&mut self, has_some: &dyn Fn(Database, &[u8]) -> bool) -> Vec<MetaChange> {
         self.forget_empty_keys(has_some);
         let changed = std::mem::take(&mut self.changed);
         let change = |since: Version| MetaChange {
@@ -473,13 +539,29 @@ mod tests {
     }
 
     fn enter(waits: &mut Waits, slot: u64, owner: FrontId, keys: &[&str], count: u64) {
-        let wait = Wait::new(owner, slot, at(slot), &attempt(keys, count)).unwrap();
+        enter_in(waits, slot, owner, Database::ZERO, keys, count);
+    }
+
+    fn enter_in(
+        waits: &mut Waits,
+        slot: u64,
+        owner: FrontId,
+        database: Database,
+        keys: &[&str],
+        count: u64,
+    ) {
+        let attempt = attempt(keys, count);
+        let wait = Wait::new((owner, slot), at(slot), database, &attempt).unwrap();
         waits.join_queue(at(slot), wait).unwrap();
     }
 
     fn turns(waits: &Waits, key: &str, count: u64) -> Vec<u64> {
+        turns_in(waits, Database::ZERO, key, count)
+    }
+
+    fn turns_in(waits: &Waits, database: Database, key: &str, count: u64) -> Vec<u64> {
         let mut turns = Vec::new();
-        waits.visit_turns(key.as_bytes(), Kind::List, count, &mut |wait| {
+        waits.visit_turns((database, key.as_bytes()), Kind::List, count, &mut |wait| {
             turns.push(wait.number);
         });
         turns
@@ -496,10 +578,11 @@ mod tests {
         assert_eq!(turns(&waits, "k", 2), [1, 2], "it takes up to three");
         assert_eq!(turns(&waits, "k", 4), [1, 2]);
         assert_eq!(turns(&waits, "k", 5), [1, 2, 3]);
-        assert!(waits.may_pop(at(2), b"k", Kind::List, 2));
-        assert!(!waits.may_pop(at(2), b"k", Kind::List, 1));
-        assert!(!waits.may_pop(at(9), b"k", Kind::List, 5), "the end of the line");
-        assert!(waits.may_pop(at(9), b"k", Kind::Zset, 1), "no line");
+        let key = (Database::ZERO, &b"k"[..]);
+        assert!(waits.may_pop(at(2), key, Kind::List, 2));
+        assert!(!waits.may_pop(at(2), key, Kind::List, 1));
+        assert!(!waits.may_pop(at(9), key, Kind::List, 5), "the end of the line");
+        assert!(waits.may_pop(at(9), key, Kind::Zset, 1), "no line");
         waits.remove_client(at(1));
         assert_eq!(turns(&waits, "k", 1), [2]);
         assert_eq!(turns(&waits, "l", 1), []);
@@ -517,7 +600,8 @@ mod tests {
         assert_eq!(waits.remove_front(B), 1);
         assert!(waits.is_empty());
         assert_eq!(waits.total_usage, Share::default());
-        assert!(waits.shares.is_empty() && waits.lines.is_empty() && waits.ready_keys.is_empty());
+        assert!(waits.lines.iter().all(BTreeMap::is_empty));
+        assert!(waits.shares.is_empty() && waits.ready_keys.is_empty());
     }
 
     #[test]
@@ -527,7 +611,8 @@ mod tests {
         enter(&mut waits, 2, B, &["k"], 0);
         waits.record_activity(at(1), at(5));
         let mut meta = vec![(b"time".to_vec(), vec![1])];
-        let changes = waits.commit(&|_| true);
+        enter_in(&mut waits, 3, B, Database::new(15).unwrap(), &["k"], 0);
+        let changes = waits.commit(&|_, _| true);
         meta.extend(changes.into_iter().map(|c| (c.key, c.value.unwrap())));
         let kept = Waits::restore(&mut meta);
         assert_eq!(meta.len(), 1, "the rest is not its own");
@@ -541,10 +626,53 @@ mod tests {
         assert_eq!((loaded.total_usage, kept.total_usage), (waits.total_usage, waits.total_usage));
         assert_eq!(loaded.newest(), Some(5));
         waits.remove_client(at(1));
-        let gone = waits.commit(&|_| true);
+        let gone = waits.commit(&|_, _| true);
         assert_eq!(gone.len(), 1);
         assert_eq!(gone[0].value, None);
-        assert!(waits.commit(&|_| true).is_empty());
+        assert!(waits.commit(&|_, _| true).is_empty());
+    }
+
+    /// Clients wait at the number of their database, whatever keys other databases have.
+    #[test]
+    fn lines_of_equal_names_in_two_databases_are_separate() {
+        let (first, other) = (Database::ZERO, Database::new(3).unwrap());
+        let mut waits = Waits::default();
+        enter_in(&mut waits, 1, A, first, &["k"], 0);
+        enter_in(&mut waits, 2, A, other, &["k"], 0);
+        assert_eq!(turns_in(&waits, first, "k", 9), [1]);
+        assert_eq!(turns_in(&waits, other, "k", 9), [2]);
+        assert_eq!(waits.find(A, 2).unwrap().database, other);
+        for _ in 0..2 {
+            waits.commit(&|_, _| false);
+        }
+        assert!(waits.stirred_from(Place::default()).next().is_none());
+        waits.mark_ready(other, b"k");
+        assert_eq!(waits.stirred_from(Place::default()).collect::<Vec<_>>(), [(other, &b"k"[..])]);
+        waits.mark_all_ready(first);
+        assert_eq!(waits.stirred_from(Place::default()).count(), 2);
+        waits.remove_client(at(2));
+        assert_eq!((waits.names_in(first), waits.names_in(other)), (1, 0));
+        assert_eq!(waits.stirred_from(Place::default()).count(), 1);
+    }
+
+    #[test]
+    fn encoded_wait_names_a_database_in_one_way_only() {
+        let encoded = |database: u64| {
+            let database = Database::new(database).unwrap();
+            Wait::new((A, 7), at(1), database, &attempt(&["k"], 0)).unwrap().encode()
+        };
+        let (plain, with) = (encoded(0), encoded(15));
+        assert_eq!(with.len(), plain.len() + 1);
+        assert_eq!(Wait::decode(&with).unwrap().database.number(), 15);
+        let place = with.len() - attempt(&["k"], 0).len() - 1;
+        assert_eq!(with[place], IN_DATABASE | 15);
+        for byte in [IN_DATABASE, IN_DATABASE | 16, 0xff, 0x0f] {
+            let mut bytes = with.clone();
+            bytes[place] = byte;
+            assert!(Wait::decode(&bytes).is_err(), "{byte:#x}");
+        }
+        let twice = [&with[..=place], &with[place..]].concat();
+        assert!(Wait::decode(&twice).is_err());
     }
 
     #[test]
@@ -553,7 +681,9 @@ mod tests {
         for slot in 0..NODE_LIMIT.count as u64 {
             enter(&mut waits, slot, A, &["k"], 0);
         }
-        let one = |owner, keys: &[&str]| Wait::new(owner, 0, at(0), &attempt(keys, 0)).unwrap();
+        let one = |owner, keys: &[&str]| {
+            Wait::new((owner, 0), at(0), Database::ZERO, &attempt(keys, 0)).unwrap()
+        };
         assert_eq!(waits.join_queue(at(1 << 20), one(A, &["k"])), Err(QueueFull::Node));
         enter(&mut waits, 1 << 20, B, &["k"], 0);
         let long = "x".repeat(60_000);
@@ -563,7 +693,8 @@ mod tests {
             let owner = FrontId { node, incarnation: 1 };
             for slot in 0..NODE_LIMIT.count as u64 {
                 let since = u64::from(node) << 32 | slot;
-                let wait = Wait::new(owner, slot, at(since), &attempt(&["k"], 0)).unwrap();
+                let attempt = attempt(&["k"], 0);
+                let wait = Wait::new((owner, slot), at(since), Database::ZERO, &attempt).unwrap();
                 let entered = waits.join_queue(at(since), wait);
                 if waits.len() == LIMIT.count {
                     continue;
@@ -583,12 +714,12 @@ mod tests {
         }
         assert_eq!(waits.ready_keys.len(), 40);
         for _ in 0..4 {
-            waits.commit(&|key| key == b"k7");
+            waits.commit(&|_, key| key == b"k7");
         }
-        let stirred: Vec<&[u8]> = waits.stirred_from(b"").collect();
-        assert_eq!(stirred, [b"k7"]);
-        waits.mark_ready(b"k8");
-        waits.mark_ready(b"no client waits for it");
+        let ready: Vec<_> = waits.stirred_from(Place::default()).collect();
+        assert_eq!(ready, [(Database::ZERO, &b"k7"[..])]);
+        waits.mark_ready(Database::ZERO, b"k8");
+        waits.mark_ready(Database::ZERO, b"no client waits for it");
         assert_eq!(waits.ready_keys.len(), 2);
     }
 }

@@ -150,13 +150,16 @@ impl WriteContext<'_> {
     #[cold]
     fn tell_event(&mut self, name: &str, key: Key<'_>) {
         let key = key.bytes();
+        let database = self.store.selected().number();
         if self.events & KEYSPACE != 0 {
-            let subject = [&[notice::CHANNEL][..], b"__keyspace@0__:", key].concat();
+            let space = format!("__keyspace@{database}__:");
+            let subject = [&[notice::CHANNEL][..], space.as_bytes(), key].concat();
             let message = name.as_bytes().into();
             self.notices.push((subject.into(), message));
         }
         if self.events & KEYEVENT != 0 {
-            let subject = [&[notice::CHANNEL][..], b"__keyevent@0__:", name.as_bytes()].concat();
+            let channel = format!("__keyevent@{database}__:{name}");
+            let subject = [&[notice::CHANNEL][..], channel.as_bytes()].concat();
             self.notices.push((subject.into(), key.into()));
         }
     }
@@ -172,7 +175,8 @@ impl WriteContext<'_> {
     /// Tells the fronts that a stream changes or a key is removed, if clients wait for entries.
     pub(super) fn notify_blocked_readers(&mut self, key: Key<'_>) {
         if self.events & AWAITED != 0 {
-            let subject = [&[notice::STREAM][..], key.bytes()].concat();
+            let database = self.store.selected().number();
+            let subject = [&[notice::STREAM, database][..], key.bytes()].concat();
             if self.notices.last().is_none_or(|(last, _)| **last != *subject) {
                 self.notices.push((subject.into(), Box::default()));
             }

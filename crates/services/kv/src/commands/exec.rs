@@ -2,6 +2,7 @@
 
 use crate::{
     commands::{
+        databases::{in_database, within},
         execute,
         scripts::run,
         state::{WriteContext, too_large},
@@ -9,23 +10,26 @@ use crate::{
         visits::execute_bounded,
     },
     encode::{Decoder, Fault},
-    op::Op,
+    op::{Op, Split},
     resp::reply::{NULL_ARRAY, Reply},
 };
 
-/// Executes all commands of a transaction. If a watched key has changed since WATCH, executes none.
+/// Executes all commands of a transaction, each in its database. If a watched key has changed since
+/// WATCH, executes none. `op` is [`Op::Exec`] or [`Op::ExecIn`].
 pub fn exec(
+    op: Op,
     from: &mut Decoder<'_>,
     state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let mut unchanged = true;
     for _ in 0..from.length()? {
-        let (key, was) = watched(from)?;
+        let (database, key, was) = watched(op, from)?;
         if was.has_absent_version() {
             state.store.removals_mut().replicate(state.version);
         }
-        unchanged &= was.is_unchanged(key_state(state.store, key));
+        let now = in_database(state.store, database, || key_state(state.store, key));
+        unchanged &= was.is_unchanged(now);
     }
     let commands = from.list()?;
     from.end()?;
@@ -39,28 +43,28 @@ pub fn exec(
     for command in commands {
         // Once the reply is too large, writes are still executed. Reads are skipped, as their
         // replies would be discarded.
-        let op = command.first().copied().and_then(Op::from_byte);
-        if large && op.is_some_and(Op::is_read) {
+        let split = Op::split_queued(command);
+        if large && split.is_some_and(|split| split.op.is_read()) {
             continue;
         }
         let unwanted = &mut Vec::new();
         let place = &mut Reply(if large { unwanted } else { &mut *reply.0 });
-        execute_command(command, state, place);
+        execute_command(split, state, place);
         large = large || too_large(reply, start);
     }
     Ok(())
 }
 
 /// Executes one command of a transaction and writes exactly one reply.
-fn execute_command(command: &[u8], state: &mut WriteContext<'_>, reply: &mut Reply<'_>) {
+fn execute_command(split: Option<Split<'_>>, state: &mut WriteContext<'_>, reply: &mut Reply<'_>) {
     let start = reply.0.len();
-    let mut decoder = Decoder(command);
-    let done = match decoder.byte().ok().and_then(Op::from_byte) {
+    let done = match split {
         None => Err(Fault::Malformed),
-        Some(op) if op.stands_alone() => Err(Fault::Malformed),
-        Some(op @ (Op::Script | Op::ScriptRo)) => run::apply(op, &mut decoder, state, reply),
-        Some(op) if state.is_bounded => execute_bounded(op, &mut decoder, state, reply),
-        Some(op) => execute(op, &mut decoder, state, reply),
+        Some(Split { op, mut from, database, .. }) => within(state, database, |state| match op {
+            Op::Script | Op::ScriptRo => run::apply(op, &mut from, state, reply),
+            op if state.is_bounded => execute_bounded(op, &mut from, state, reply),
+            op => execute(op, &mut from, state, reply),
+        }),
     };
     if let Err(fault) = done {
         reply.0.truncate(start);

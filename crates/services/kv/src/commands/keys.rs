@@ -6,6 +6,7 @@ use crate::{
     command::{Doc, NOT_AN_INTEGER, READS, REMOVES, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::family::{Family, Operation},
     commands::{
+        databases::{in_database, parse_database, within},
         events::class,
         lock::is_lock,
         rows::copy_rows,
@@ -18,7 +19,7 @@ use crate::{
     op::Op,
     resp::{integer::parse_integer, reply::Reply},
     store::{
-        Entry, Position,
+        Database, Entry, Position,
         collection::{Header, Kind},
     },
 };
@@ -142,7 +143,7 @@ const COMMANDS: &[Spec] = &[
             "6.2.0",
             "O(N), where N is the length of the value",
             "Copies the value of a key to a new key.",
-        ).with_difference("within the one database"),
+        ),
     ),
     Spec::data(
         "randomkey",
@@ -195,14 +196,6 @@ const COMMANDS: &[Spec] = &[
             "O(1)",
             "Returns the number of keys in the database.",
         ).with_difference("includes keys that are overdue"),
-    ),
-    Spec::data(
-        "flushall",
-        -1,
-        REMOVES,
-        (0, 0, 0),
-        encode_flush,
-        Doc::new("server", "1.0.0", "O(1)", "Removes all keys."),
     ),
     Spec::data(
         "flushdb",
@@ -291,13 +284,16 @@ fn encode_renamenx(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
 }
 
 /// Contents of a key that are to be stored at another: a string, or the header of a collection.
-struct Contents {
-    value: Vec<u8>,
-    deadline: Option<u64>,
-    kind: Kind,
+pub(super) struct Contents {
+    pub(super) value: Vec<u8>,
+    pub(super) deadline: Option<u64>,
+    pub(super) kind: Kind,
 }
 
-fn contents(state: &mut WriteContext<'_>, key: Key<'_>) -> Result<Option<Contents>, Fault> {
+pub(super) fn contents(
+    state: &mut WriteContext<'_>,
+    key: Key<'_>,
+) -> Result<Option<Contents>, Fault> {
     let Some(entry) = state.store.get(key) else {
         return Ok(None);
     };
@@ -340,26 +336,32 @@ pub(super) fn rename(
 }
 
 fn encode_copy(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    let (mut replace, mut at) = (false, 2);
+    let (mut replace, mut to, mut at) = (false, r.database, 2);
     while at < r.arguments.len() {
         if r.is(at, "replace") {
             replace = true;
             at += 1;
         } else if r.is(at, "db") && at + 1 < r.arguments.len() {
-            match r.integer(at + 1)? {
-                0 => at += 2,
-                _ => return Err("ERR DB index is out of range".into()),
-            }
+            to = parse_database(r.at(at + 1))?;
+            at += 2;
         } else {
             return Err(SYNTAX.into());
         }
     }
+    if to != r.database {
+        out.byte(Op::CopyTo as u8).byte(u8::from(replace)).byte(to.number());
+        out.bytes(r.at(0)).bytes(r.at(1));
+        return Ok(());
+    }
     if r.at(0) == r.at(1) {
-        return Err("ERR source and destination objects are the same".into());
+        return Err(SAME_OBJECTS.into());
     }
     out.byte(Op::Copy as u8).byte(u8::from(replace)).bytes(r.at(0)).bytes(r.at(1));
     Ok(())
 }
+
+/// Redis' error for a copy of a key onto itself, and for MOVE to the selected database.
+pub(super) const SAME_OBJECTS: &str = "ERR source and destination objects are the same";
 
 pub(super) fn copy(
     from: &mut Decoder<'_>,
@@ -369,7 +371,18 @@ pub(super) fn copy(
     let replace = from.byte()? != 0;
     let (source, target) = (from.key()?, from.key()?);
     from.end()?;
-    if !replace && state.store.contains(target) {
+    copy_between((source, target), state.store.selected(), replace, state, reply)
+}
+
+/// Copies a key of the selected database to one of the database `to`.
+pub(super) fn copy_between(
+    (source, target): (Key<'_>, Key<'_>),
+    to: Database,
+    replace: bool,
+    state: &mut WriteContext<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    if !replace && in_database(state.store, to, || state.store.contains(target)) {
         reply.integer(0);
         return Ok(());
     }
@@ -378,12 +391,14 @@ pub(super) fn copy(
         return Ok(());
     };
     if let Some(header) = Header::from_bytes(&found.value).filter(|_| found.kind.has_rows()) {
-        let copied = copy_rows(state, header)?;
+        let copied = copy_rows(state, header, to)?;
         found.value = copied.to_bytes().to_vec();
     }
-    state.set(target, &found.value, found.deadline, found.kind);
-    state.notify_blocked_readers(target);
-    state.event(class::GENERIC, "copy_to", target);
+    within(state, to, |state| {
+        state.set(target, &found.value, found.deadline, found.kind);
+        state.notify_blocked_readers(target);
+        state.event(class::GENERIC, "copy_to", target);
+    });
     reply.integer(1);
     Ok(())
 }
@@ -584,37 +599,54 @@ pub(super) fn dbsize(
     Ok(())
 }
 
-fn encode_flush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    // SYNC and ASYNC make no difference: the position in the log determines the removal.
+/// Checks the arguments of FLUSHDB and FLUSHALL. SYNC and ASYNC make no difference: the position in
+/// the log determines the removal.
+pub(super) fn check_flush_arguments(r: &Request<'_>) -> Result<(), Refusal> {
     match r.arguments.len() {
-        0 => {}
-        1 if r.is(0, "sync") || r.is(0, "async") => {}
-        _ => return Err(SYNTAX.into()),
+        0 => Ok(()),
+        1 if r.is(0, "sync") || r.is(0, "async") => Ok(()),
+        _ => Err(SYNTAX.into()),
     }
+}
+
+fn encode_flush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
+    check_flush_arguments(r)?;
     out.byte(Op::Flush as u8);
     Ok(())
 }
 
-/// [watch-2] Records the removal of all keys: individually if they are few, otherwise as one record
-/// for all absent keys.
-fn note_flushed(state: &mut WriteContext<'_>) {
+/// [watch-2] Records the removal of all keys of some databases: individually if they are few,
+/// otherwise as one record for all absent keys, or for the database `only`.
+pub(super) fn note_flushed(
+    state: &mut WriteContext<'_>,
+    databases: impl Iterator<Item = Database>,
+    only: Option<Database>,
+) {
     let (mut keys, mut bytes, mut all) = (Vec::new(), 0, true);
-    state.store.scan(Position::START, &mut |key, entry| {
-        bytes += key.len() + entry.value.len();
-        all = keys.len() < FLUSHED_KEYS_MAX && bytes <= FLUSHED_BYTES_MAX;
-        if !all {
-            return ControlFlow::Break(());
+    for database in databases {
+        in_database(state.store, database, || {
+            state.store.scan(Position::START, &mut |key, entry| {
+                bytes += key.len() + entry.value.len();
+                all &= keys.len() < FLUSHED_KEYS_MAX && bytes <= FLUSHED_BYTES_MAX;
+                if !all {
+                    return ControlFlow::Break(());
+                }
+                keys.push((database, Position::of(key), entry.version));
+                ControlFlow::Continue(())
+            });
+        });
+    }
+    match (all, only) {
+        (true, _) => {
+            let removals = state.store.removals_mut();
+            for (database, position, last) in keys {
+                removals.record_removal(database, position, last);
+            }
         }
-        keys.push((Position::of(key), entry.version));
-        ControlFlow::Continue(())
-    });
-    let database = state.store.selected();
-    let removals = state.store.removals_mut();
-    match all {
-        true => keys
-            .into_iter()
-            .for_each(|(position, last)| removals.record_removal(database, position, last)),
-        false => removals.raise_minimum(state.version),
+        (false, Some(database)) => {
+            within(state, database, |state| state.store.raise_since(state.version));
+        }
+        (false, None) => state.store.removals_mut().raise_minimum(state.version),
     }
 }
 
@@ -624,7 +656,10 @@ pub(super) fn flush(
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     from.end()?;
-    note_flushed(state);
+    let database = state.store.selected();
+    // The first database keeps the record that releases of level 8 made, with equal bytes.
+    let only = (database != Database::ZERO).then_some(database);
+    note_flushed(state, std::iter::once(database), only);
     state.store.clear();
     state.notify_all_changed();
     reply.ok();

@@ -11,8 +11,9 @@ use self::{
 use crate::{
     command::Spec,
     encode::{Decoder, Fault},
-    op::{Deadline, Op},
+    op::{Deadline, Op, Split},
     resp::reply::Reply,
+    store::Database,
 };
 
 pub mod bits;
@@ -21,6 +22,7 @@ mod chance;
 pub mod channels;
 pub mod conditions;
 pub mod counters;
+pub mod databases;
 mod elements;
 mod ends;
 pub mod events;
@@ -55,7 +57,7 @@ pub mod zset;
 pub use budget::{Budget, COPIED_BYTES_MAX};
 
 /// All command families. A new family needs an entry here and operation numbers in [`Op`].
-pub const FAMILIES: [&Family; 25] = [
+pub const FAMILIES: [&Family; 26] = [
     &strings::FAMILY,
     &conditions::FAMILY,
     &locks::FAMILY,
@@ -67,6 +69,7 @@ pub const FAMILIES: [&Family; 25] = [
     &lcs::FAMILY,
     &expiry::FAMILY,
     &keys::FAMILY,
+    &databases::FAMILY,
     &elements::FAMILY,
     &hash::FAMILY,
     &hash::expiry::FAMILY,
@@ -122,11 +125,14 @@ static RUNS: [Option<Run>; 256] = {
     runs
 };
 
-/// Returns the first key of a command, if it is cheap to find. Only a hint: the command is not
-/// validated.
-pub fn first_key(command: &[u8]) -> Option<&[u8]> {
-    let mut from = Decoder(command);
-    match Op::from_byte(from.byte().ok()?)? {
+/// Returns the first key of a command and its database, if they are cheap to find. Only a hint: the
+/// command is not validated.
+pub fn first_key(command: &[u8]) -> Option<(Database, &[u8])> {
+    let Split { op, mut from, bounded, database } = Op::split(command)?;
+    if bounded {
+        return None;
+    }
+    match op {
         Op::Set => {
             from.byte().ok()?;
             Deadline::decode(&mut from).ok()?;
@@ -149,18 +155,26 @@ pub fn first_key(command: &[u8]) -> Option<&[u8]> {
         }
         _ => return None,
     }
-    from.bytes().ok()
+    Some((database, from.bytes().ok()?))
 }
 
-/// [read-9] Returns whether a command may change the answer to a query. A command that names all
-/// its keys does not, if the query's only key is not among its arguments.
+/// [read-9] Returns whether a command may change the answer to a query. A command that names all its
+/// keys does not, if the query's only key is not among its arguments, or in another database.
 pub fn may_change(command: &[u8], query: &[u8]) -> bool {
-    let op = |bytes: &[u8]| bytes.first().and_then(|byte| Op::from_byte(*byte));
-    let mut from = Decoder(query);
-    let reads = from.byte().ok().and_then(Op::from_byte).is_some_and(Op::reads_first_key);
-    let rest = from.0;
-    if !reads || !op(command).is_some_and(Op::names_its_keys) || from.bytes().is_err() {
+    let names_its_keys = |split: &Split<'_>| !split.bounded && split.op.names_its_keys();
+    let Some(changes) = Op::split(command).filter(names_its_keys) else {
         return true;
+    };
+    let Some(mut reads) = Op::split(query).filter(|query| query.op.reads_first_key()) else {
+        return true;
+    };
+    let from = &mut reads.from;
+    let rest = from.0;
+    if from.bytes().is_err() {
+        return true;
+    }
+    if changes.database != reads.database {
+        return false;
     }
     // With its length, as in the command.
     let key = &rest[..rest.len() - from.0.len()];
@@ -205,6 +219,11 @@ mod tests {
         let set = |key| [Op::Set as u8, 0, 0, 1, key, 1, b'v'];
         assert!(may_change(&set(b'k'), &get));
         assert!(!may_change(&set(b'j'), &get));
+        let addressed = |command: &[u8]| [&[Op::In as u8, 3], command].concat();
+        assert!(!may_change(&set(b'k'), &addressed(&get)), "another database");
+        assert!(!may_change(&addressed(&set(b'k')), &get), "another database");
+        assert!(may_change(&addressed(&set(b'k')), &addressed(&get)));
+        assert!(may_change(&addressed(&[Op::MoveDb as u8, 0, 1, b'k']), &get), "names a database");
         assert!(may_change(&[Op::Flush as u8], &get), "a command that names no keys");
         assert!(may_change(&set(b'j'), &[Op::Dbsize as u8]), "a query of all keys");
     }
@@ -212,7 +231,10 @@ mod tests {
     #[test]
     fn only_wrapping_operations_have_no_handler() {
         for op in Op::ALL {
-            let wraps = matches!(op, Op::Exec | Op::Bounded | Op::Script | Op::ScriptRo);
+            let wraps = matches!(
+                op,
+                Op::Exec | Op::ExecIn | Op::Bounded | Op::In | Op::Script | Op::ScriptRo
+            );
             assert_eq!(RUNS[op as usize].is_some(), !wraps, "{op:?}");
         }
     }

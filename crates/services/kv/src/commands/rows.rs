@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 
 pub(super) use super::view::{View, lock_record, view};
 use super::{
+    databases::within,
     ends::{by_field, by_time, updated_header},
     events::class,
     state::{WriteContext, WrongType},
@@ -17,7 +18,7 @@ use crate::{
     key::Key,
     resp::reply::Reply,
     store::{
-        Position, Span, VisitRow,
+        Database, Position, Span, VisitRow,
         collection::{FieldDeadlines, Header, Kind},
     },
 };
@@ -229,8 +230,13 @@ impl<'w, 'a> Change<'w, 'a> {
     }
 }
 
-/// Copies all rows of a collection and returns the header of the copy.
-pub(super) fn copy_rows(state: &mut WriteContext<'_>, header: Header) -> Result<Header, Fault> {
+/// Copies all rows of a collection of the selected database to the database `to`, and returns the
+/// header of the copy.
+pub(super) fn copy_rows(
+    state: &mut WriteContext<'_>,
+    header: Header,
+    to: Database,
+) -> Result<Header, Fault> {
     // An element of any type has at most two rows, and a deadline has two.
     let deadlines = header.field_deadlines.map_or(0, |timed| timed.fields);
     let times = if deadlines > 0 { 4 } else { 2 };
@@ -249,9 +255,9 @@ pub(super) fn copy_rows(state: &mut WriteContext<'_>, header: Header) -> Result<
                 false => ControlFlow::Break(()),
             }
         });
-        for (name, value) in &rows {
-            state.store.put_row(copy.id, name, value);
-        }
+        within(state, to, |state| {
+            rows.iter().for_each(|(name, value)| state.store.put_row(copy.id, name, value));
+        });
         match rows.pop() {
             Some((last, _)) if rows.len() + 1 == COPIED_ROWS => from = after(last),
             _ => return Ok(copy),

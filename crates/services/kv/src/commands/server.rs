@@ -44,8 +44,9 @@ const COMMANDS: &[Spec] = &[
         "select",
         2,
         Local::Select,
-        Doc::new("connection", "1.0.0", "O(1)", "Changes the selected database.")
-            .with_difference("there is one database"),
+        Doc::new("connection", "1.0.0", "O(1)", "Changes the selected database.").with_difference(
+            "0 to 15; 1 to 15 once all nodes are upgraded, and not with `--cluster-mode`",
+        ),
     ),
     Spec::local(
         "quit",

@@ -52,7 +52,7 @@ pub mod notice {
     pub const SHARD: u8 = 2;
     /// Change of a key, which follows.
     pub const CHANGED: u8 = 3;
-    /// Change of a stream, or removal of a key, which follows.
+    /// Change of a stream, or removal of a key. The number of its database follows, then the key.
     pub const STREAM: u8 = 5;
     /// Complete subject: subscriptions of a node's clients, in the message.
     pub const ANNOUNCED: &[u8] = &[6];
@@ -108,7 +108,7 @@ impl WriteContext<'_> {
         self.store.set(key, value, stamp);
         // Every addition of elements passes here, so blocked clients are marked ready here.
         if matches!(kind, Kind::List | Kind::Zset) && !self.waits.is_empty() {
-            self.waits.mark_ready(key.bytes());
+            self.waits.mark_ready(self.store.selected(), key.bytes());
         }
     }
 

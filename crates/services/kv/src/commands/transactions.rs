@@ -12,7 +12,7 @@ use crate::{
     op::Op,
     resp::reply::Reply,
     store::{
-        Position, Store, Version,
+        Database, Position, Store, Version,
         collection::{Header, Kind},
     },
 };
@@ -108,10 +108,12 @@ impl KeyState {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
+    pub database: Database,
     pub key: Vec<u8>,
     pub state: KeyState,
 }
 
+/// Encodes the query for the versions of keys of the selected database.
 pub fn encode_versions<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, out: &mut Encoder<'_>) {
     out.byte(Op::Versions as u8).length(keys.len());
     for key in keys {
@@ -144,13 +146,13 @@ pub fn decode_versions(mut answer: Decoder<'_>) -> Result<Vec<KeyState>, Malform
 }
 
 /// Returns the state of a key for WATCH. The expiry of a key or field is a change; its later
-/// removal is not.
+/// removal is not. A change of the database as a whole is one of all its keys, present and absent.
 pub(super) fn key_state(store: &dyn Store, key: Key<'_>) -> KeyState {
     let entry = store.stored(key);
     let Some(entry) = entry.as_ref().filter(|entry| entry.exists_at(store.time())) else {
         let removed = store.removals().version(store.selected(), Position::of(key.bytes()));
         let ended = entry.map_or(removed, |entry| entry.version);
-        return KeyState::absent(removed.max(ended));
+        return KeyState::absent(removed.max(ended).max(store.since()));
     };
     let mut ended = 0_u64;
     if entry.kind == Kind::Hash
@@ -159,36 +161,43 @@ pub(super) fn key_state(store: &dyn Store, key: Key<'_>) -> KeyState {
     {
         ended = View { store, header }.count_expired().saturating_add(timed.removed);
     }
-    KeyState {
-        slot: entry.version.slot,
-        index: u64::from(entry.version.index) | ended << u32::BITS,
-    }
+    let version = entry.version.max(store.since());
+    KeyState { slot: version.slot, index: u64::from(version.index) | ended << u32::BITS }
 }
 
-/// Encodes EXEC. `commands` contains `count` encoded commands, each with its length.
-pub fn encode_exec<'w>(
-    watched: impl ExactSizeIterator<Item = &'w Watched>,
-    count: usize,
-    commands: &[u8],
-    out: &mut Encoder<'_>,
-) {
-    out.byte(Op::Exec as u8).length(watched.len());
-    for Watched { key, state: seen } in watched {
+/// Encodes EXEC. `commands` contains `count` encoded commands, each with its length and, unless it
+/// is on the first database, its prefix.
+pub fn encode_exec(watched: &[Watched], count: usize, commands: &[u8], out: &mut Encoder<'_>) {
+    let names_databases = watched.iter().any(|watched| watched.database != Database::ZERO);
+    let op = if names_databases { Op::ExecIn } else { Op::Exec };
+    out.byte(op as u8).length(watched.len());
+    for Watched { database, key, state: seen } in watched {
+        if names_databases {
+            out.byte(database.number());
+        }
         out.bytes(key).word(seen.slot).count(seen.index);
     }
     out.length(count);
     out.0.extend_from_slice(commands);
 }
 
-pub(super) fn watched<'a>(from: &mut Decoder<'a>) -> Result<(Key<'a>, KeyState), Fault> {
+/// Decodes a watched key of an [`Op::Exec`] or [`Op::ExecIn`].
+pub(super) fn watched<'a>(
+    op: Op,
+    from: &mut Decoder<'a>,
+) -> Result<(Database, Key<'a>, KeyState), Fault> {
+    let database = match op {
+        Op::ExecIn => Database::new(from.byte()?.into()).ok_or(Fault::Malformed)?,
+        _ => Database::ZERO,
+    };
     let key = from.key()?;
-    Ok((key, KeyState { slot: from.word()?, index: from.count()? }))
+    Ok((database, key, KeyState { slot: from.word()?, index: from.count()? }))
 }
 
-/// Returns the commands of an encoded EXEC.
-pub(super) fn commands(mut from: Decoder<'_>) -> Option<List<'_>> {
+/// Returns the commands of an encoded [`Op::Exec`] or [`Op::ExecIn`].
+pub(super) fn commands(op: Op, mut from: Decoder<'_>) -> Option<List<'_>> {
     for _ in 0..from.length().ok()? {
-        watched(&mut from).ok()?;
+        watched(op, &mut from).ok()?;
     }
     from.list().ok()
 }

@@ -9,6 +9,7 @@ use quorate_replica::service::Weight;
 pub use super::budget::VISITS_MAX;
 use super::{
     budget::{CHANGED_ROW, VISITS_PER_FOUND},
+    databases::{SWAPPED_NAME, in_database},
     execute, geo, hll, list,
     operations::each_operation,
     state::{ReadContext, WriteContext},
@@ -19,9 +20,9 @@ use super::{
 use crate::{
     encode::{Decoder, Fault},
     key::Key,
-    op::Op,
+    op::{Op, Split},
     resp::reply::Reply,
-    store::{Store, collection::Header},
+    store::{Database, Store, collection::Header},
     waits::FrontId,
 };
 
@@ -72,9 +73,10 @@ pub const fn weight_of_visits(visits: u64) -> Weight {
 /// its arguments. Above `allowed`, the bound is inexact.
 pub fn visits(command: &[u8], state: &ReadContext<'_>, allowed: u64) -> u64 {
     let mut sum = 0_u64;
-    each_operation(command, |op, from| {
-        let more = operation_visits(op, from, state, allowed.saturating_sub(sum)).unwrap_or(0);
-        sum = sum.saturating_add(more);
+    each_operation(command, |op, from, database| {
+        let left = allowed.saturating_sub(sum);
+        let more = in_database(state.store, database, || operation_visits(op, from, state, left));
+        sum = sum.saturating_add(more.unwrap_or(0));
     });
     sum
 }
@@ -117,10 +119,8 @@ const fn may_visit_many(op: Op) -> bool {
 
 /// Returns whether a command may take a long time.
 pub fn may_be_long(command: &[u8]) -> bool {
-    let mut from = Decoder(command);
-    let op = from.byte().ok().and_then(Op::from_byte);
-    op.is_some_and(|op| match op {
-        Op::Exec => true,
+    Op::split(command).is_some_and(|Split { op, from, .. }| match op {
+        Op::Exec | Op::ExecIn => true,
         Op::XAdd => stream::run::trims(from),
         op => changes_many(op) || may_visit_many(op),
     })
@@ -143,6 +143,9 @@ const fn changes_many(op: Op) -> bool {
             | Op::LInsert
             | Op::LTrim
             | Op::Copy
+            | Op::MoveDb
+            | Op::CopyTo
+            | Op::SwapDb
             | Op::SortStore
             | Op::BitOp
             | Op::Attempt
@@ -280,11 +283,27 @@ fn operation_visits(
         }
         // A claim of a queued client must not be refused.
         Op::Claim => match state.waits.find(FrontId::decode(&mut from)?, from.count()?) {
-            Some((_, bytes)) => attempt(&mut Decoder(bytes))?.min(VISITS_MAX),
+            Some(queued) => {
+                in_database(store, queued.database, || attempt(&mut Decoder(queued.attempt)))?
+                    .min(VISITS_MAX)
+            }
             None => 0,
         },
-        Op::Copy => {
-            let (_, source) = (from.byte()?, from.key()?);
+        Op::SwapDb => {
+            let mut names = 0_u64;
+            for _ in 0..2 {
+                let database = Database::new(from.byte()?.into()).ok_or(Fault::Malformed)?;
+                names += state.waits.names_in(database);
+            }
+            names.saturating_mul(SWAPPED_NAME)
+        }
+        Op::Copy | Op::MoveDb | Op::CopyTo => {
+            // Replaces, or the database of the target.
+            from.byte()?;
+            if op == Op::CopyTo {
+                from.byte()?;
+            }
+            let source = from.key()?;
             let entry = store.get(source).filter(|entry| entry.kind.has_rows());
             let header = entry.map(|entry| (Header::from_bytes(&entry.value), entry.kind));
             let rows = match header {

@@ -9,6 +9,7 @@ use crate::{
     glob,
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
     scripts::{self, Scripts},
+    store::Database,
 };
 
 /// Answers CONFIG for the few settings that clients read.
@@ -24,9 +25,10 @@ pub(super) fn config(
     let slower_than_us = (slow::SLOW_MS * 1000).to_string();
     let entries_max = slow::ENTRIES_MAX.to_string();
     let events = shared.events.text();
+    let databases = Database::COUNT.to_string();
     let settings = [
         ("appendonly", "yes"),
-        ("databases", "1"),
+        ("databases", &*databases),
         ("latency-monitor-threshold", &*slower_than_ms),
         ("maxmemory", "0"),
         ("maxmemory-policy", "noeviction"),

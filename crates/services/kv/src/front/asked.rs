@@ -4,6 +4,7 @@ use quorate_replica::front::Sequenced;
 
 use crate::{
     command::SubscriptionKind, commands::transactions::encode_versions, encode::Encoder, op::Op,
+    store::Database,
 };
 
 /// Use of a query's answer.
@@ -41,9 +42,14 @@ pub(super) struct Read {
 }
 
 impl Read {
-    pub(super) fn watch<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, epoch: u64) -> Self {
+    pub(super) fn watch<'k>(
+        keys: impl ExactSizeIterator<Item = &'k [u8]>,
+        database: Database,
+        epoch: u64,
+    ) -> Self {
         let mut query = Vec::new();
         encode_versions(keys, &mut Encoder(&mut query));
+        Op::address(&mut query, database);
         let answer_use = AnswerUse::Watch(epoch);
         Self { query, freshness: Freshness::Linearizable, after_all_writes: true, answer_use }
     }
@@ -52,11 +58,13 @@ impl Read {
         Self { query, freshness, after_all_writes: false, answer_use: AnswerUse::Reply }
     }
 
-    /// Creates a client's read. The visit limit of a turn applies only to confirmed reads
+    /// Creates a client's read of a database. The visit limit of a turn applies only to confirmed reads
     /// ([read-10]), so a script is confirmed even after READONLY and never executed between writes.
-    pub(super) fn for_client(query: Vec<u8>, fresh: Freshness) -> Self {
+    pub(super) fn for_client(mut query: Vec<u8>, database: Database, fresh: Freshness) -> Self {
+        let is_script = query.first() == Some(&(Op::ScriptRo as u8));
+        Op::address(&mut query, database);
         let plain = Self::unrestricted(query, fresh);
-        match plain.query.first() == Some(&(Op::ScriptRo as u8)) {
+        match is_script {
             true => Self {
                 after_all_writes: true,
                 freshness: match fresh {

@@ -2,6 +2,7 @@
 
 mod attached;
 mod checking;
+mod databases;
 mod local;
 mod login;
 mod quiet;
@@ -34,11 +35,12 @@ use crate::{
     command::{Handler, Local, Refusal, Request, Spec, SubscriptionKind},
     commands::{lookup, server::encode_literal, stream::waiting::AwaitedEntries, waiting},
     encode::Encoder,
-    op::Kind,
+    op::{Kind, Op},
     resp::{
         reply::{Reply, Version},
         request::{Arguments, Parser},
     },
+    store::Database,
 };
 
 /// Maximum number of unanswered requests per connection.
@@ -89,6 +91,11 @@ pub(super) struct Connection {
     parser: Parser,
     order: RequestOrder,
     version: Version,
+    /// Selected database.
+    database: Database,
+    /// EXEC in flight that selects a database, with the number of its request. Until its reply
+    /// tells whether it was executed, no request is accepted.
+    pending_database: Option<(u64, Database)>,
     transaction: Option<Transaction>,
     watching: WatchedKeys,
     subscriptions: Subscriptions,
@@ -130,6 +137,8 @@ impl Connection {
             parser: Parser::default(),
             order: RequestOrder::new(client_slot),
             version: Version::default(),
+            database: Database::ZERO,
+            pending_database: None,
             transaction: None,
             watching: WatchedKeys::default(),
             subscriptions: Subscriptions::default(),
@@ -156,6 +165,7 @@ impl Connection {
         !self.closes_after_replies
             && self.password_check.is_none()
             && !self.is_deferred
+            && self.pending_database.is_none()
             // Input of a blocked client is still read, so that a disconnect is noticed.
             && self.blocked_request.is_none_or(|parked| !parked.has_unparsed_input)
             && self.order.len() < PLACES_MAX
@@ -392,6 +402,7 @@ impl Connection {
     pub(super) fn update_entry(&self, now_ms: u64, shared: &mut Shared) {
         if let Some(guest) = shared.clients.entry_mut(self.client_slot) {
             guest.seen_ms = now_ms;
+            guest.database = self.database.number();
             guest.command = self.command;
             guest.blocked = self.blocked_request.is_some();
             guest.monitors = self.is_monitor;
@@ -443,6 +454,7 @@ impl Connection {
         {
             self.forget_blocked_request(shared);
         }
+        self.forget_unsent_exec();
         self.begin_reading(shared, requests);
     }
 
@@ -478,6 +490,7 @@ impl Connection {
     }
 
     pub(super) fn complete_write(&mut self, number: u64, reply: &[u8], shared: &mut Shared) {
+        self.adopt_database(number, reply);
         if let Some(parked) = self.blocked_request
             && parked.request_number == number
         {
@@ -550,6 +563,7 @@ impl Connection {
         if self.blocked_request.is_some_and(|parked| parked.request_number == number) {
             self.forget_blocked_request(shared);
         }
+        self.keep_database(number, failure);
         let (order, mut own) = self.split_parts();
         order.handle_failed_request(number, failure, &mut own, shared, requests);
     }
@@ -724,7 +738,7 @@ impl Connection {
         }
         self.order.stamp = shared.tally.count_call(number);
         if shared.monitors.has_monitors() {
-            shared.show(self.client_slot, spec, arguments);
+            shared.show((self.client_slot, self.database()), spec, arguments);
         }
         let place = self.order.end();
         self.note_read(spec, arguments, shared);
@@ -745,7 +759,8 @@ impl Connection {
         match spec.handler {
             Handler::Local(local) => self.handle_local_command(local, arguments, shared, requests),
             Handler::Script(by) => {
-                let name = (spec.name, self.is_operator(requests));
+                let (operator, database) = (self.is_operator(requests), self.database());
+                let name = (spec.name, operator, database);
                 let encoded = shared.encode_script(by, name, arguments, requests);
                 self.handle_encoded(encoded, spec.name, shared, requests);
             }
@@ -753,6 +768,7 @@ impl Connection {
                 let request = Request {
                     name: spec.name,
                     arguments: arguments.from(1),
+                    database: self.database(),
                     wall_ms: requests.wall_ms(),
                     value_bytes_max: requests.command_bytes_max(),
                     seed: shared.seed(requests.wall_ms()),
@@ -776,7 +792,7 @@ impl Connection {
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        match encoded.and_then(|()| shared.check_level(requests)) {
+        match encoded.and_then(|()| shared.seal(requests)) {
             Ok(()) => self.data(shared, requests),
             Err(Refusal::KeyTooLong) => {
                 self.refuse_request(&Refusal::KeyTooLong.text(name), shared)
@@ -800,15 +816,16 @@ impl Connection {
         }
         match Kind::of(&shared.command) {
             Kind::Read => {
-                let read = Read::for_client(shared.query(), self.freshness);
+                let read = Read::for_client(shared.query(), self.database, self.freshness);
                 self.order.push_read(read, self.version);
             }
             kind => {
-                let command = std::mem::take(&mut shared.command);
+                let mut command = std::mem::take(&mut shared.command);
                 if self.pending_publishes.note_published(self.order.end(), &command) {
                     shared.census.note_used();
                 }
                 let returning = kind == Kind::WriteReturning;
+                Op::address(&mut command, self.database);
                 self.write(&command, returning, shared, requests);
                 shared.command = command;
             }
@@ -859,6 +876,7 @@ impl Connection {
         let waits =
             waiting::encode_await(owner, number, &shared.command, &mut Encoder(&mut command));
         debug_assert!(waits, "it says how long it waits");
+        Op::address(&mut command, self.database);
         shared.blocked_clients.store_queue_command(number, &command);
         self.blocked_request = Some(BlockedRequest {
             number,
@@ -892,8 +910,8 @@ impl Connection {
         }
         let place = self.order.end();
         let now_ms = requests.wall_ms();
-        let entered =
-            shared.readers.add_reader((self.id, place), &shared.command, self.freshness, now_ms);
+        let from = (self.database, self.freshness);
+        let entered = shared.readers.add_reader((self.id, place), &shared.command, from, now_ms);
         let Some(number) = entered else { return };
         self.order.push_parked(self.version);
         let on = BlockedOn::Entries { consumes: takes };
@@ -911,6 +929,7 @@ impl Connection {
     fn queue_in_transaction(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         let bytes_max = requests.command_bytes_max();
         let Some(multi) = &mut self.transaction else { return };
+        Op::address(&mut shared.command, multi.database);
         if multi.bytes() + shared.command.len() > bytes_max {
             self.refuse_request(&too_big(bytes_max), shared);
             return;

@@ -21,7 +21,9 @@ use crate::{
         waiting::WAITING,
     },
     encode::Encoder,
+    op::Op,
     resp::reply::{NULL_ARRAY, Reply},
+    waits::Place,
 };
 
 /// Maximum number of entries that are counted to find out how many consumers may try.
@@ -90,7 +92,9 @@ impl Shared {
             return Ok(());
         };
         set_clock(&mut reader.command, requests.wall_ms());
-        let asked = send_write(requests, tag, (None, false), &reader.command);
+        let mut command = reader.command.clone();
+        Op::address(&mut command, reader.database);
+        let asked = send_write(requests, tag, (None, false), &command);
         match asked {
             Ok(()) => self.readers.set_stage(number, ReaderStage::Attempting(tag)),
             Err(_) => drop(self.tags.release(tag)),
@@ -117,7 +121,9 @@ impl Shared {
             Reply(&mut reply).error(MEMORY_IS_FULL);
             return Some(reply);
         }
-        match ask(&reader.command, &mut reply) {
+        let mut query = reader.command.clone();
+        Op::address(&mut query, reader.database);
+        match ask(&query, &mut reply) {
             Ok(()) => {}
             // The node's state cannot be read now; tried again later.
             Err(_) if !reader.first => return None,
@@ -266,7 +272,7 @@ impl RespFront {
 
     /// Lets as many consumers of a group try again as there are entries for, in order of arrival.
     /// Returns the work that it took.
-    fn retry_consumers(&mut self, key: &[u8], group: &[u8], requests: &mut dyn Requests) -> usize {
+    fn retry_consumers(&mut self, key: &Place, group: &[u8], requests: &mut dyn Requests) -> usize {
         let entries = count_undelivered(key, group, requests);
         let mut attempts = 0;
         while let Some(number) = self.shared.readers.next_consumer(key, group, entries, TRYING_MAX)
@@ -289,16 +295,17 @@ impl RespFront {
 }
 
 /// Returns the number of entries that a group has not delivered in this node's state.
-fn count_undelivered(key: &[u8], group: &[u8], requests: &mut dyn Requests) -> u64 {
+fn count_undelivered(key: &Place, group: &[u8], requests: &mut dyn Requests) -> u64 {
     count(key, group, &mut |query, reply| requests.query(query, reply))
 }
 
 /// Returns the number of entries that a group has not delivered, at most [`COUNTED_MAX`], or 0 if
 /// the query cannot be run. Returns `u64::MAX` if the reply is an error, for example because the
 /// group is gone, so that a consumer tries and receives the error from the log.
-fn count(key: &[u8], group: &[u8], ask: &mut RunQuery<'_>) -> u64 {
+fn count((database, key): &Place, group: &[u8], ask: &mut RunQuery<'_>) -> u64 {
     let (mut query, mut reply) = (Vec::new(), Vec::new());
     encode_undelivered(key, group, COUNTED_MAX, &mut Encoder(&mut query));
+    Op::address(&mut query, *database);
     if ask(&query, &mut reply).is_err() {
         return 0;
     }

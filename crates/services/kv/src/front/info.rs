@@ -12,7 +12,9 @@ use super::{
 use crate::{
     commands::server::encode_keyspace,
     encode::Encoder,
+    op::Op,
     resp::{reply::Reply, request::Arguments},
+    store::Database,
 };
 
 /// Version of Redis whose commands are supported. Some clients choose their requests by it.
@@ -128,21 +130,25 @@ fn format_bytes(bytes: u64) -> String {
     format!("{}.{:02}{unit}", hundredths / 100, hundredths % 100)
 }
 
-/// Writes the number of keys in this node's state, which may lag behind that of the leader.
+/// Writes the number of keys of each database in this node's state, which may lag behind that of the
+/// leader.
 fn write_keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result {
-    let (mut query, mut reply) = (Vec::new(), Vec::new());
-    encode_keyspace(&mut Encoder(&mut query));
     write!(text, "# Keyspace\r\n")?;
-    if requests.query(&query, &mut reply).is_err() {
-        // INFO is useful even without these counts.
-        return Ok(());
+    for database in Database::all() {
+        let (mut query, mut reply) = (Vec::new(), Vec::new());
+        encode_keyspace(&mut Encoder(&mut query));
+        Op::address(&mut query, database);
+        if requests.query(&query, &mut reply).is_err() {
+            // INFO is useful even without these counts.
+            return Ok(());
+        }
+        let counts = String::from_utf8_lossy(&reply);
+        let counts = counts.trim_start_matches('+').trim_end();
+        if !counts.starts_with("keys=0,") {
+            write!(text, "db{}:{counts}\r\n", database.number())?;
+        }
     }
-    let counts = String::from_utf8_lossy(&reply);
-    let counts = counts.trim_start_matches('+').trim_end();
-    if counts.starts_with("keys=0,") {
-        return Ok(());
-    }
-    write!(text, "db0:{counts}\r\n")
+    Ok(())
 }
 
 fn write_clients(text: &mut String, shared: &Shared) -> std::fmt::Result {

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::commands::{events::Setting, state::notice};
 use crate::resp::request::{ARGUMENTS_MAX, FRAMING_BYTES_MAX, Parsed, ProtocolError};
+use crate::store::Database;
 
 mod access;
 mod announcing;
@@ -294,7 +295,13 @@ impl Front for RespFront {
         }
         match subject.split_first() {
             Some((&notice::CHANGED, key)) => self.invalidate_key(key),
-            Some((&notice::STREAM, key)) => self.shared.readers.note_changed(key),
+            Some((&notice::STREAM, place)) => {
+                if let Some((number, key)) = place.split_first()
+                    && let Some(database) = Database::new((*number).into())
+                {
+                    self.shared.readers.note_changed(database, key);
+                }
+            }
             Some((&notice::CHANNEL, channel)) => self.deliver_message(channel, message),
             Some((&notice::SHARD, channel)) => self.deliver_shard_message(channel, message),
             _ => {}

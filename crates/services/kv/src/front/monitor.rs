@@ -9,6 +9,7 @@ use super::{buffers::clear_buffer, slow::CommandNote};
 use crate::{
     command::{Handler, Local, Spec},
     resp::request::{self, Arguments},
+    store::Database,
 };
 
 /// Maximum number of unsent bytes of a monitor, and of bytes of lines per turn. Beyond it, a
@@ -68,13 +69,19 @@ impl Monitors {
     }
 
     /// Adds a command from the client with the address `peer`, formatted as in Redis.
-    pub(super) fn add_command(&mut self, peer: &str, now_ms: u64, arguments: &Arguments<'_>) {
+    pub(super) fn add_command(
+        &mut self,
+        (database, peer): (Database, &str),
+        now_ms: u64,
+        arguments: &Arguments<'_>,
+    ) {
         // A monitor that gets more than this is disconnected anyway.
         if self.lines.len() >= UNSENT_BYTES_MAX {
             return;
         }
         let (seconds, micros) = (now_ms / 1000, now_ms % 1000 * 1000);
-        let mut line = format!("+{seconds}.{micros:06} [0 {peer}]");
+        let database = database.number();
+        let mut line = format!("+{seconds}.{micros:06} [{database} {peer}]");
         for word in CommandNote::from_arguments(arguments).0 {
             line.push(' ');
             request::quote(&word, &mut line);

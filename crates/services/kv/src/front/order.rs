@@ -29,7 +29,7 @@ use crate::{
         visits::may_be_long,
     },
     encode::{Decoder, Encoder},
-    op::Op,
+    op::{Op, Split},
     resp::reply::{Reply, Version, render},
 };
 
@@ -708,7 +708,7 @@ impl RequestOrder {
                 }
                 let mut command = Vec::with_capacity(write.command.len() + 64);
                 let out = &mut Encoder(&mut command);
-                encode_exec(watched.iter(), count, &write.command, out);
+                encode_exec(&watched, count, &write.command, out);
                 send_write(requests, tag, (at, write.awaits_durability), &command)
             }
         };
@@ -838,14 +838,14 @@ impl RequestOrder {
 
 /// Records the versions for WATCH, and replaces the answer with the client's reply.
 fn watch(watching: &mut WatchedKeys, epoch: u64, query: &[u8], refused: bool, reply: &mut Vec<u8>) {
-    let mut keys = Decoder(query);
+    let asked = Op::split(query).filter(|split| split.op == Op::Versions);
+    let asked =
+        asked.and_then(|Split { mut from, database, .. }| Some((database, from.list().ok()?)));
     let versions = if refused { None } else { decode_versions(Decoder(reply)).ok() };
-    match (keys.byte(), keys.list(), versions) {
-        (Ok(op), Ok(keys), Some(versions))
-            if op == Op::Versions as u8 && keys.len() == versions.len() =>
-        {
+    match (asked, versions) {
+        (Some((database, keys)), Some(versions)) if keys.len() == versions.len() => {
             for (key, version) in keys.zip(versions) {
-                watching.record_version(epoch, key, version);
+                watching.record_version(epoch, (database, key), version);
             }
             reply.clear();
             Reply(reply).ok();

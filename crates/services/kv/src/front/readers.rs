@@ -14,7 +14,7 @@ use super::{
     asked::Freshness,
     waiting::{UnblockReply, UnblockSender},
 };
-use crate::commands::stream::waiting::AwaitedEntries;
+use crate::{commands::stream::waiting::AwaitedEntries, store::Database, waits::Place};
 
 /// Interval at which consumers try again without a change: their key may have got another type.
 const GROUPS_RETRY_MS: u64 = 1000;
@@ -22,7 +22,7 @@ const GROUPS_RETRY_MS: u64 = 1000;
 /// read.
 const READERS_RETRY_MS: u64 = 5000;
 
-/// Name of a key or a group.
+/// Name of a group.
 type Name = Box<[u8]>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +46,11 @@ pub(super) struct Reader {
     pub(super) connection: ConnectionId,
     /// Number of the request on its connection.
     pub(super) request_number: u64,
+    /// Encoded command without the prefix of its database.
     pub(super) command: Vec<u8>,
+    pub(super) database: Database,
     pub(super) freshness: Freshness,
-    pub(super) keys: Box<[Box<[u8]>]>,
+    pub(super) keys: Box<[Place]>,
     /// Group whose entries the client takes; `None` for XREAD.
     pub(super) group: Option<Box<[u8]>>,
     /// The first attempt is not complete.
@@ -90,11 +92,11 @@ struct GroupConsumers {
 pub(super) struct Readers {
     last: u64,
     readers: BTreeMap<u64, Reader>,
-    lines: BTreeMap<Box<[u8]>, KeyReaders>,
+    lines: BTreeMap<Place, KeyReaders>,
     /// Timeouts in Unix milliseconds, with numbers.
     timeouts: BTreeSet<(u64, u64)>,
     /// Keys whose clients have to try again.
-    changed_keys: BTreeSet<Box<[u8]>>,
+    changed_keys: BTreeSet<Place>,
     /// Clients with an XREAD that have to try again.
     retries: BTreeSet<u64>,
     /// Clients whose wait has to end.
@@ -111,7 +113,7 @@ impl Readers {
         &mut self,
         (connection, place): (ConnectionId, u64),
         command: &[u8],
-        fresh: Freshness,
+        (database, fresh): (Database, Freshness),
         now_ms: u64,
     ) -> Option<u64> {
         let wanted = AwaitedEntries::decode(command)?;
@@ -123,8 +125,9 @@ impl Readers {
             connection,
             request_number: place,
             command: command.to_vec(),
+            database,
             freshness: fresh,
-            keys: wanted.keys.map(|key| key.bytes().into()).collect(),
+            keys: wanted.keys.map(|key| (database, key.bytes().into())).collect(),
             group: wanted.group.map(Box::from),
             first: true,
             count: wanted.count,
@@ -243,9 +246,13 @@ impl Readers {
     }
 
     /// Records that this node has changed a stream, or removed a key.
-    pub(super) fn note_changed(&mut self, key: &[u8]) {
-        if self.lines.contains_key(key) && !self.changed_keys.contains(key) {
-            self.changed_keys.insert(key.into());
+    pub(super) fn note_changed(&mut self, database: Database, key: &[u8]) {
+        self.note_place_changed(&(database, key.into()));
+    }
+
+    fn note_place_changed(&mut self, place: &Place) {
+        if self.lines.contains_key(place) && !self.changed_keys.contains(place) {
+            self.changed_keys.insert(place.clone());
         }
     }
 
@@ -256,7 +263,7 @@ impl Readers {
     /// Makes the other clients of a consumer's keys try again: it may have left entries.
     pub(super) fn retry_other_readers(&mut self, reader: &Reader) {
         if reader.group.is_some() {
-            reader.keys.iter().for_each(|key| self.note_changed(key));
+            reader.keys.iter().for_each(|key| self.note_place_changed(key));
         }
     }
 
@@ -296,7 +303,7 @@ impl Readers {
 
     /// Takes a key whose clients have to try again. Its readers are among those of
     /// [`Self::take_retry`] from now on. Returns the groups that clients wait for.
-    pub(super) fn take_changed_key(&mut self) -> Option<(Name, Vec<Name>)> {
+    pub(super) fn take_changed_key(&mut self) -> Option<(Place, Vec<Name>)> {
         let key = self.changed_keys.pop_first()?;
         let Some(line) = self.lines.get(&key) else {
             return Some((key, Vec::new()));
@@ -330,7 +337,7 @@ impl Readers {
     /// flight may take all of `entries` entries (`u64::MAX`: all may try), or are `most` already.
     pub(super) fn next_consumer(
         &self,
-        key: &[u8],
+        key: &Place,
         group: &[u8],
         entries: u64,
         most: usize,

@@ -19,6 +19,8 @@ pub(super) struct ClientEntry {
     pub(super) opened_ms: u64,
     /// Time of the last input as Unix time in milliseconds.
     pub(super) seen_ms: u64,
+    /// Number of the selected database.
+    pub(super) database: u8,
     pub(super) command: &'static str,
     /// Number of subscribed channels, patterns and shard channels.
     pub(super) subscription_counts: [usize; 3],
@@ -63,7 +65,7 @@ impl ClientEntry {
         let queued =
             self.queued_commands.map_or_else(|| "-1".to_owned(), |count| count.to_string());
         format!(
-            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db=0 sub={} psub={} ssub={} \
+            "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} \
              multi={queued} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={} \
              tot-mem={} events=r cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}\n",
             self.id.0,
@@ -72,6 +74,7 @@ impl ClientEntry {
             self.name,
             seconds(self.opened_ms),
             seconds(self.seen_ms),
+            self.database,
             self.subscription_counts[0],
             self.subscription_counts[1],
             self.subscription_counts[2],

@@ -1,6 +1,6 @@
 //! State shared by all connections: scratch buffers, memory accounting, waiting and paused clients.
 
-use std::collections::VecDeque;
+use std::{borrow::Cow, collections::VecDeque};
 
 use quorate_access::PendingChecks;
 use quorate_replica::{
@@ -15,7 +15,7 @@ use super::{
     monitor::{self, Monitors, is_hidden},
     readers::Readers,
     roster::{ClientSlot, ClientTable},
-    settings::Settings,
+    settings::{ClusterMode, Settings},
     switching::MasterSwitchNotices,
     tally::CommandStatistics,
     tracking::{CachedKeys, EvictedKey, TrackingTable},
@@ -30,12 +30,15 @@ use crate::{
     op::Op,
     resp::{reply::Reply, request::Arguments},
     scripts::Scripts,
+    store::Database,
 };
 
-/// Error for a script or a stream in a group that still has nodes of an earlier release
+/// Error for what is new at feature level 10 in a group that still has nodes of an earlier release
 /// ([level-9]).
 const NEEDS_LEVEL: &str = "need feature level 10, which the cluster reaches once all nodes are upgraded; see \
     `quorate member feature`";
+
+const DATABASES: &str = "databases other than the first";
 
 /// Recipient of a completion: a connection and the part of it that waits.
 #[derive(Clone, Copy, Debug)]
@@ -220,13 +223,14 @@ impl Shared {
     pub(super) fn encode_script(
         &mut self,
         by: ScriptForm,
-        (name, operator): (&'static str, bool),
+        (name, operator, database): (&'static str, bool, Database),
         words: &Arguments<'_>,
         requests: &dyn Requests,
     ) -> Result<(), Refusal> {
         let request = Request {
             name,
             arguments: words.from(2),
+            database,
             wall_ms: requests.wall_ms(),
             value_bytes_max: requests.command_bytes_max(),
             seed: self.seed(requests.wall_ms()),
@@ -236,20 +240,58 @@ impl Shared {
         self.scripts.encode(by, words.at(1), operator, &request, out)
     }
 
-    /// Refuses the command in the scratch buffer if it needs a higher level than the group has.
-    pub(super) fn check_level(&self, requests: &dyn Requests) -> Result<(), Refusal> {
-        if requests.level() >= ABSENT_LEVEL || !is_of_level_10(&self.command) {
+    /// Prepares the command in the scratch buffer, which has no prefix yet, to be sent. Refuses it
+    /// if it needs a higher level than the group has, or a second database in cluster mode.
+    pub(super) fn seal(&mut self, requests: &dyn Requests) -> Result<(), Refusal> {
+        let op = self.command.first().copied().and_then(Op::from_byte);
+        let in_cluster = match op {
+            Some(Op::MoveDb) => Some("MOVE is not"),
+            Some(Op::SwapDb) => Some("SWAPDB is not"),
+            Some(Op::CopyTo) => Some("Copying to another database is not"),
+            _ => None,
+        };
+        if let Some(what) = in_cluster
+            && self.settings.cluster_mode != ClusterMode::Off
+        {
+            return Err(Refusal::Text(format!("ERR {what} allowed in cluster mode").into()));
+        }
+        if requests.level() >= ABSENT_LEVEL {
             return Ok(());
         }
-        let op = self.command.first().copied().and_then(Op::from_byte);
+        if op == Some(Op::FlushAll) {
+            // The only database is all of them.
+            self.command[0] = Op::Flush as u8;
+        }
+        if !is_of_level_10(&self.command) {
+            return Ok(());
+        }
         let what = match op {
             Some(op) if op.is_script() => "scripts",
             Some(Op::PfAdd | Op::PfCount | Op::PfMerge) => "HyperLogLogs",
             Some(Op::GeoMembers | Op::GeoDist | Op::GeoSearch | Op::GeoStore) => "geo commands",
+            Some(Op::MoveDb | Op::SwapDb | Op::CopyTo) => DATABASES,
             Some(Op::Lcs | Op::HGetDel | Op::ScanNames) => "LCS, HGETDEL and NOVALUES",
             _ => "streams",
         };
         Err(Refusal::Text(format!("ERR not executed: {what} {NEEDS_LEVEL}").into()))
+    }
+
+    /// Returns the error of SELECT if clients cannot use this database now.
+    pub(super) fn check_database(
+        &self,
+        database: Database,
+        requests: &dyn Requests,
+    ) -> Result<(), Cow<'static, str>> {
+        match database {
+            Database::ZERO => Ok(()),
+            _ if self.settings.cluster_mode != ClusterMode::Off => {
+                Err("ERR SELECT is not allowed in cluster mode".into())
+            }
+            _ if requests.level() < ABSENT_LEVEL => {
+                Err(format!("ERR not executed: {DATABASES} {NEEDS_LEVEL}").into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Replaces the keys that are tracked for a client.
@@ -302,14 +344,19 @@ impl Shared {
 
     /// Adds a command to the output for monitors, unless it contains a secret.
     #[cold]
-    pub(super) fn show(&mut self, seat: ClientSlot, spec: &Spec, arguments: &Arguments<'_>) {
+    pub(super) fn show(
+        &mut self,
+        (seat, database): (ClientSlot, Database),
+        spec: &Spec,
+        arguments: &Arguments<'_>,
+    ) {
         let inner = monitor::inner_command_name(spec, arguments).and_then(|name| self.lookup(name));
         if is_hidden(spec) || inner.is_some_and(is_hidden) {
             return;
         }
         let guest = self.clients.entry_mut(seat);
         let peer = guest.map_or("", |guest| &guest.endpoints.peer);
-        self.monitors.add_command(peer, self.tally.now_ms, arguments);
+        self.monitors.add_command((database, peer), self.tally.now_ms, arguments);
     }
 
     pub(super) const fn is_full(&self, more: usize) -> bool {

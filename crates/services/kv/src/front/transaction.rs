@@ -5,14 +5,17 @@ use quorate_access::Role;
 use crate::{
     commands::transactions::{KeyState, Watched},
     encode::{Decoder, Encoder},
+    store::Database,
 };
 
 /// Maximum number of keys watched by a connection.
 const WATCHED_MAX: usize = 4096;
 const WATCHED_BYTES_MAX: usize = 1024 * 1024;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Transaction {
+    /// Database of the next queued command, and of the connection once EXEC was executed.
+    pub(super) database: Database,
     /// Encoded commands, each with its length.
     commands: Vec<u8>,
     count: usize,
@@ -25,6 +28,18 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
+    /// Begins a transaction on a connection that has selected `database`.
+    pub(super) const fn new(database: Database) -> Self {
+        Self {
+            database,
+            commands: Vec::new(),
+            count: 0,
+            required_role: None,
+            is_aborted: false,
+            read_keys: Vec::new(),
+        }
+    }
+
     pub(super) fn queue_command(&mut self, command: &[u8]) {
         Encoder(&mut self.commands).bytes(command);
         self.count += 1;
@@ -102,10 +117,15 @@ impl WatchedKeys {
         self.requested_keys <= WATCHED_MAX && self.requested_bytes <= WATCHED_BYTES_MAX
     }
 
-    pub(super) fn record_version(&mut self, epoch: u64, key: &[u8], seen: KeyState) {
+    pub(super) fn record_version(
+        &mut self,
+        epoch: u64,
+        (database, key): (Database, &[u8]),
+        seen: KeyState,
+    ) {
         // A WATCH waits for all requests of earlier epochs, whose versions are no longer needed.
         self.versions.retain(|(seen, _)| *seen >= epoch);
-        self.versions.push((epoch, Watched { key: key.to_vec(), state: seen }));
+        self.versions.push((epoch, Watched { database, key: key.to_vec(), state: seen }));
     }
 
     pub(super) const fn record_failed_watch(&mut self, epoch: u64) {
@@ -145,7 +165,7 @@ impl WatchedKeys {
 }
 
 /// [watch-4] Converts watched keys for a group below [`ABSENT_LEVEL`], which cannot compare
-/// versions of absent keys. A key that changed between two WATCH commands never matches.
+/// versions of absent keys and has one database. A key that changed between two WATCH commands never matches.
 ///
 /// [`ABSENT_LEVEL`]: crate::commands::transactions::ABSENT_LEVEL
 pub(super) fn without_absent_versions(watched: &mut [Watched]) {

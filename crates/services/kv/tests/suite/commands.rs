@@ -206,7 +206,7 @@ fn keys() {
         COPY b c REPLACE => :1|
         TTL c => :100|
         COPY b d DB 0 => :1|
-        COPY b d DB 1 => -ERR DB index is out of range|
+        COPY b d DB 16 => -ERR DB index is out of range|
         COPY b b => -ERR source and destination objects are the same|
         COPY none d => :0|
         COPY b d WITH => -ERR syntax error|
@@ -242,7 +242,8 @@ fn server() {
         PING a b => -ERR wrong number of arguments for 'ping' command|
         ECHO x => $1|x|
         SELECT 0 => +OK|
-        SELECT 1 => -ERR DB index is out of range|
+        SELECT 16 => -ERR DB index is out of range|
+        SELECT -1 => -ERR DB index is out of range|
         SELECT x => -ERR value is not an integer or out of range|
         CLIENT ID => :1|
         CLIENT GETNAME => $-1|

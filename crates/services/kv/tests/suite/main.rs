@@ -8,6 +8,7 @@ mod census;
 mod clients;
 mod commands;
 mod common;
+mod databases;
 mod differential;
 #[path = "../../../../../fuzz/driver.rs"]
 mod driver;

@@ -11,7 +11,7 @@ const BEGIN: &str =
 const END: &str = "<!-- end of what is made -->\n";
 
 /// Commands of Redis 7.2 that are not supported, each with the reason.
-const MISSING: [(&str, &str); 7] = [
+const MISSING: [(&str, &str); 6] = [
     (
         "bgrewriteaof bgsave failover lastsave psync replconf replicaof save shutdown slaveof sync waitaof",
         "persistence and replication need no managing",
@@ -21,7 +21,6 @@ const MISSING: [(&str, &str); 7] = [
     ("fcall fcall_ro", "no functions yet: `EVAL`"),
     ("lolwut", "draws Redis' version"),
     ("module", "there are no modules"),
-    ("move swapdb", "there is one database"),
 ];
 
 fn table() -> String {

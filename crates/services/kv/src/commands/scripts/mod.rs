@@ -149,7 +149,7 @@ pub(crate) fn encode(
 
 /// Passes the text of each script in a command to `each`.
 pub(crate) fn each_text(command: &[u8], mut each: impl FnMut(&[u8])) {
-    each_operation(command, |op, mut from| {
+    each_operation(command, |op, mut from, _| {
         if op.is_script()
             && let Ok(script) = Script::decode(&mut from)
         {

@@ -10,6 +10,7 @@ use crate::{
     commands::{
         self,
         budget::VISITS_MAX,
+        databases::{in_database, parse_database, within},
         lookup,
         state::{ReadContext, WriteContext, too_large},
         stream::read::block_ms,
@@ -19,6 +20,7 @@ use crate::{
     op::Op,
     resp::{reply::Reply, request::Words},
     scripts::WRITES,
+    store::{Database, Store},
 };
 
 /// Commands of a running script, encoded like those of clients and executed like those in the log.
@@ -26,6 +28,8 @@ struct Calls<'a> {
     script: &'a Script<'a>,
     /// The later of the group's time and the front's clock.
     now_ms: u64,
+    /// Database of the next command. At first that of the script, whose client keeps its own.
+    database: Database,
     reads: bool,
     calls_made: u64,
     words: Words,
@@ -38,10 +42,11 @@ fn error_reply(text: &str) -> Data {
 }
 
 impl<'a> Calls<'a> {
-    fn new(script: &'a Script<'a>, group_ms: u64, reads: bool) -> Self {
-        let now_ms = script.wall_ms.max(group_ms);
+    fn new(script: &'a Script<'a>, store: &dyn Store, reads: bool) -> Self {
+        let now_ms = script.wall_ms.max(store.time());
+        let database = store.selected();
         let (words, command, reply) = Default::default();
-        Self { script, now_ms, reads, calls_made: 0, words, command, reply }
+        Self { script, now_ms, database, reads, calls_made: 0, words, command, reply }
     }
 
     /// Encodes a command. Returns its operation, or the reply if there is nothing to execute.
@@ -75,6 +80,7 @@ impl<'a> Calls<'a> {
         let request = Request {
             name: spec.name,
             arguments: arguments.from(1),
+            database: self.database,
             wall_ms: self.now_ms,
             value_bytes_max: self.script.value_bytes_max,
             seed: self.script.seed ^ self.calls_made.wrapping_mul(0x9e37_79b9_7f4a_7c15),
@@ -94,7 +100,7 @@ impl<'a> Calls<'a> {
         Ok(op)
     }
 
-    fn local(&self, local: Local, spec: &Spec, words: &[&[u8]]) -> Data {
+    fn local(&mut self, local: Local, spec: &Spec, words: &[&[u8]]) -> Data {
         match local {
             _ if !spec.accepts_count(words.len()) => {
                 error_reply("ERR Wrong number of args calling Redis command from script")
@@ -110,7 +116,13 @@ impl<'a> Calls<'a> {
             }
             Local::Ping if words.len() == 1 => Data::Status(b"PONG".to_vec()),
             Local::Ping | Local::Echo => Data::Bulk(words[1].to_vec()),
-            Local::Select if words[1] == b"0" => Data::Status(b"OK".to_vec()),
+            Local::Select => match parse_database(words[1]) {
+                Ok(database) => {
+                    self.database = database;
+                    Data::Status(b"OK".to_vec())
+                }
+                Err(text) => error_reply(text),
+            },
             _ => error_reply(NOT_ALLOWED),
         }
     }
@@ -161,8 +173,11 @@ impl Host for Writing<'_, '_, '_> {
         };
         let before = self.state.budget.visits_left();
         let moved = self.state.store.meter().moved_bytes();
+        let database = self.calls.database;
         let (from, reply) = self.calls.parts();
-        let done = execute_bounded(op, &mut Decoder(from), self.state, &mut Reply(reply));
+        let done = within(self.state, database, |state| {
+            execute_bounded(op, &mut Decoder(from), state, &mut Reply(reply))
+        });
         let cost = match done {
             // The account lacks the work done before the refusal, and a script could repeat it.
             Err(Fault::Visits | Fault::Budget) => u64::MAX,
@@ -189,8 +204,11 @@ impl Host for Reading<'_> {
         };
         let meter = self.state.store.meter();
         let (before, moved) = (meter.left(), meter.moved_bytes());
+        let database = self.calls.database;
         let (from, reply) = self.calls.parts();
-        let done = commands::read(op, &mut Decoder(from), &self.state, &mut Reply(reply));
+        let done = in_database(self.state.store, database, || {
+            commands::read(op, &mut Decoder(from), &self.state, &mut Reply(reply))
+        });
         // Beyond the limit, reads find nothing, and the whole query fails.
         let cost = if meter.is_limit_exceeded() { u64::MAX } else { before - meter.left() };
         self.calls.finish_call(done, cost, meter.moved_bytes().wrapping_sub(moved))
@@ -243,7 +261,7 @@ fn write(
     let script = Script::decode(from)?;
     may_begin(state)?;
     let before = state.budget.visits_left();
-    let calls = Calls::new(&script, state.store.time(), false);
+    let calls = Calls::new(&script, state.store, false);
     let interpreter = state.interpreter;
     let used = execute(&script, interpreter, &mut Writing { calls, state }, reply);
     // The commands have already been charged.
@@ -278,7 +296,7 @@ pub(crate) fn read(
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let script = Script::decode(from)?;
-    let calls = Calls::new(&script, state.store.time(), true);
+    let calls = Calls::new(&script, state.store, true);
     let meter = state.store.meter();
     let before = meter.left();
     let used = execute(&script, interpreter, &mut Reading { calls, state: *state }, reply);

@@ -279,8 +279,14 @@ mod tests {
         let mut all = Words::default();
         all.set(words);
         let arguments = all.arguments();
-        let request =
-            Request { name: "xread", arguments, wall_ms: 1000, value_bytes_max: 1 << 20, seed: 0 };
+        let request = Request {
+            name: "xread",
+            arguments,
+            database: crate::store::Database::ZERO,
+            wall_ms: 1000,
+            value_bytes_max: 1 << 20,
+            seed: 0,
+        };
         let mut bytes = Vec::new();
         encode(&request, &mut Encoder(&mut bytes)).map(|()| bytes)
     }

@@ -3,6 +3,7 @@
 use super::attempt::{Action, Attempt, parts};
 use crate::{
     commands::{
+        databases::{in_database, within},
         list,
         state::{ReadContext, WRONG_TYPE, WriteContext},
         zset,
@@ -11,8 +12,8 @@ use crate::{
     key::Key,
     op::Op,
     resp::reply::Reply,
-    store::{Store, Version, collection::Header, collection::Kind},
-    waits::{FrontId, Wait, Waits},
+    store::{Database, Store, Version, collection::Header, collection::Kind},
+    waits::{FrontId, Place, Queued, Wait, Waits},
 };
 
 /// Reply that makes a front block its client. No attempt replies this.
@@ -59,8 +60,8 @@ pub fn encode_depose(seen: ForeignTurn, out: &mut Encoder<'_>) {
     out.count(seen.number).word(seen.version.slot).count(seen.version.index.into());
 }
 
-/// Encodes a poll for the clients of a front whose turn it is, from the key `from` on. With `all`,
-/// the answer also lists all queued clients of the front.
+/// Encodes a poll for the clients of a front whose turn it is, from the place `from` on, as in an
+/// earlier answer. With `all`, the answer also lists all queued clients of the front.
 pub fn encode_look(owner: FrontId, all: bool, from: &[u8], out: &mut Encoder<'_>) {
     write_owner(Op::Look, owner, out);
     out.byte(u8::from(all)).bytes(from);
@@ -85,7 +86,7 @@ pub struct PollAnswer {
     pub foreign_turns: Vec<ForeignTurn>,
     /// All queued clients of the polling front, in order, if requested.
     pub queued_clients: Option<Vec<u64>>,
-    /// Key at which the next poll resumes; empty at the end.
+    /// Place at which the next poll resumes, the number of a database and a key; empty at the end.
     pub next: Vec<u8>,
 }
 
@@ -152,7 +153,8 @@ pub(crate) fn elements(store: &dyn Store, key: &[u8]) -> Option<(Kind, u64)> {
 /// least one element.
 fn may_pop(state: &WriteContext<'_>, since: Version, key: Key<'_>) -> bool {
     let found = elements(state.store, key.bytes());
-    found.is_some_and(|(kind, count)| state.waits.may_pop(since, key.bytes(), kind, count))
+    let place = (state.store.selected(), key.bytes());
+    found.is_some_and(|(kind, count)| state.waits.may_pop(since, place, kind, count))
 }
 
 impl Attempt<'_> {
@@ -210,7 +212,7 @@ pub(super) fn wait(
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (owner, number) = (FrontId::decode(from)?, from.count()?);
-    let wait = Wait::new(owner, number, state.version, from.0)?;
+    let wait = Wait::new((owner, number), state.version, state.store.selected(), from.0)?;
     let attempt = Attempt::decode(from)?;
     state.waits.begin_life(owner);
     // Repeated by a front that does not know the outcome: the client keeps its position.
@@ -245,13 +247,17 @@ fn retry_or_queue(
     state: &mut WriteContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let Some((since, bytes)) = state.waits.find(owner, number) else {
+    let Some(Queued { since, database, attempt }) = state.waits.find(owner, number) else {
         reply.0.extend_from_slice(GONE);
         return Ok(());
     };
-    let bytes = bytes.to_vec();
+    let bytes = attempt.to_vec();
     let attempt = Attempt::decode(&mut Decoder(&bytes))?;
-    if attempt.run(state, reply, &|state, key| may_pop(state, since, key)) {
+    // The client waits in the database that it had selected, whatever database this command names.
+    let taken = within(state, database, |state| {
+        attempt.run(state, reply, &|state, key| may_pop(state, since, key))
+    });
+    if taken {
         state.waits.remove_client(since);
     } else {
         state.waits.record_activity(since, state.version);
@@ -277,7 +283,8 @@ pub(super) fn withdraw(
     let mut numbers = start;
     for _ in 0..numbers.length()? {
         let number = numbers.count()?;
-        if let Some((since, _)) = state.waits.find(owner, number) {
+        if let Some(queued) = state.waits.find(owner, number) {
+            let since = queued.since;
             state.waits.remove_client(since);
             left += 1;
         }
@@ -302,6 +309,15 @@ pub(super) fn depose(
     Ok(())
 }
 
+/// Decodes the place at which a poll resumes. An answer of this process contained it.
+fn decode_place(bytes: &[u8]) -> Place {
+    let place = bytes.split_first().and_then(|(number, key)| {
+        let database = Database::new((*number).into())?;
+        Some((database, key.into()))
+    });
+    place.unwrap_or_default()
+}
+
 /// Finds the keys with elements and the clients whose turn it is. The answer has an internal format
 /// that clients never see.
 pub(super) fn find_turns(
@@ -310,23 +326,24 @@ pub(super) fn find_turns(
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let owner = FrontId::decode(from)?;
-    let (all, first) = (from.byte()? != 0, from.bytes()?);
+    let (all, first) = (from.byte()? != 0, decode_place(from.bytes()?));
     from.end()?;
     let waits: &Waits = state.waits;
     let mut look = PollAnswer {
         queued_clients: all.then(|| waits.client_numbers(owner)),
         ..PollAnswer::default()
     };
-    for (at, key) in waits.stirred_from(first).enumerate() {
+    for (at, (database, key)) in waits.stirred_from(first).enumerate() {
         if at == LOOK_KEYS_MAX {
-            look.next = key.to_vec();
+            look.next = [&[database.number()], key].concat();
             break;
         }
-        let Some((kind, count)) = elements(state.store, key) else {
+        let found = in_database(state.store, database, || elements(state.store, key));
+        let Some((kind, count)) = found else {
             continue;
         };
         let mut other = None;
-        waits.visit_turns(key, kind, count, &mut |wait| {
+        waits.visit_turns((database, key), kind, count, &mut |wait| {
             if wait.front == owner {
                 look.own_turns.push(wait.number);
             } else {

@@ -5,7 +5,7 @@ use quorate_replica::front::{Requests, Sequenced};
 
 use super::{Connection, attached::SessionAttachment, quiet::ReplyMode};
 use crate::{
-    command::{Encode, Local, NOT_AN_INTEGER, Refusal, Request, SYNTAX, SubscriptionKind},
+    command::{Encode, Local, Refusal, Request, SYNTAX, SubscriptionKind},
     commands::{inspect, transactions::ABSENT_LEVEL},
     encode::Encoder,
     front::{
@@ -25,6 +25,7 @@ use crate::{
         reply::{Reply, Version},
         request::Arguments,
     },
+    store::Database,
 };
 
 impl Connection {
@@ -49,7 +50,7 @@ impl Connection {
         }
         match local {
             Local::Multi => {
-                self.transaction = Some(Transaction::default());
+                self.transaction = Some(Transaction::new(self.database));
                 self.reply(shared, |r| r.ok());
             }
             Local::Exec => self.handle_exec(None, shared, requests),
@@ -181,11 +182,7 @@ impl Connection {
                 _ => r.error(&Refusal::Arity.text("ping")),
             },
             Local::Echo => r.bulk(arguments.at(1)),
-            Local::Select => match parse_integer(arguments.at(1)) {
-                Some(0) => r.ok(),
-                Some(_) => r.error("ERR DB index is out of range"),
-                None => r.error(NOT_AN_INTEGER),
-            },
+            Local::Select => self.select(arguments.at(1), shared, requests, r),
             Local::Acl => self.handle_acl(arguments, requests, r),
             Local::Client => {
                 let now_ms = requests.wall_ms();
@@ -272,6 +269,7 @@ impl Connection {
         let request = Request {
             name,
             arguments: arguments.from(1),
+            database: self.database(),
             wall_ms: requests.wall_ms(),
             value_bytes_max: requests.command_bytes_max(),
             seed: shared.seed(requests.wall_ms()),
@@ -297,6 +295,7 @@ impl Connection {
         if at.is_none() && self.tracking.is_some() {
             shared.record_cached_reads(self.id, multi.read_keys());
         }
+        let database = multi.database;
         let Some((command, count)) = multi.take_commands() else {
             let text = "EXECABORT Transaction discarded because of previous errors.";
             self.reply(shared, |r| r.error(text));
@@ -307,7 +306,12 @@ impl Connection {
         }
         let how = WriteKind::Exec { epoch, count, session_number: at };
         let write = Write::new(command, how);
+        self.expect_database(database);
         self.order.push_write(write, true, self.version);
+        if self.pending_database.is_some() {
+            // If it is refused at once, the input behind it goes on in this turn.
+            self.advance(shared, requests);
+        }
     }
 
     fn discard_transaction(&mut self, shared: &mut Shared) {
@@ -329,15 +333,16 @@ impl Connection {
             self.refuse_request("ERR too many keys are watched", shared);
             return;
         }
-        let read = Read::watch(keys.iter(), self.watching.epoch());
+        let read = Read::watch(keys.iter(), self.database, self.watching.epoch());
         self.order.push_read(read, self.version);
     }
 
-    /// [watch-4] Reads the versions of absent keys in an epoch again, before EXEC.
+    /// [watch-4] Reads the versions of absent keys in an epoch again, before EXEC. Below the level
+    /// with more databases, all are in the first one.
     fn reread_absent_keys(&mut self, epoch: u64) {
         let absent = self.watching.absent_keys(epoch);
         if !absent.is_empty() {
-            let read = Read::watch(absent.into_iter(), epoch);
+            let read = Read::watch(absent.into_iter(), Database::ZERO, epoch);
             self.order.push_own_read(read, self.version);
         }
     }
@@ -346,6 +351,7 @@ impl Connection {
         self.take_transaction();
         self.watching.end_epoch();
         self.version = Version::Resp2;
+        self.database = Database::ZERO;
         self.freshness = Freshness::default();
         self.session = SessionAttachment::default();
         self.reply_mode = ReplyMode::default();

@@ -15,8 +15,9 @@ use crate::{
         shared::Shared,
         topology,
     },
-    op::Kind,
+    op::{Kind, Op},
     resp::{integer::parse_integer, request::Arguments},
+    store::Database,
 };
 
 const HELP: [&str; 9] = [
@@ -190,10 +191,12 @@ impl Connection {
             return;
         }
         let operator = self.is_operator(requests);
-        match encode_inner(&arguments.from(3), operator, shared, requests) {
+        let from = (operator, self.database());
+        match encode_inner(&arguments.from(3), from, shared, requests) {
             Ok(()) => {
                 let returning = Kind::of(&shared.command) != Kind::Write;
-                let command = shared.command.clone();
+                let mut command = shared.command.clone();
+                Op::address(&mut command, self.database);
                 let write = Write::new(command, WriteKind::Plain(Some(at)));
                 self.order.push_write(write, returning, self.version);
             }
@@ -218,7 +221,7 @@ fn parse_session(text: &[u8]) -> Option<SessionId> {
 /// Encodes the command after `SEQ n` into the scratch buffer.
 fn encode_inner(
     inner: &Arguments<'_>,
-    operator: bool,
+    (operator, database): (bool, Database),
     shared: &mut Shared,
     requests: &mut dyn Requests,
 ) -> Result<(), String> {
@@ -231,6 +234,7 @@ fn encode_inner(
     let request = Request {
         name: spec.name,
         arguments: inner.from(1),
+        database,
         wall_ms: requests.wall_ms(),
         value_bytes_max: requests.command_bytes_max(),
         seed: shared.seed(requests.wall_ms()),
@@ -240,8 +244,10 @@ fn encode_inner(
             clear_buffer(&mut shared.command);
             encode(&request, &mut Encoder(&mut shared.command))
         }
-        Handler::Script(by) => shared.encode_script(by, (spec.name, operator), inner, requests),
+        Handler::Script(by) => {
+            shared.encode_script(by, (spec.name, operator, database), inner, requests)
+        }
         Handler::Local(_) => return Ok(()),
     };
-    encoded.and_then(|()| shared.check_level(requests)).map_err(text)
+    encoded.and_then(|()| shared.seal(requests)).map_err(text)
 }

@@ -51,7 +51,7 @@ pub(super) struct Part {
     pub(super) generation: u64,
     /// True if the generation is indexed; see [`Space::indexed`].
     pub(super) indexed: bool,
-    /// Changed keys. [`Version::ABSENT`] marks a removed key.
+    /// Changed keys. [`Stamp::ABSENT`] marks a removed key.
     pub(super) data: Table,
     /// Changed deadlines of keys and of fields.
     pub(super) deadlines: [ChangedDeadlines; 2],

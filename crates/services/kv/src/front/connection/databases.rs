@@ -1,0 +1,103 @@
+//! The database that a connection has selected: SELECT, and transactions that contain it.
+
+use quorate_replica::front::{Failure, Requests};
+
+use super::Connection;
+use crate::{
+    commands::databases::parse_database,
+    commands::state::TOO_LARGE,
+    front::shared::Shared,
+    resp::reply::{NULL_ARRAY, Reply},
+    store::Database,
+};
+
+impl Connection {
+    /// Returns the database of the next command: that of the transaction, or the selected one.
+    pub(super) fn database(&self) -> Database {
+        self.transaction.as_ref().map_or(self.database, |multi| multi.database)
+    }
+
+    /// Handles SELECT. In a transaction, it counts for the commands queued after it, and for the
+    /// connection once EXEC was executed.
+    pub(super) fn select(
+        &mut self,
+        text: &[u8],
+        shared: &Shared,
+        requests: &dyn Requests,
+        r: &mut Reply<'_>,
+    ) {
+        let selected = parse_database(text).map_err(Into::into);
+        let selected = selected
+            .and_then(|database| shared.check_database(database, requests).map(|()| database));
+        match (selected, &mut self.transaction) {
+            (Err(text), _) => return r.error(&text),
+            (Ok(database), Some(multi)) => multi.database = database,
+            (Ok(database), None) => self.database = database,
+        }
+        r.ok();
+    }
+
+    /// Records that the next request is an EXEC that ends in `database`.
+    pub(super) fn expect_database(&mut self, database: Database) {
+        if database != self.database {
+            self.pending_database = Some((self.order.end(), database));
+        }
+    }
+
+    fn take_pending(&mut self, number: u64) -> Option<Database> {
+        let (_, database) = self.pending_database.take_if(|(exec, _)| *exec == number)?;
+        Some(database)
+    }
+
+    /// Selects the database in which an EXEC ended, if the reply shows that it was executed.
+    pub(super) fn adopt_database(&mut self, number: u64, reply: &[u8]) {
+        if let Some(database) = self.take_pending(number)
+            && was_executed(reply)
+        {
+            self.database = database;
+        }
+    }
+
+    /// Keeps the selected database, because an EXEC was not executed. If that is unknown, the
+    /// connection closes behind the reply: a later command could change the wrong database.
+    pub(super) fn keep_database(&mut self, number: u64, failure: Failure) {
+        if self.take_pending(number).is_some() && failure == Failure::Unknown {
+            self.end();
+        }
+    }
+
+    /// Keeps the selected database if the EXEC was answered without having been sent.
+    pub(super) fn forget_unsent_exec(&mut self) {
+        if let Some((exec, _)) = self.pending_database
+            && !self.order.is_open(exec)
+        {
+            self.pending_database = None;
+        }
+    }
+}
+
+/// Returns whether an EXEC with this reply executed its commands.
+fn was_executed(reply: &[u8]) -> bool {
+    let too_large = reply.strip_prefix(b"-").and_then(|text| text.strip_suffix(b"\r\n"));
+    let too_large = too_large == Some(TOO_LARGE.as_bytes());
+    reply != NULL_ARRAY && (reply.starts_with(b"*") || too_large)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_array_or_a_reply_too_large_shows_that_exec_was_executed() {
+        let reply = |write: &dyn Fn(&mut Reply<'_>)| {
+            let mut bytes = Vec::new();
+            write(&mut Reply(&mut bytes));
+            was_executed(&bytes)
+        };
+        assert!(reply(&|r| r.array(0)) && reply(&|r| r.array(2)));
+        assert!(reply(&|r| r.error(TOO_LARGE)));
+        assert!(!reply(&|r| r.null_array()) && !reply(&|r| r.null()));
+        assert!(!reply(&|r| r.error("EXECABORT Transaction discarded")));
+        assert!(!reply(&|r| r.error("TOOBIG not executed")));
+    }
+}
