@@ -50,8 +50,8 @@ pub(crate) struct ExportArgs {
     /// Client addresses of one or more nodes; the next one is tried when one does not answer
     #[arg(long, env = "QUORATE_CLIENT", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_CLIENT, value_parser = address_argument)]
     client: Vec<String>,
-    /// Export the rest, leaving out what the file cannot hold: streams, and hashes with fields that
-    /// expire
+    /// Export the rest, leaving out what the file cannot hold, streams and hashes with fields that
+    /// expire, and the keys of databases other than the first
     #[arg(long)]
     skip_unsupported: bool,
 }
@@ -65,6 +65,8 @@ struct Report {
     keys: BTreeMap<String, u64>,
     /// Keys that the file cannot hold.
     unsupported: BTreeMap<String, NameExamples>,
+    /// Number of keys left out, by database.
+    other_databases: BTreeMap<String, u64>,
     seconds: f64,
 }
 
@@ -76,15 +78,38 @@ impl Report {
     }
 
     fn human(&self) -> String {
-        let Self { file, bytes, keys, unsupported, seconds } = self;
+        let Self { file, bytes, keys, unsupported, other_databases, seconds } = self;
         let count: u64 = keys.values().sum();
         let by = if count > 0 { format!(" ({})", format_counts(keys)) } else { String::new() };
         let mut text = format!("{file}: {count} keys{by}, {} in {seconds:.1} s", size(*bytes));
         if !unsupported.is_empty() {
             text += &format!("\nleft out: {}", self.unsupported_text());
         }
+        if !other_databases.is_empty() {
+            text += &format!("\nleft out: {}", databases_text(other_databases));
+        }
         text
     }
+}
+
+/// Formats numbers of keys by database.
+fn databases_text(databases: &BTreeMap<String, u64>) -> String {
+    let texts = databases.iter().map(|(name, keys)| {
+        let number = name.trim_start_matches("db");
+        format!("{keys} {} of database {number}", if *keys == 1 { "key" } else { "keys" })
+    });
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the numbers of keys by database, without the first one, from the keyspace section of
+/// INFO.
+fn other_databases(info: &str) -> BTreeMap<String, u64> {
+    let lines = info.lines().filter_map(|line| {
+        let (name, counts) = line.split_once(":keys=")?;
+        let keys = counts.split(',').next()?.parse().ok()?;
+        Some((name.to_owned(), keys))
+    });
+    lines.filter(|(name, keys)| name != "db0" && *keys > 0).collect()
 }
 
 pub(crate) fn run(args: &ExportArgs, output: Output) -> Result<Exit, Problem> {
@@ -119,7 +144,9 @@ fn write_file(args: &ExportArgs, part: &Path) -> Result<Report, Problem> {
     let mut export = ExportFile { writer, report: &mut report, progress: Progress::start() };
     let options =
         Options { tls: proof::certificate(), login: proof::login(), ..Options::default() };
-    export.write_all(&mut Client::new(&args.client, options))?;
+    let client = &mut Client::new(&args.client, options);
+    export.check_databases(client, args.skip_unsupported)?;
+    export.write_all(client)?;
     let (file, bytes) = export.writer.finish().map_err(|error| failed("write", &error))?;
     report.bytes = bytes;
     if !report.unsupported.is_empty() && !args.skip_unsupported {
@@ -146,6 +173,25 @@ struct ExportFile<'r> {
 }
 
 impl ExportFile<'_> {
+    /// Fails if databases other than the first, which is the one exported, have keys. With `skip`,
+    /// reports them as left out.
+    fn check_databases(&mut self, client: &mut Client, skip: bool) -> Result<(), Problem> {
+        let info = client.read(&[b"INFO", b"keyspace"]);
+        let info = info.map_err(|error| kv::client_problem(&error))?;
+        let Some(text) = info.bytes() else { return Err(collect::unexpected(&info)) };
+        let others = other_databases(&String::from_utf8_lossy(text));
+        if !others.is_empty() && !skip {
+            let what = format_args!(
+                "only database 0 is exported, and there are {}",
+                databases_text(&others)
+            );
+            return Err(Problem::new(Exit::Failed, "unsupported", what)
+                .hint("no file was written; --skip-unsupported leaves them out"));
+        }
+        self.report.other_databases = others;
+        Ok(())
+    }
+
     fn write_all(&mut self, client: &mut Client) -> Result<(), Problem> {
         let mut cursor = b"0".to_vec();
         loop {
@@ -206,5 +252,20 @@ impl ExportFile<'_> {
         self.progress
             .report(|| ProgressReport::text(format_args!("export: {count} keys, {}", size(bytes))));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_other_databases_are_found_in_info() {
+        let info = "# Keyspace\r\ndb0:keys=7,expires=1,avg_ttl=0\r\n\
+            db3:keys=2,expires=0,avg_ttl=0,subexpiry=0\r\ndb15:keys=1,expires=0\r\ndb4:keys=0\r\n";
+        let others = other_databases(info);
+        assert_eq!(databases_text(&others), "1 key of database 15, 2 keys of database 3");
+        assert!(other_databases("# Keyspace\r\ndb0:keys=7,expires=1\r\n").is_empty());
+        assert!(other_databases("").is_empty());
     }
 }
