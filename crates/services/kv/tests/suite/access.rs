@@ -178,7 +178,7 @@ fn each_role_may_do_what_it_may_and_no_more() {
         "CONFIG SET notify-keyspace-events KEA",
         "CLIENT UNBLOCK 99",
     ];
-    let operator = ["FLUSHALL", "FLUSHDB", "CONFIG RESETSTAT", "LATENCY RESET"];
+    let operator = ["FLUSHALL", "FLUSHDB", "SWAPDB 0 0", "CONFIG RESETSTAT", "LATENCY RESET"];
     let admin = [
         "ACL LIST",
         "ACL USERS",

@@ -294,7 +294,7 @@ fn server() {
         FUNCTION FLUSH now => -ERR FUNCTION FLUSH only supports SYNC|ASYNC option|
         FUNCTION FLUSH SYNC ASYNC => -ERR unknown subcommand or wrong number of arguments for 'FLUSH'. Try FUNCTION HELP.|
         FUNCTION LOAD x => -ERR unknown subcommand 'LOAD'. Try FUNCTION HELP.|
-        COMMAND COUNT => :231|
+        COMMAND COUNT => :233|
         COMMAND INFO get none => *2|*10|$3|get|:2|*2|+readonly|+fast|:1|:1|:1|*0|*0|*0|*0|$-1|
         COMMAND DOCS nonsense => *0|
         COMMAND DOCS nonsense GET get => *2|$3|get|*8|$7|summary|$34|Returns the string value of a key.|$5|since|$5|1.0.0|$5|group|$6|string|$10|complexity|$4|O(1)|

@@ -70,7 +70,7 @@ fn a_connection_uses_the_database_that_it_selected() {
         DBSIZE => :1|
         SELECT 3 => +OK|
         OBJECT ENCODING l => $8|listpack|
-        SCAN 0 => *2|$1|0|*1|$1|l|
+        SCAN 0 => *2|$1|0|*2|$1|k|$1|l|
         DEL k => :1|
         EXISTS k => :0|
         HELLO 2 => *14|$6|server|$7|quorate|$7|version|$5|7.2.0|$5|proto|:2|$2|id|:1|$4|mode|$10|standalone|$4|role|$6|master|$7|modules|*0|
@@ -1005,7 +1005,7 @@ fn counts_are_those_of_the_keys_that_exist() {
     });
 }
 
-/// Roles: whoever may flush may swap, and nobody else.
+/// The next command in the log may have no prefix.
 #[test]
 fn the_database_is_selected_between_commands() {
     let mut node = Node::memory();

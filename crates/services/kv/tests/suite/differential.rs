@@ -4,6 +4,7 @@ use std::path::Path;
 
 use quorate_core::slot::Slot;
 use quorate_kv::{
+    commands::transactions::ABSENT_LEVEL,
     op::Op,
     service::Service,
     store::{
@@ -15,17 +16,28 @@ use quorate_replica::service::{CommandId, MetaChange, StateMachine as _};
 
 use crate::common::{Asked, Node, Random, copy};
 
-/// Generates a random log, encoded by a front.
+/// Generates a random log, encoded by a front. With an odd seed, its group has several databases.
 pub(crate) fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
     let mut random = Random::new(seed);
     let mut node = Node::memory();
+    let has_databases = seed % 2 == 1;
+    if has_databases {
+        node.world.level = ABSENT_LEVEL;
+    }
     let client = node.connect();
     let mut slots = Vec::new();
     while slots.len() < length {
         let mut batch = Vec::new();
         for _ in 0..=random.below(4) {
             node.world.wall_ms += 100;
-            let line = any_write(&mut random);
+            let mut line = any_write(&mut random);
+            if has_databases {
+                let number = *random.pick(&[0, 0, 1, 5, 15]);
+                node.feed(client, format!("SELECT {number}\r\n").as_bytes());
+                if random.below(8) == 0 {
+                    line = across_databases(&mut random, number);
+                }
+            }
             node.feed(client, format!("{line}\r\n").as_bytes());
             for asked in node.world.asked.drain(..) {
                 let Asked::Write(_, _, command) = asked else { panic!("{line} is a write") };
@@ -35,6 +47,10 @@ pub(crate) fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
             if !node.front_ready(client) {
                 return slots;
             }
+        }
+        if has_databases && random.below(4) == 0 {
+            let database = *random.pick(&[1, 5, 15]);
+            batch.push(vec![Op::In as u8, database, Op::Sweep as u8, 3]);
         }
         if random.below(4) == 0 {
             batch.push(vec![Op::Sweep as u8, u8::try_from(random.below(4)).unwrap()]);
@@ -52,6 +68,19 @@ pub(crate) fn time_of(slot: u64) -> u64 {
 impl Node {
     fn front_ready(&self, client: quorate_replica::front::ConnectionId) -> bool {
         quorate_replica::front::Front::accepts_input(&self.front, client)
+    }
+}
+
+fn across_databases(random: &mut Random, selected: u64) -> String {
+    let key = *random.pick(&["a", "b", "c", "d"]);
+    let other = *random.pick(&[2, 5, 15]);
+    let other = if other == selected { 7 } else { other };
+    match random.below(10) {
+        0..3 => format!("MOVE {key} {other}"),
+        3..6 => format!("COPY {key} {key} DB {other} REPLACE"),
+        6 => "FLUSHDB".to_owned(),
+        7 if random.below(4) == 0 => "FLUSHALL".to_owned(),
+        _ => format!("SWAPDB {selected} {other}"),
     }
 }
 

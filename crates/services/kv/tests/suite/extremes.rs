@@ -241,11 +241,47 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
         Op::Flush if random.below(4) > 0 => {
             out.byte(0);
         }
+        Op::FlushAll if random.below(20) > 0 => {
+            out.byte(0);
+        }
+        op if database_command(random, op, depth, out) => {}
         op if collection_command(random, op, out) => {}
         _ => lock_command(random, op, out),
     }
     spoil(random, &mut bytes);
     bytes
+}
+
+/// Returns the number of a database, which exists most of the time.
+fn database(random: &mut Random) -> u8 {
+    *random.pick(&[0, 1, 1, 2, 2, 15, 15, 16, 255])
+}
+
+/// Generates a command on several databases, or on one that it names.
+fn database_command(random: &mut Random, op: Op, depth: usize, out: &mut Encoder<'_>) -> bool {
+    match op {
+        Op::In if depth < 3 => {
+            let command = command(random, depth + 1);
+            out.byte(database(random)).0.extend_from_slice(&command);
+        }
+        Op::ExecIn if depth < 3 => {
+            let watched = random.below(3);
+            out.length(watched);
+            for _ in 0..watched {
+                out.byte(database(random)).bytes(&key(random)).word(number(random) % 40);
+                out.count(number(random));
+            }
+            list(random, out, |random| command(random, depth + 1));
+        }
+        Op::SwapDb => _ = out.byte(database(random)).byte(database(random)),
+        Op::MoveDb => _ = out.byte(database(random)).bytes(&key(random)),
+        Op::CopyTo => {
+            out.byte(random.below(2).to_le_bytes()[0]).byte(database(random));
+            out.bytes(&key(random)).bytes(&key(random));
+        }
+        _ => return false,
+    }
+    true
 }
 
 fn condition(random: &mut Random, out: &mut Encoder<'_>) {
@@ -821,7 +857,10 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
                     answer
                 })
                 .collect();
-            let op = query.first();
+            let op = match query.first() {
+                Some(first) if *first == Op::In as u8 => query.get(2),
+                first => first,
+            };
             for answer in &answers {
                 let (query, first) = (short(&query), short(&answers[0]));
                 // A restarted node no longer has the versions of removed keys.

@@ -283,6 +283,12 @@ fn encoded_commands_of_level_10_stay_as_they_are() {
             format!("7d8b016400016b00{two}{three}00{}0202000000", double(0.6096)),
         ),
         ("HGETDEL k FIELDS 2 a b", "8c016b0201610162".to_owned()),
+        ("FLUSHALL", "8f".to_owned()),
+        ("FLUSHDB", "4d".to_owned()),
+        ("SWAPDB 2 15", "7d90020f".to_owned()),
+        ("MOVE k 3", "7d9103016b".to_owned()),
+        ("COPY k l DB 3 REPLACE", "7d920103016b016c".to_owned()),
+        ("COPY k l DB 0", "7d4a00016b016c".to_owned()),
     ];
     for (request, expected) in cases {
         let mut node = Node::memory();
@@ -506,4 +512,46 @@ fn encoded_commands_of_groups_stay_as_they_are() {
         let expected = format!("7d4e0001{:02x}{query}", query.len() / 2);
         assert_eq!(hex(&command), expected, "{request}");
     }
+}
+
+/// The prefix of a command on another database never changes, nor does the form of a transaction
+/// that watches keys there.
+#[test]
+fn encoded_commands_on_other_databases_stay_as_they_are() {
+    let mut node = Node::memory();
+    node.world.level = Level(10);
+    let client = node.connect();
+    node.say(client, "SELECT 11");
+    for (request, expected) in [
+        ("SET k v", "8d0b400000016b0176"),
+        ("FLUSHDB", "8d0b4d"),
+        ("FLUSHALL", "8f"),
+        ("PUBLISH c m", "580163016d"),
+        ("LPOP k 2", "7d8d0b5f016b000102"),
+        ("MOVE k 0", "7d8d0b9100016b"),
+        ("COPY k l DB 11", "7d8d0b4a00016b016c"),
+    ] {
+        node.feed(client, format!("{request}\r\n").as_bytes());
+        let Some(Asked::Write(_, None, command)) = node.world.asked.pop_back() else {
+            panic!("{request} is a write");
+        };
+        assert_eq!(hex(&command), expected, "{request}");
+        assert_eq!(first_key(&command).is_some(), request == "SET k v", "{request}");
+    }
+    let mut node = Node::memory();
+    node.world.level = Level(10);
+    let client = node.connect();
+    for line in
+        ["SET k v", "WATCH k", "SELECT 11", "WATCH k", "MULTI", "GET k", "SELECT 0", "GET k"]
+    {
+        node.say(client, line);
+    }
+    node.feed(client, b"EXEC\r\n");
+    let Some(Asked::Write(_, None, command)) = node.world.asked.pop_back() else {
+        panic!("EXEC is a write");
+    };
+    let seen = format!("00016b01{}00", "0".repeat(14));
+    let absent = format!("0b016b{}ffffffff8f8080808001", "0".repeat(16));
+    let commands = "03058d0b02016b".to_owned() + "0701052b4f4b0d0a" + "0302016b";
+    assert_eq!(hex(&command), format!("7d8e02{seen}{absent}{commands}"));
 }
