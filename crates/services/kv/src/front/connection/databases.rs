@@ -4,11 +4,8 @@ use quorate_replica::front::{Failure, Requests};
 
 use super::Connection;
 use crate::{
-    commands::databases::parse_database,
-    commands::state::TOO_LARGE,
-    front::shared::Shared,
-    resp::reply::{NULL_ARRAY, Reply},
-    store::Database,
+    commands::databases::parse_database, commands::state::TOO_LARGE, front::shared::Shared,
+    resp::reply::Reply, store::Database,
 };
 
 impl Connection {
@@ -80,7 +77,7 @@ impl Connection {
 fn was_executed(reply: &[u8]) -> bool {
     let too_large = reply.strip_prefix(b"-").and_then(|text| text.strip_suffix(b"\r\n"));
     let too_large = too_large == Some(TOO_LARGE.as_bytes());
-    reply != NULL_ARRAY && (reply.starts_with(b"*") || too_large)
+    reply.starts_with(b"*") || too_large
 }
 
 #[cfg(test)]
