@@ -38,6 +38,11 @@ for protocol in (2, 3):
                 raise AssertionError("a watched key changed, and EXEC went through")
             except redis.WatchError:
                 pass
+        url = f"redis://localhost:{port}/1"
+        second = redis.Redis.from_url(url, protocol=protocol, decode_responses=True)
+        assert second.get(name) is None and second.set(name, "in 1")
+        assert node.get(name) == "20" and not node.move(name, 1)
+        assert second.get(name) == "in 1" and second.delete(name) == 1
         kinds = [f"{name}:{kind}" for kind in ("list", "hash", "set", "sorted")]
         assert node.rpush(kinds[0], "a", "b") == 2 and node.llen(kinds[0]) == 2
         assert node.hset(kinds[1], mapping={"a": 1, "b": 2}) == 2 and node.hlen(kinds[1]) == 2

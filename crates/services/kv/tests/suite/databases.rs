@@ -5,9 +5,14 @@ use std::collections::BTreeMap;
 
 use quorate_core::{level::Level, slot::Slot};
 use quorate_kv::{
-    commands::transactions::ABSENT_LEVEL,
+    commands::{
+        transactions::ABSENT_LEVEL,
+        waiting::{GONE, WAITING, encode_await, encode_claim},
+    },
+    encode::Encoder,
     front::{ClusterMode, RespFront, Settings},
     op::Op,
+    waits::FrontId,
 };
 use quorate_replica::{
     front::{ConnectionId, Failure, Front as _},
@@ -734,6 +739,28 @@ fn a_script_that_selects_leaves_its_clients_database() {
             node.say(client, &format!("SELECT {number}"));
             assert_eq!(node.say(client, "DBSIZE"), ":0|");
         }
+    });
+}
+
+/// [db-4] A claim names no database: the client's wait does.
+#[test]
+fn a_claim_takes_from_the_database_of_its_wait() {
+    on_both(|node| {
+        let owner = FrontId { node: 1, incarnation: 1_000_000 };
+        let blpop = [&[Op::Attempt as u8][..], &[0; 8], &[0, 0, 0, 1, 1, b'k']].concat();
+        let mut wait = vec![Op::In as u8, 2];
+        assert!(encode_await(owner, 7, &blpop, &mut Encoder(&mut wait)));
+        assert_eq!(node.world.apply(&wait), WAITING);
+        let client = node.connect();
+        for (number, value) in [(0, "zero"), (2, "two")] {
+            node.say(client, &format!("SELECT {number}"));
+            node.say(client, &format!("RPUSH k {value}"));
+        }
+        let mut claim = Vec::new();
+        encode_claim(owner, 7, &mut Encoder(&mut claim));
+        let reply = String::from_utf8(node.world.apply(&claim)).unwrap();
+        assert_eq!(reply, "*2\r\n$1\r\nk\r\n$3\r\ntwo\r\n");
+        assert_eq!(node.world.apply(&claim), GONE);
     });
 }
 
