@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use crate::{
-    commands::{databases::in_database, expiry::encode_sweep},
+    commands::{expiry::encode_sweep, selection::in_database},
     encode::Encoder,
     op::Op,
     store::{Database, DeadlineKind, Store},
@@ -28,7 +28,7 @@ fn first_passed(store: &dyn Store) -> Option<u64> {
     first
 }
 
-/// Returns the command that the leader should propose now, if any key or field has expired. It
+/// [db-8] Returns the command that the leader should propose now, if any key or field has expired. It
 /// sweeps the database with the earliest deadline, so that no database has to wait for another.
 pub(crate) fn sweep(store: &dyn Store) -> Option<Vec<u8>> {
     let used = store.in_use();

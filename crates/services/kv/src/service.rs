@@ -14,10 +14,10 @@ use quorate_replica::service::{
 use crate::{
     commands::{
         Budget,
-        databases::{in_database, within},
         events::Setting,
         exec, execute, first_key, may_change, operations, read,
         scripts::{self, Costs},
+        selection::{in_database, within},
         state::{Notice, ReadContext, WriteContext, notice},
         transactions::ABSENT_LEVEL,
         visits::{self, VISITS_MAX, execute_bounded, execute_within},

@@ -5,18 +5,19 @@
 //! undone before it ends.
 
 use crate::{
-    command::{Doc, NOT_AN_INTEGER, REMOVES, Refusal, Request, Spec, WRITES},
+    command::{Doc, REMOVES, Refusal, Request, Spec, WRITES},
     commands::{
         events::class,
         family::{Family, Operation},
         keys::{SAME_OBJECTS, contents, copy_between, note_flushed},
         rows::copy_rows,
+        selection::{decode_database, parse_database, within},
         state::WriteContext,
     },
     encode::{Decoder, Encoder, Fault},
     op::Op,
     resp::{integer::parse_integer, reply::Reply},
-    store::{Database, Store, collection::Header},
+    store::{Database, collection::Header},
 };
 
 pub const FAMILY: Family = Family {
@@ -67,40 +68,8 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Redis' error for a number above that of the last database, or below 0.
-pub const OUT_OF_RANGE: &str = "ERR DB index is out of range";
 /// Visits per key that clients wait for in a database that is swapped.
 pub(super) const SWAPPED_NAME: u64 = 4;
-
-/// Executes a read with a database selected, and selects the one before again.
-pub(crate) fn in_database<T>(store: &dyn Store, database: Database, read: impl FnOnce() -> T) -> T {
-    let before = store.select(database);
-    let done = read();
-    store.select(before);
-    done
-}
-
-/// Executes a part of a command with a database selected, and selects the one before again.
-pub(crate) fn within<'s, T>(
-    state: &mut WriteContext<'s>,
-    database: Database,
-    run: impl FnOnce(&mut WriteContext<'s>) -> T,
-) -> T {
-    let before = state.store.select(database);
-    let done = run(state);
-    state.store.select(before);
-    done
-}
-
-/// Parses the argument of SELECT, or another argument that is the number of a database.
-pub fn parse_database(text: &[u8]) -> Result<Database, &'static str> {
-    let number = parse_integer(text).ok_or(NOT_AN_INTEGER)?;
-    u64::try_from(number).ok().and_then(Database::new).ok_or(OUT_OF_RANGE)
-}
-
-fn decode_database(from: &mut Decoder<'_>) -> Result<Database, Fault> {
-    Database::new(from.byte()?.into()).ok_or(Fault::Malformed)
-}
 
 fn encode_move(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let to = parse_database(r.at(1))?;

@@ -2,9 +2,9 @@
 
 use crate::{
     commands::{
-        databases::{in_database, within},
         execute,
         scripts::run,
+        selection::{in_database, within},
         state::{WriteContext, too_large},
         transactions::{key_state, watched},
         visits::execute_bounded,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Executes all commands of a transaction, each in its database. If a watched key has changed since
-/// WATCH, executes none. `op` is [`Op::Exec`] or [`Op::ExecIn`].
+/// WATCH in its database, executes none ([db-6]). `op` is [`Op::Exec`] or [`Op::ExecIn`].
 pub fn exec(
     op: Op,
     from: &mut Decoder<'_>,

@@ -6,10 +6,10 @@ use crate::{
     command::{Doc, NOT_AN_INTEGER, READS, REMOVES, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::family::{Family, Operation},
     commands::{
-        databases::{in_database, parse_database, within},
         events::class,
         lock::is_lock,
         rows::copy_rows,
+        selection::{in_database, parse_database, within},
         state::{Items, ReadContext, WriteContext, too_large},
         strings::encode_list,
     },
@@ -657,7 +657,7 @@ pub(super) fn flush(
 ) -> Result<(), Fault> {
     from.end()?;
     let database = state.store.selected();
-    // The first database keeps the record that releases of level 8 made, with equal bytes.
+    // [db-3] The first database keeps the record that releases of level 8 made, with equal bytes.
     let only = (database != Database::ZERO).then_some(database);
     note_flushed(state, std::iter::once(database), only);
     state.store.clear();

@@ -42,6 +42,7 @@ pub mod operations;
 mod rows;
 mod score;
 pub mod scripts;
+pub mod selection;
 pub mod server;
 pub mod set;
 pub mod sort;

@@ -7,9 +7,9 @@ use std::ops::ControlFlow;
 
 pub(super) use super::view::{View, lock_record, view};
 use super::{
-    databases::within,
     ends::{by_field, by_time, updated_header},
     events::class,
+    selection::within,
     state::{WriteContext, WrongType},
     view::entry,
 };

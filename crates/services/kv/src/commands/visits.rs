@@ -9,9 +9,10 @@ use quorate_replica::service::Weight;
 pub use super::budget::VISITS_MAX;
 use super::{
     budget::{CHANGED_ROW, VISITS_PER_FOUND},
-    databases::{SWAPPED_NAME, in_database},
+    databases::SWAPPED_NAME,
     execute, geo, hll, list,
     operations::each_operation,
+    selection::in_database,
     state::{ReadContext, WriteContext},
     stream,
     waiting::Attempt,

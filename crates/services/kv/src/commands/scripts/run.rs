@@ -10,8 +10,8 @@ use crate::{
     commands::{
         self,
         budget::VISITS_MAX,
-        databases::{in_database, parse_database, within},
         lookup,
+        selection::{in_database, parse_database, within},
         state::{ReadContext, WriteContext, too_large},
         stream::read::block_ms,
         visits::{execute_bounded, execute_within},

@@ -3,8 +3,8 @@
 use super::attempt::{Action, Attempt, parts};
 use crate::{
     commands::{
-        databases::{in_database, within},
         list,
+        selection::{in_database, within},
         state::{ReadContext, WRONG_TYPE, WriteContext},
         zset,
     },

@@ -1,10 +1,10 @@
-//! The database that a connection has selected: SELECT, and transactions that contain it.
+//! The database that a connection has selected: SELECT, and transactions that contain it ([db-7]).
 
 use quorate_replica::front::{Failure, Requests};
 
 use super::Connection;
 use crate::{
-    commands::databases::parse_database, commands::state::TOO_LARGE, front::shared::Shared,
+    commands::selection::parse_database, commands::state::TOO_LARGE, front::shared::Shared,
     resp::reply::Reply, store::Database,
 };
 
