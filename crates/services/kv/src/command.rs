@@ -6,7 +6,7 @@ use crate::{
     encode::Encoder,
     key::{FIELD_BYTES_MAX, FIELD_TOO_LONG, KEY_TOO_LONG, Key, TooLong},
     resp::{integer::parse_integer, request::Arguments},
-    store::Database,
+    store::places::Database,
 };
 
 /// Reason for refusing to encode a request as a command.

@@ -2,7 +2,7 @@
 
 use crate::{
     encode::{Decoder, Encoder, Malformed},
-    store::Database,
+    store::places::Database,
 };
 
 /// Maximum size in bytes of a reply with several values. Constant, because all nodes must give the

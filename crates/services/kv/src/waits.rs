@@ -14,7 +14,10 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::{
     commands::waiting::attempt::Attempt,
     encode::{Decoder, Encoder, Fault, Malformed},
-    store::{Database, collection::Kind, places::Version},
+    store::{
+        collection::Kind,
+        places::{Database, Version},
+    },
 };
 
 /// Limit on blocked clients in the group, and on the size of their attempts.
