@@ -178,7 +178,7 @@ impl ExportFile<'_> {
     fn check_databases(&mut self, client: &mut Client, skip: bool) -> Result<(), Problem> {
         let info = client.read(&[b"INFO", b"keyspace"]);
         let info = info.map_err(|error| kv::client_problem(&error))?;
-        let Some(text) = info.bytes() else { return Err(collect::unexpected(&info)) };
+        let Some(text) = info.bytes() else { return Err(collect::unexpected_reply(&info)) };
         let others = other_databases(&String::from_utf8_lossy(text));
         if !others.is_empty() && !skip {
             let what = format_args!(
@@ -186,7 +186,7 @@ impl ExportFile<'_> {
                 databases_text(&others)
             );
             return Err(Problem::new(Exit::Failed, "unsupported", what)
-                .hint("no file was written; --skip-unsupported leaves them out"));
+                .with_hint("no file was written; --skip-unsupported leaves them out"));
         }
         self.report.other_databases = others;
         Ok(())
