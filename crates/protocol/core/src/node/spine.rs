@@ -9,7 +9,6 @@ mod entering;
 mod following;
 mod installing;
 mod leading;
-mod moving;
 mod phase1;
 mod proposing;
 mod status;
