@@ -6,13 +6,13 @@ use alloc::collections::VecDeque;
 
 use self::statement::{Durable, Statement};
 use crate::{
+    acceptor::Run,
     class::Class,
     effect::{Effect, Effects},
     message::{Phase1b, Phase2b},
     node_id::NodeId,
     record::{Record, RecordSeq},
     slot::Slot,
-    voted::Run,
 };
 
 /// A vote whose record is being written. Holds the run as it was when the vote was cast.

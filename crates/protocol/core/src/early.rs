@@ -7,12 +7,12 @@
 use alloc::vec::Vec;
 
 use crate::{
+    acceptor::Run,
     ballot::Ballot,
     message::EarlyVotesQuery,
     node_id::{Member, NodeId, PEERS_MAX},
     slot::Slot,
     time::Time,
-    voted::Run,
 };
 
 /// A member's report that it voted for a run of slots.

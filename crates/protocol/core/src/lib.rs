@@ -27,7 +27,7 @@
 //! # Reading order
 //!
 //! 1. [`message`], [`input`], [`effect`]: all messages, inputs and effects.
-//! 2. **Safety**: [`acceptor`] (promises and votes) with [`voted`], [`durable`] (when they may be
+//! 2. **Safety**: [`acceptor`] (promises and votes), [`durable`] (when they may be
 //!    sent), [`rounds`] (the choice of a ballot), [`leader`] (phase 1 and the choice of value),
 //!    [`learner`] (counting in slot order), [`lost`] (what a damaged log must learn again),
 //!    [`reconfigure`] with [`configuration`] and [`quorum`] (who votes), [`fence`] with [`device`]
@@ -137,6 +137,5 @@ pub mod slot;
 pub mod time;
 pub mod transfer;
 pub mod value;
-pub mod voted;
 pub mod waiting;
 pub mod witness;

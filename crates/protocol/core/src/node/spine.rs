@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 
 use super::{options::Options, recovered::Recovered};
 use crate::{
-    acceptor::Acceptor,
+    acceptor::{Acceptor, OwnVotes},
     ballot::Ballot,
     catchup::Catchup,
     durable::PendingStatements,
@@ -34,7 +34,6 @@ use crate::{
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
-    voted::OwnVotes,
     waiting::WaitingProposals,
 };
 

@@ -2,6 +2,7 @@
 //! promise rises ([offload-5], [offload-8]–[offload-11]).
 
 use crate::{
+    acceptor::Run,
     ballot::Ballot,
     class::Class,
     device::DeviceOrder,
@@ -16,7 +17,6 @@ use crate::{
     slot::{Slot, SlotRange},
     time::Time,
     value::{Value, range_check},
-    voted::Run,
 };
 
 /// Number of equal steps in which the device's floor advances over all of its cells.

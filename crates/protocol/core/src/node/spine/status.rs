@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::{
-    acceptor::Acceptor,
+    acceptor::{Acceptor, Run},
     ballot::{Ballot, Era},
     class::Class,
     configuration::Configuration,
@@ -17,7 +17,6 @@ use crate::{
     record::{HardState, RecordSeq},
     slot::Slot,
     time::Time,
-    voted::Run,
 };
 
 impl Node {

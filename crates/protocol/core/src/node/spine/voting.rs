@@ -1,7 +1,7 @@
 //! Responses to proposers: promises and votes, released once they are safe.
 
 use crate::{
-    acceptor::Refused,
+    acceptor::{ProposalEffect, Refused, Run},
     ballot::Ballot,
     class::Class,
     durable::statement::{Durable, Statement},
@@ -12,7 +12,6 @@ use crate::{
     record::{Record, RecordSeq},
     slot::{Slot, SlotRange},
     time::Time,
-    voted::{ProposalEffect, Run},
 };
 
 impl Node {
