@@ -540,8 +540,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         {
             self.step(now, Input::Propose { value, slots: 1 }, plane);
         }
-        self.check_disk(now);
-        while self.full_disk_member(now).is_none()
+        self.fitness.full_disks.check_own_disk(now, &mut self.spine);
+        while self.fitness.full_disks.refusing_member(now, &self.spine).is_none()
             && self.may_propose(0)
             && let Some((value, slots)) = self.streams_work().next_run()
         {

@@ -1,15 +1,11 @@
 //! Passes completed disk operations to the replica's parts: records written, values read back.
-//! Also refuses data for which the members' disks have no room ([room-1], [room-2]).
 
 use quorate_core::{
     input::Input,
-    node_id::NodeId,
-    quorum::{MemberSet, Phase},
     slot::{Slot, SlotRange},
     time::Time,
 };
-use quorate_log::disk::{Disk, Family};
-use quorate_log::{LogError, ReadDone, Values};
+use quorate_log::{LogError, ReadDone, Values, disk::Disk};
 
 use super::Replica;
 use crate::{
@@ -24,9 +20,6 @@ use crate::{
     },
     storing::reads::Purpose,
 };
-
-/// Interval in milliseconds between checks of the disk's free space.
-const CHECK_INTERVAL_MS: u64 = 100;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub(super) fn poll_log(
@@ -174,79 +167,5 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.spine.storing.stop_appending(why.to_owned()) {
             self.end_requests(Failure::Voteless);
         }
-    }
-}
-
-impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// [room-1] Checks, if that is due, whether this node's disk is full except for its reserve.
-    /// Returns the result of the last check.
-    pub(super) fn check_disk(&mut self, now: Time) -> bool {
-        if now >= self.fitness.full_disks.next_check_at {
-            self.fitness.full_disks.next_check_at = now.plus_ms(CHECK_INTERVAL_MS);
-            let log = self.spine.storing.log();
-            let free = log.disk().free_bytes(Family::Log);
-            if self.fitness.full_disks.update_free_space(free, log.segment_bytes()) {
-                let (full, free) = (self.fitness.full_disks.is_own_full, free.unwrap_or(0));
-                self.spine
-                    .observing
-                    .queue_event(Event::DiskFull { is_full: full, free_bytes: free });
-            }
-        }
-        self.fitness.full_disks.is_own_full
-    }
-
-    /// [room-2] Returns a voter whose full disk prevents the group from accepting more data: the
-    /// voters in contact with this leader that have space left do not form a quorum. On other
-    /// nodes, returns what the last leader reported.
-    pub(super) fn full_disk_member(&self, now: Time) -> Option<NodeId> {
-        if !self.spine.protocol.is_leader() {
-            return self.fitness.full_disks.full_member;
-        }
-        let (own, room) = (self.spine.identity.member.node, &self.fitness.full_disks);
-        if !room.is_own_full && room.full_peers.is_empty() {
-            return None;
-        }
-        let lacks_room =
-            |node| if node == own { room.is_own_full } else { room.full_peers.contains(&node) };
-        let configuration = self.spine.node().configuration();
-        let voters = || configuration.members().iter().map(|voter| voter.member);
-        let first = voters().find(|voter| lacks_room(voter.node))?.node;
-        let roomy = voters().enumerate().filter(|(_, voter)| {
-            !lacks_room(voter.node) && self.spine.member_lag(now, *voter).is_some()
-        });
-        let roomy = roomy.fold(MemberSet::default(), |set, (at, _)| set.with(at));
-        (!configuration.is_quorum(Phase::Two, roomy)).then_some(first)
-    }
-
-    /// Returns the free space that this node's disk needs for more data; `None` unless it is full.
-    pub(super) fn needed_free_bytes(&self) -> Option<u64> {
-        let segment = self.spine.storing.log().segment_bytes();
-        self.fitness
-            .full_disks
-            .is_own_full
-            .then(|| self.fitness.full_disks.needed_free_bytes(segment))
-    }
-
-    /// Returns notices for operators if a full disk prevents the group from accepting data, or this
-    /// node's disk is full.
-    pub(super) fn full_disk_notices(&self, now: Time) -> impl Iterator<Item = String> + use<D, S> {
-        let refused = self.full_disk_member(now).map(|node| {
-            format!(
-                "the disk of node {node} is full: data is refused, but commands that only remove data are accepted while its reserve lasts"
-            )
-        });
-        let own = self.needed_free_bytes().map(|needed| {
-            let free = self.spine.storing.log().disk().free_bytes(Family::Log).unwrap_or(0);
-            let others = match refused {
-                Some(_) => "",
-                None => "; the other members have room for more data",
-            };
-            format!(
-                "the disk is full: {} MiB free, {} MiB needed{others}",
-                free >> 20,
-                needed >> 20
-            )
-        });
-        refused.into_iter().chain(own)
     }
 }

@@ -131,12 +131,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         match &mut message {
             Message::Heartbeat(beat) => {
                 beat.clock_ms = self.spine.clocks.confirmed_group_ms(now).unwrap_or(0);
-                self.check_disk(now);
-                beat.full_disk = self.full_disk_member(now);
+                self.fitness.full_disks.check_own_disk(now, &mut self.spine);
+                beat.full_disk = self.fitness.full_disks.refusing_member(now, &self.spine);
             }
             Message::HeartbeatReply(reply) => {
                 reply.clock_ms = self.spine.clocks.own_wall_ms(now);
-                reply.disk_full = self.check_disk(now);
+                reply.disk_full = self.fitness.full_disks.check_own_disk(now, &mut self.spine);
                 // Releases from before [lie-1] also leave these bytes zero.
                 let all = self.members.level_raises().all_support_log_statements();
                 reply.group_ms = if all { self.spine.clocks.group_ms(now) } else { 0 };

@@ -113,8 +113,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let counters = log.counters();
         DiskUse {
             free_bytes: log.disk().free_bytes(Family::Log),
-            needed_bytes: self.needed_free_bytes(),
-            refuses_data: self.full_disk_member(now).is_some(),
+            needed_bytes: self.fitness.full_disks.missing_free_bytes(&self.spine),
+            refuses_data: self.fitness.full_disks.refusing_member(now, &self.spine).is_some(),
             log_bytes_per_second: self.spine.observing.log_growth(now, counters.write_bytes),
             flush_times: counters.flush_times,
         }
@@ -146,7 +146,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let why = keeping.shortage().unwrap_or("nothing more has room");
             return Some(format!("the store of byte streams has no room: {why}"));
         }
-        if let Some(node) = self.full_disk_member(now) {
+        if let Some(node) = self.fitness.full_disks.refusing_member(now, &self.spine) {
             return Some(format!("byte streams have no room: the disk of node {node} is full"));
         }
         let stuck_ms = self.streaming.owned_pieces.stuck_ms(now);
@@ -188,7 +188,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .into_iter()
             .chain(differs)
             .chain(clocks)
-            .chain(self.full_disk_notices(now))
+            .chain(self.fitness.full_disks.notices(now, &self.spine))
             .chain(strain)
             .chain(short)
             .chain(missing)

@@ -108,7 +108,7 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
     ) -> Result<(), Failure> {
         let replica = &mut *self.replica;
         replica.check_serves_clients()?;
-        let own_full = replica.check_disk(self.now);
+        let own_full = replica.fitness.full_disks.check_own_disk(self.now, &mut replica.spine);
         let taken = replica.spine.applying.check_accepts_commands();
         taken.map_err(|failure| match own_full {
             true => Failure::DiskFull(replica.spine.identity.member.node),
@@ -117,7 +117,7 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
         if !replica.spine.applying.has_level(command) {
             return Err(Failure::Level);
         }
-        if let Some(node) = replica.full_disk_member(self.now)
+        if let Some(node) = replica.fitness.full_disks.refusing_member(self.now, &replica.spine)
             && replica.spine.applying.may_add_data(command)
         {
             return Err(Failure::DiskFull(node));
