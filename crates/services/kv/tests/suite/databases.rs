@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use quorate_core::{level::Level, slot::Slot};
+use quorate_core::{level::Level, node_id::NodeId, slot::Slot};
 use quorate_kv::{
     commands::{
         transactions::ABSENT_LEVEL,
@@ -581,10 +581,28 @@ fn only_select_reset_and_an_executed_exec_change_a_connections_database() {
             }
         }
     }
-    for end in ["executed", "failed", "refused", "lost"] {
+    for end in ["executed", "failed", "refused", "not executed", "lost"] {
         assert!(ends.get(end).is_some_and(|count| *count > 20), "{ends:?}");
     }
 }
+
+/// Failures of a command that may have been executed.
+const DOUBTFUL: [Failure; 4] =
+    [Failure::Unknown, Failure::NotLasting, Failure::NoSession, Failure::ReplyForgotten];
+/// Failures of a command that was not executed.
+const NOT_EXECUTED: [Failure; 11] = [
+    Failure::Busy,
+    Failure::NoQuorum,
+    Failure::TooBig,
+    Failure::Stopping,
+    Failure::Removed,
+    Failure::Voteless,
+    Failure::Unavailable,
+    Failure::DiskFull(NodeId(1)),
+    Failure::Diverged,
+    Failure::SessionFull,
+    Failure::Level,
+];
 
 /// Sends EXEC with a read pipelined behind it, and returns how it ended.
 fn exec(
@@ -595,10 +613,11 @@ fn exec(
     random: &mut Random,
 ) -> &'static str {
     let (after, _) = model.multi.unwrap();
-    let end = match random.below(4) {
+    let end = match random.below(5) {
         0 => "refused",
         1 => "lost",
-        2 if model.watches => "failed",
+        2 => "not executed",
+        3 if model.watches => "failed",
         _ => "executed",
     };
     if end == "failed" {
@@ -616,8 +635,10 @@ fn exec(
     let pipelined = [request(&["EXEC"]), request(&["GET", "db"])].concat();
     node.feed(client, &pipelined);
     node.world.refuse = None;
-    if end == "lost" {
-        lose_exec(node);
+    match end {
+        "lost" => fail_exec(node, *random.pick(&DOUBTFUL), random.below(2) == 0),
+        "not executed" => fail_exec(node, *random.pick(&NOT_EXECUTED), false),
+        _ => {}
     }
     node.settle_randomly(random);
     let replies = node.take(client);
@@ -632,26 +653,33 @@ fn exec(
             assert!(replies.starts_with('*') && replies.ends_with(&read), "{replies}");
         }
         "failed" => assert_eq!(replies, format!("*-1|{read}")),
-        "refused" => assert!(replies.starts_with('-'), "{replies}"),
-        _ => assert!(replies.starts_with("-UNKNOWN") || replies.starts_with('-'), "{replies}"),
+        "not executed" => {
+            assert!(replies.starts_with('-') && replies.ends_with(&read), "{replies}");
+        }
+        _ => assert!(replies.starts_with('-'), "{replies}"),
     }
     end
 }
 
-/// Executes what was asked, and loses the outcome of the transaction.
-fn lose_exec(node: &mut Node) {
-    let is_exec = |asked: &Asked| match asked {
-        Asked::Write(_, _, command) => command
-            .iter()
-            .find(|byte| **byte != Op::Bounded as u8)
-            .is_some_and(|byte| [Op::Exec as u8, Op::ExecIn as u8].contains(byte)),
-        _ => false,
+/// Executes what was asked before the transaction, and fails the transaction, executed or not.
+fn fail_exec(node: &mut Node, failure: Failure, is_executed: bool) {
+    let exec_tag = |asked: &Asked| match asked {
+        Asked::Write(tag, _, command) => {
+            let op = command.iter().find(|byte| **byte != Op::Bounded as u8);
+            op.is_some_and(|op| [Op::Exec as u8, Op::ExecIn as u8].contains(op)).then_some(*tag)
+        }
+        _ => None,
     };
     while let Some(asked) = node.world.asked.front() {
-        let exec = is_exec(asked);
-        node.execute(0);
-        if exec && let Some(Told::Written(tag, _)) = node.world.told.pop() {
-            node.world.told.push(Told::Failed(tag, Failure::Unknown));
+        let tag = exec_tag(asked);
+        if tag.is_some() && !is_executed {
+            node.world.asked.pop_front();
+        } else {
+            node.execute(0);
+        }
+        if let Some(tag) = tag {
+            node.world.told.retain(|told| !matches!(told, Told::Written(of, _) if *of == tag));
+            node.world.told.push(Told::Failed(tag, failure));
             return;
         }
     }

@@ -55,10 +55,10 @@ impl Connection {
         }
     }
 
-    /// Keeps the selected database, because an EXEC was not executed. If that is unknown, the
+    /// Keeps the selected database, because an EXEC was not executed. If it may have been, the
     /// connection closes behind the reply: a later command could change the wrong database.
     pub(super) fn keep_database(&mut self, number: u64, failure: Failure) {
-        if self.take_pending(number).is_some() && failure == Failure::Unknown {
+        if self.take_pending(number).is_some() && may_have_been_executed(failure) {
             self.end();
         }
     }
@@ -70,6 +70,29 @@ impl Connection {
         {
             self.pending_database = None;
         }
+    }
+}
+
+/// Returns whether a write that failed like this may have been executed, in this attempt or, under
+/// the same number, in an earlier one.
+const fn may_have_been_executed(failure: Failure) -> bool {
+    match failure {
+        Failure::Unknown | Failure::NotLasting | Failure::NoSession | Failure::ReplyForgotten => {
+            true
+        }
+        Failure::Busy
+        | Failure::NoQuorum
+        | Failure::TooBig
+        | Failure::Stopping
+        | Failure::Removed
+        | Failure::Voteless
+        | Failure::Unavailable
+        | Failure::DiskFull(_)
+        | Failure::Diverged
+        | Failure::SessionFull
+        | Failure::Stale
+        | Failure::Level
+        | Failure::Overtaken => false,
     }
 }
 
