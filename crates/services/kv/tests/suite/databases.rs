@@ -101,9 +101,14 @@ fn databases_other_than_the_first_need_a_level() {
         COPY k j DB 0 => :1|
         COPY k k DB 0 => -ERR source and destination objects are the same|
         MULTI => +OK|
-        SELECT 1 => +QUEUED|
+        SELECT 1 => NEEDS
         SET m v => +QUEUED|
-        EXEC => *2|NEEDS+OK|
+        EXEC => -EXECABORT Transaction discarded because of previous errors.|
+        GET m => $-1|
+        MULTI => +OK|
+        SELECT 16 => +QUEUED|
+        SET m v => +QUEUED|
+        EXEC => *2|-ERR DB index is out of range|+OK|
         GET m => $1|v|
         FLUSHALL => +OK|
         DBSIZE => :0|
@@ -967,6 +972,11 @@ fn cluster_mode_has_the_first_database_only() {
             ("COPY k j DB 0", ":1|"),
             ("FLUSHALL", "+OK|"),
             ("DBSIZE", ":0|"),
+            ("MULTI", "+OK|"),
+            ("SELECT 1", "-ERR SELECT is not allowed in cluster mode|"),
+            ("SET k v", "+QUEUED|"),
+            ("EXEC", "-EXECABORT Transaction discarded because of previous errors.|"),
+            ("EXISTS k", ":0|"),
         ] {
             assert_eq!(node.say(client, command), expected, "{command}");
         }

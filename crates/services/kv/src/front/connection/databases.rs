@@ -5,7 +5,7 @@ use quorate_replica::front::{Failure, Requests};
 use super::Connection;
 use crate::{
     commands::selection::parse_database, commands::state::TOO_LARGE, front::shared::Shared,
-    resp::reply::Reply, store::Database,
+    store::Database,
 };
 
 impl Connection {
@@ -15,23 +15,28 @@ impl Connection {
     }
 
     /// Handles SELECT. In a transaction, it counts for the commands queued after it, and for the
-    /// connection once EXEC was executed.
-    pub(super) fn select(
+    /// connection once EXEC was executed. A database that clients cannot use now makes EXEC fail:
+    /// the commands after it are meant for that database. As in Redis, a number that is none only
+    /// becomes an error in EXEC's reply.
+    pub(super) fn handle_select(
         &mut self,
         text: &[u8],
-        shared: &Shared,
-        requests: &dyn Requests,
-        r: &mut Reply<'_>,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
     ) {
-        let selected = parse_database(text).map_err(Into::into);
-        let selected = selected
-            .and_then(|database| shared.check_database(database, requests).map(|()| database));
-        match (selected, &mut self.transaction) {
-            (Err(text), _) => return r.error(&text),
-            (Ok(database), Some(multi)) => multi.database = database,
-            (Ok(database), None) => self.database = database,
+        let database = match parse_database(text) {
+            Ok(database) => database,
+            Err(text) => return self.send_error_in_order(text, shared, requests),
+        };
+        if let Err(text) = shared.check_database(database, requests) {
+            return self.refuse_request(&text, shared);
         }
-        r.ok();
+        match &mut self.transaction {
+            Some(multi) => multi.database = database,
+            None => self.database = database,
+        }
+        shared.fresh_reply().ok();
+        self.send_reply_in_order(shared, requests);
     }
 
     /// Records that the next request is an EXEC that ends in `database`.
@@ -106,6 +111,7 @@ fn was_executed(reply: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resp::reply::Reply;
 
     #[test]
     fn only_an_array_or_a_reply_too_large_shows_that_exec_was_executed() {

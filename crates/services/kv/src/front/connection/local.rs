@@ -63,6 +63,7 @@ impl Connection {
             }
             Local::Monitor => self.start_monitoring(shared),
             Local::Reset => self.reset(shared),
+            Local::Select => self.handle_select(arguments.at(1), shared, requests),
             Local::Hello => self.handle_hello(arguments, shared, requests),
             Local::Auth => self.handle_auth(arguments, shared, requests),
             Local::Quorate => self.handle_quorate(arguments, shared, requests),
@@ -182,7 +183,6 @@ impl Connection {
                 _ => r.error(&Refusal::Arity.text("ping")),
             },
             Local::Echo => r.bulk(arguments.at(1)),
-            Local::Select => self.select(arguments.at(1), shared, requests, r),
             Local::Acl => self.handle_acl(arguments, requests, r),
             Local::Client => {
                 let now_ms = requests.wall_ms();
@@ -244,6 +244,7 @@ impl Connection {
             | Local::Watch
             | Local::Quit
             | Local::Reset
+            | Local::Select
             | Local::Hello
             | Local::Auth
             | Local::Subscribe(_)
