@@ -490,7 +490,7 @@ impl Connection {
     }
 
     pub(super) fn complete_write(&mut self, number: u64, reply: &[u8], shared: &mut Shared) {
-        self.adopt_database(number, reply);
+        self.adopt_database(number, reply, shared);
         if let Some(parked) = self.blocked_request
             && parked.request_number == number
         {

@@ -909,6 +909,11 @@ fn clients_are_told_of_databases() {
         node.say(watcher, "RESET");
         assert!(node.say(listener, "CLIENT LIST ID 1").contains(" db=3 "));
         assert!(node.say(listener, "CLIENT LIST ID 3").contains(" db=0 "));
+        for line in ["MULTI", "SELECT 7", "EXEC"] {
+            node.say(client, line);
+        }
+        assert!(node.say(listener, "CLIENT LIST ID 1").contains(" db=7 "));
+        node.say(client, "SELECT 3");
         node.say(client, "PEXPIRE k 5000");
         node.say(client, "SELECT 15");
         node.say(client, "SET k v");

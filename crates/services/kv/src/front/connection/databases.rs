@@ -52,11 +52,14 @@ impl Connection {
     }
 
     /// Selects the database in which an EXEC ended, if the reply shows that it was executed.
-    pub(super) fn adopt_database(&mut self, number: u64, reply: &[u8]) {
+    pub(super) fn adopt_database(&mut self, number: u64, reply: &[u8], shared: &mut Shared) {
         if let Some(database) = self.take_pending(number)
             && was_executed(reply)
         {
             self.database = database;
+            if let Some(entry) = shared.clients.entry_mut(self.client_slot) {
+                entry.database = database.number();
+            }
         }
     }
 
