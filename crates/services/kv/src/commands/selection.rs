@@ -4,12 +4,26 @@ use crate::{
     command::NOT_AN_INTEGER,
     commands::state::WriteContext,
     encode::{Decoder, Fault},
+    op::Op,
     resp::integer::parse_integer,
     store::{Database, Store},
 };
 
 /// Redis' error for a number above that of the last database, or below 0.
 pub const OUT_OF_RANGE: &str = "ERR DB index is out of range";
+
+/// Redis' error for SELECT of another database in cluster mode.
+pub(crate) const SELECT_IN_CLUSTER_MODE: &str = "ERR SELECT is not allowed in cluster mode";
+
+/// Returns Redis' error for an operation on a second database in cluster mode, if it is one.
+pub(crate) const fn refusal_in_cluster_mode(op: Op) -> Option<&'static str> {
+    match op {
+        Op::MoveDb => Some("ERR MOVE is not allowed in cluster mode"),
+        Op::SwapDb => Some("ERR SWAPDB is not allowed in cluster mode"),
+        Op::CopyTo => Some("ERR Copying to another database is not allowed in cluster mode"),
+        _ => None,
+    }
+}
 
 /// [db-2] Executes a read with a database selected, and selects the one before again.
 pub(crate) fn in_database<T>(store: &dyn Store, database: Database, read: impl FnOnce() -> T) -> T {

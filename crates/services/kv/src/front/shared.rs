@@ -24,7 +24,14 @@ use super::{
 };
 use crate::{
     command::{Refusal, Request, ScriptForm, Spec},
-    commands::{self, events::Setting, operations::is_of_level_10, transactions::ABSENT_LEVEL},
+    commands::{
+        self,
+        events::Setting,
+        operations::is_of_level_10,
+        scripts::ScriptPermissions,
+        selection::{SELECT_IN_CLUSTER_MODE, refusal_in_cluster_mode},
+        transactions::ABSENT_LEVEL,
+    },
     encode::Encoder,
     key::Key,
     op::Op,
@@ -237,23 +244,19 @@ impl Shared {
         };
         clear_buffer(&mut self.command);
         let out = &mut Encoder(&mut self.command);
-        self.scripts.encode(by, words.at(1), operator, &request, out)
+        let databases = self.settings.cluster_mode == ClusterMode::Off;
+        let permissions = ScriptPermissions { operator, databases };
+        self.scripts.encode(by, words.at(1), permissions, &request, out)
     }
 
     /// Prepares the command in the scratch buffer, which has no prefix yet, to be sent. Refuses it
     /// if it needs a higher level than the group has, or a second database in cluster mode.
     pub(super) fn seal(&mut self, requests: &dyn Requests) -> Result<(), Refusal> {
         let op = self.command.first().copied().and_then(Op::from_byte);
-        let in_cluster = match op {
-            Some(Op::MoveDb) => Some("MOVE is not"),
-            Some(Op::SwapDb) => Some("SWAPDB is not"),
-            Some(Op::CopyTo) => Some("Copying to another database is not"),
-            _ => None,
-        };
-        if let Some(what) = in_cluster
-            && self.settings.cluster_mode != ClusterMode::Off
+        if self.settings.cluster_mode != ClusterMode::Off
+            && let Some(text) = op.and_then(refusal_in_cluster_mode)
         {
-            return Err(Refusal::Text(format!("ERR {what} allowed in cluster mode").into()));
+            return Err(text.into());
         }
         if requests.level() >= ABSENT_LEVEL {
             return Ok(());
@@ -285,7 +288,7 @@ impl Shared {
         match database {
             Database::ZERO => Ok(()),
             _ if self.settings.cluster_mode != ClusterMode::Off => {
-                Err("ERR SELECT is not allowed in cluster mode".into())
+                Err(SELECT_IN_CLUSTER_MODE.into())
             }
             _ if requests.level() < ABSENT_LEVEL => {
                 Err(format!("ERR not executed: {DATABASES} {NEEDS_LEVEL}").into())

@@ -19,7 +19,7 @@ use sha1_smol::Sha1;
 
 use crate::{
     command::{Refusal, Request, ScriptForm},
-    commands::scripts::{encode, key_count},
+    commands::scripts::{ScriptPermissions, encode, key_count},
     encode::Encoder,
 };
 
@@ -140,7 +140,7 @@ impl Scripts {
         &mut self,
         by: ScriptForm,
         script: &[u8],
-        operator: bool,
+        permissions: ScriptPermissions,
         request: &Request<'_>,
         out: &mut Encoder<'_>,
     ) -> Result<(), Refusal> {
@@ -159,7 +159,7 @@ impl Scripts {
                 if reads && !only_reads && text.starts_with(b"#!") {
                     return Err(MAY_WRITE.into());
                 }
-                encode((&text, reads || only_reads), operator, request, out)
+                encode((&text, reads || only_reads), permissions, request, out)
             }
         }
     }

@@ -988,6 +988,40 @@ fn cluster_mode_has_the_first_database_only() {
     }
 }
 
+/// A script may do what its client may: its front decides, so the log has the same for all nodes.
+#[test]
+fn scripts_have_the_databases_that_their_clients_have() {
+    on_both(|node| {
+        mark(node);
+        for mode in [ClusterMode::Emulated, ClusterMode::Leader] {
+            node.front = RespFront::new(Settings { cluster_mode: mode, ..Settings::default() });
+            let client = node.connect();
+            let digest = node.world.service.digest();
+            for (command, expected) in [
+                ("'SELECT', '1'", "-ERR SELECT is not allowed in cluster mode"),
+                ("'SELECT', '16'", "-ERR DB index is out of range"),
+                ("'SELECT', '0'", "+OK|"),
+                ("'MOVE', 'db', '1'", "-ERR MOVE is not allowed in cluster mode"),
+                ("'SWAPDB', '1', '2'", "-ERR SWAPDB is not allowed in cluster mode"),
+                (
+                    "'COPY', 'db', 'k', 'DB', '1'",
+                    "-ERR Copying to another database is not allowed in cluster mode",
+                ),
+                ("'GET', 'db'", "$1|0|"),
+            ] {
+                let text = format!("return redis.call({command})");
+                for name in ["EVAL", "EVAL_RO"] {
+                    let reply = node.ask(client, &[name, &text, "0"]);
+                    assert!(reply.starts_with(expected), "{name} {command}: {reply}");
+                }
+            }
+            assert_eq!(node.world.service.digest(), digest);
+            let copy = "return redis.call('COPY', 'db', 'k', 'DB', '0', 'REPLACE')";
+            assert_eq!(node.ask(client, &["EVAL", copy, "0"]), ":1|");
+        }
+    });
+}
+
 /// The sweep takes the database with the oldest passed deadline, so that none has to wait for one
 /// in which keys expire without end.
 #[test]

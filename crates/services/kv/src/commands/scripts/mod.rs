@@ -85,14 +85,39 @@ const COMMANDS: &[Spec] = &[
 /// without support for a version has not been upgraded, and never gets such a script ([level-9]).
 const VERSION: u8 = 1;
 
+/// Permissions of a script, as the front of its client has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ScriptPermissions {
+    /// True if the client may execute commands reserved to operators.
+    pub(crate) operator: bool,
+    /// True if the client may select databases: its front is not in cluster mode.
+    pub(crate) databases: bool,
+}
+
+impl ScriptPermissions {
+    const OPERATOR: u8 = 1;
+    const DATABASES: u8 = 2;
+
+    const fn bits(self) -> u8 {
+        self.operator as u8 * Self::OPERATOR | self.databases as u8 * Self::DATABASES
+    }
+
+    const fn from_bits(bits: u8) -> Result<Self, Malformed> {
+        if bits & !(Self::OPERATOR | Self::DATABASES) != 0 {
+            return Err(Malformed);
+        }
+        let operator = bits & Self::OPERATOR != 0;
+        Ok(Self { operator, databases: bits & Self::DATABASES != 0 })
+    }
+}
+
 /// Script in the log. It is complete, so its execution depends on no cache.
 pub(crate) struct Script<'a> {
     /// Time on the front's clock, for deadlines and TIME.
     wall_ms: u64,
     seed: u64,
     value_bytes_max: usize,
-    /// True if the client may execute commands reserved to operators.
-    operator: bool,
+    permissions: ScriptPermissions,
     text: &'a [u8],
     keys: List<'a>,
     arguments: List<'a>,
@@ -108,7 +133,7 @@ impl<'a> Script<'a> {
             wall_ms: from.word()?,
             seed: from.word()?,
             value_bytes_max: from.length()?,
-            operator: from.byte()? != 0,
+            permissions: ScriptPermissions::from_bits(from.byte()?)?,
             text: from.bytes()?,
             keys: from.list()?,
             arguments: from.list()?,
@@ -133,14 +158,14 @@ pub(crate) fn key_count(request: &Request<'_>) -> Result<usize, Refusal> {
 /// Encodes a script's execution, given the arguments `numkeys key… argument…`.
 pub(crate) fn encode(
     (text, reads): (&[u8], bool),
-    operator: bool,
+    permissions: ScriptPermissions,
     r: &Request<'_>,
     out: &mut Encoder<'_>,
 ) -> Result<(), Refusal> {
     let keys = key_count(r)?;
     let op = if reads { Op::ScriptRo } else { Op::Script };
     out.byte(op as u8).byte(VERSION).word(r.wall_ms).word(r.seed);
-    out.length(r.value_bytes_max).byte(u8::from(operator)).bytes(text);
+    out.length(r.value_bytes_max).byte(permissions.bits()).bytes(text);
     let words: Vec<&[u8]> = r.arguments.iter().skip(1).collect();
     let (keys, arguments) = words.split_at(keys);
     out.keys(keys).keys(arguments);
@@ -156,4 +181,21 @@ pub(crate) fn each_text(command: &[u8], mut each: impl FnMut(&[u8])) {
             each(script.text);
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_have_one_encoding() {
+        for bits in 0..=u8::MAX {
+            match ScriptPermissions::from_bits(bits) {
+                Ok(permissions) => assert_eq!(permissions.bits(), bits),
+                Err(_) => assert!(bits > 3, "{bits}"),
+            }
+        }
+        let operator = ScriptPermissions { operator: true, databases: false };
+        assert_eq!(ScriptPermissions::from_bits(1).ok(), Some(operator));
+    }
 }

@@ -11,7 +11,9 @@ use crate::{
         self,
         budget::VISITS_MAX,
         lookup,
-        selection::{in_database, parse_database, within},
+        selection::{
+            SELECT_IN_CLUSTER_MODE, in_database, parse_database, refusal_in_cluster_mode, within,
+        },
         state::{ReadContext, WriteContext, too_large},
         stream::read::block_ms,
         visits::{execute_bounded, execute_within},
@@ -60,7 +62,7 @@ impl<'a> Calls<'a> {
             Handler::Local(local) => return Err(self.local(local, spec, words)),
             Handler::Script(_) => return Err(error_reply(NOT_ALLOWED)),
         };
-        if spec.is_operator_command() && !self.script.operator {
+        if spec.is_operator_command() && !self.script.permissions.operator {
             let text = format!(
                 "NOPERM the script may not run '{}': it needs the role operator",
                 spec.name
@@ -89,6 +91,11 @@ impl<'a> Calls<'a> {
         let op =
             self.command.first().copied().and_then(Op::from_byte).filter(|op| !op.stands_alone());
         let op = op.ok_or_else(|| error_reply(NOT_ALLOWED))?;
+        if !self.script.permissions.databases
+            && let Some(text) = refusal_in_cluster_mode(op)
+        {
+            return Err(error_reply(text));
+        }
         if block_ms(&self.command).is_some() {
             let name = String::from_utf8_lossy(name);
             let text = format!("ERR {name} command is not allowed with BLOCK option from scripts");
@@ -117,11 +124,16 @@ impl<'a> Calls<'a> {
             Local::Ping if words.len() == 1 => Data::Status(b"PONG".to_vec()),
             Local::Ping | Local::Echo => Data::Bulk(words[1].to_vec()),
             Local::Select => match parse_database(words[1]) {
+                Err(text) => error_reply(text),
+                Ok(database)
+                    if database != Database::ZERO && !self.script.permissions.databases =>
+                {
+                    error_reply(SELECT_IN_CLUSTER_MODE)
+                }
                 Ok(database) => {
                     self.database = database;
                     Data::Status(b"OK".to_vec())
                 }
-                Err(text) => error_reply(text),
             },
             _ => error_reply(NOT_ALLOWED),
         }
