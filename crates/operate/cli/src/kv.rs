@@ -32,7 +32,8 @@ const NO_QUORUM_HINT: &str =
     "'quorate status' shows which nodes run; commands work again once a majority does";
 const DISK_FULL_HINT: &str =
     "'quorate status' shows the free space; 'quorate kv DEL' and FLUSHALL still work";
-const ROLE_HINT: &str = "an admin can grant another role with 'quorate user set NAME --role ROLE'";
+const ROLE: &str = "an admin can grant another role with 'quorate user set NAME --role ROLE'";
+const DATABASE_HINT: &str = "use 'quorate kv --database N'";
 const LOGIN_HINT: &str = "check --login and the password, or use --tls with a user's certificate";
 
 /// Arguments of `quorate kv`.
@@ -55,6 +56,9 @@ pub(crate) struct KvArgs {
     /// Client addresses of one or more nodes; the next one is tried when one does not answer
     #[arg(long, env = "QUORATE_CLIENT", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_CLIENT, value_parser = address_argument)]
     client: Vec<String>,
+    /// Database of the commands; others than 0 need feature level 10
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
+    database: u8,
 }
 
 pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
@@ -63,9 +67,13 @@ pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
         let what = format_args!("unexpected argument '{}'", args.words[0].display());
         return Err(Problem::usage_error(what).with_hint("'quorate kv --help' lists the flags"));
     }
-    let options =
-        Options { tls: proof::certificate(), login: proof::login(), ..Options::default() };
-    let deadline = options.command_timeout;
+    let options = Options {
+        database: args.database,
+        tls: proof::certificate(),
+        login: proof::login(),
+        ..Options::default()
+    };
+    let deadline = options.deadline;
     let mut client = Client::new(&args.client, options);
     let is_typed = words.is_empty() && io::stdin().is_terminal();
     let interrupt = is_typed.then(Interrupt::listen).transpose()?;
@@ -205,6 +213,7 @@ fn probable_cause(
     let is = |words: &[&str]| words.iter().any(|word| text.contains(word));
     match tls_remedy(text) {
         Some(hint) => ("", hint),
+        None if is(&["the database is an option"]) => ("", DATABASE_HINT),
         None if is(&["NOPERM"]) => ("", ROLE_HINT),
         None if is(&["NOAUTH", "WRONGPASS"]) => ("", LOGIN_HINT),
         None if is(&["NOQUORUM"]) => ("", NO_QUORUM_HINT),
@@ -257,6 +266,17 @@ mod tests {
         let problem = run(&flag, Output { json: false }).unwrap_err();
         assert_eq!(problem.message, "unexpected argument '--clinet'");
         assert_eq!(problem.exit, Exit::Usage);
+    }
+
+    #[test]
+    fn a_database_is_one_of_sixteen() {
+        let database =
+            |line: &str| Line::try_parse_from(line.split(' ')).map(|it| it.args.database);
+        assert_eq!(database("kv GET k").unwrap(), 0);
+        assert_eq!(database("kv --database 15 FLUSHDB").unwrap(), 15);
+        for number in ["16", "-1", "x"] {
+            assert!(database(&format!("kv --database {number} FLUSHDB")).is_err(), "{number}");
+        }
     }
 
     #[test]

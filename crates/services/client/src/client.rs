@@ -10,6 +10,7 @@ use quorate_tls::{ClientTrust, stream::is_tls_failure};
 
 use crate::{
     attempt::{Verdict, classify_reply},
+    database,
     error::Error,
     link::{Link, encode_command},
     login::Login,
@@ -37,6 +38,8 @@ pub struct Options {
     pub reply_bytes_max: usize,
     /// Set if reads may be answered from a node's own, possibly stale state (`READONLY`).
     pub allow_stale_reads: bool,
+    /// Number of the database of all commands, 0 to 15. Others than 0 need feature level 10.
+    pub database: u8,
     /// Certificate and authorities, for nodes that require TLS.
     pub tls: Option<ClientTrust>,
     /// Credentials; `None` to connect without.
@@ -52,6 +55,7 @@ impl Default for Options {
             backoff_max: Duration::from_millis(200),
             reply_bytes_max: 64 << 20,
             allow_stale_reads: false,
+            database: 0,
             tls: None,
             login: None,
         }
@@ -77,7 +81,7 @@ pub struct Client {
     /// Id of the first command in `open`.
     first_open_id: u64,
     consecutive_failures: u32,
-    /// Number of consecutive attempts that failed because of TLS.
+    /// Number of consecutive attempts that failed because of TLS or of the client's database.
     tls_failures: usize,
 }
 
@@ -126,6 +130,7 @@ impl Client {
     /// Executes a read, without a session because it can be retried freely.
     pub fn read(&mut self, arguments: &[&[u8]]) -> Result<Reply, Error> {
         self.check_none_outstanding()?;
+        database::check_command(arguments)?;
         self.push(arguments, false);
         self.receive()
     }
@@ -180,6 +185,7 @@ impl Client {
         if self.open.len() >= OUTSTANDING_MAX {
             return Err(Error::TooManyOutstanding);
         }
+        database::check_command(arguments)?;
         self.push(arguments, true);
         self.send_if_connected();
         Ok(())
@@ -190,6 +196,7 @@ impl Client {
         if self.open.len() >= OUTSTANDING_MAX {
             return Err(Error::TooManyOutstanding);
         }
+        database::check_transaction(&commands)?;
         self.push(&[b"EXEC"], true).transaction = Some(commands);
         self.send_if_connected();
         Ok(())
@@ -200,6 +207,7 @@ impl Client {
         if self.open.len() >= OUTSTANDING_MAX {
             return Err(Error::TooManyOutstanding);
         }
+        database::check_command(arguments)?;
         self.push(arguments, false);
         Ok(())
     }
@@ -274,7 +282,8 @@ impl Client {
         }
     }
 
-    /// Switches to the next node, unless every node has failed because of TLS.
+    /// Switches to the next node, unless every node has failed because of TLS or refused the
+    /// client's database.
     fn try_next_node(&mut self, why: &str, until: Instant) {
         self.move_to_next_node(why);
         match self.is_tls_refused() {
@@ -375,6 +384,7 @@ impl Client {
                 let auth: [&[u8]; 3] = [b"AUTH", name.as_bytes(), password.as_bytes()];
                 run_setup_command(&mut link, &auth, wait)?;
             }
+            database::select(&mut link, self.options.database, wait)?;
             if self.options.allow_stale_reads {
                 run_setup_command(&mut link, &[b"READONLY"], wait)?;
             }
@@ -434,7 +444,8 @@ impl Client {
         self.disconnect();
         self.address_index = (self.address_index + 1) % self.addresses.len();
         self.consecutive_failures += 1;
-        self.tls_failures = if is_tls_failure(why) { self.tls_failures + 1 } else { 0 };
+        let is_refused = is_tls_failure(why) || database::is_refusal(why);
+        self.tls_failures = if is_refused { self.tls_failures + 1 } else { 0 };
         for open in &mut self.open {
             why.clone_into(&mut open.last_failure);
         }
@@ -489,7 +500,7 @@ fn query_refusal(open: &OpenCommand, link: &mut Link, wait: Duration) -> Option<
 }
 
 /// Runs a command that the client itself sends to set up the connection.
-fn run_setup_command(link: &mut Link, arguments: &[&[u8]], wait: Duration) -> io::Result<Reply> {
+pub(crate) fn run_setup_command(link: &mut Link, arguments: &[&[u8]], wait: Duration) -> io::Result<Reply> {
     let mut bytes = Vec::new();
     encode_command(arguments, &mut bytes);
     link.send(&bytes, wait)?;

@@ -24,6 +24,7 @@
 
 mod attempt;
 pub mod client;
+mod database;
 pub mod error;
 mod link;
 mod login;

@@ -2,13 +2,15 @@
 
 use std::time::Instant;
 
-use crate::{error::Error, link::encode_command, reply::Reply};
+use crate::{database::is_selection, error::Error, link::encode_command, reply::Reply};
 
 /// Commands that are executed together or not at all, as between `MULTI` and `EXEC`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     bytes: Vec<u8>,
     command_count: usize,
+    /// Set if a command would change the database of the connection.
+    selects: bool,
 }
 
 impl Transaction {
@@ -16,6 +18,12 @@ impl Transaction {
     pub fn push(&mut self, arguments: &[&[u8]]) {
         encode_command(arguments, &mut self.bytes);
         self.command_count += 1;
+        self.selects |= is_selection(arguments);
+    }
+
+    /// Returns whether a command would change the database of the connection.
+    pub(crate) const fn selects(&self) -> bool {
+        self.selects
     }
 
     /// Returns the number of commands.

@@ -15,7 +15,7 @@ use crate::output::{self, Exit, Output, Problem};
 /// File in the home folder that stores the typed lines.
 const HISTORY_FILE: &str = ".quorate_history";
 /// Commands that depend on the state of a connection, which a new connection would lose.
-const STATEFUL_COMMANDS: [&str; 5] = ["MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH"];
+const STATEFUL_COMMANDS: [&str; 7] = ["MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "RESET"];
 
 const HELP_TEXT: &str = "\
 Type a command of Redis, such as SET hello world, GET hello or SCAN 0; quote words with blanks.
@@ -35,11 +35,8 @@ pub(super) fn run(
         let Some(first) = words.first() else {
             return Ok(());
         };
-        match STATEFUL_COMMANDS.iter().find(|name| first.eq_ignore_ascii_case(name.as_bytes())) {
-            None => execute(&words),
-            Some(name) => Err(Problem::usage_error(format_args!("{name} needs a Redis client"))
-                .with_hint("here a command may be repeated on another connection")),
-        }
+        check_stateless(first)?;
+        execute(&words)
     };
     if is_typed {
         return run_typed_lines(prompt, |line| {
@@ -51,6 +48,17 @@ pub(super) fn run(
     run_lines(io::stdin().lock(), execute_line, |problem| {
         output.print_problem(problem);
     })
+}
+
+/// Refuses a command whose effect a new connection would lose.
+fn check_stateless(name: &[u8]) -> Result<(), Problem> {
+    let hint = match STATEFUL_COMMANDS.iter().find(|one| name.eq_ignore_ascii_case(one.as_bytes())) {
+        None => return Ok(()),
+        Some(&"SELECT") => "'quorate kv --database N' runs commands in another database",
+        Some(_) => "here a command may be repeated on another connection",
+    };
+    let name = String::from_utf8_lossy(name).to_uppercase();
+    Err(Problem::usage(format_args!("{name} needs a Redis client")).hint(hint))
 }
 
 fn split_words(line: &[u8]) -> Result<Vec<Vec<u8>>, Problem> {
@@ -119,6 +127,20 @@ fn run_typed_lines(prompt: &str, mut execute: impl FnMut(&str)) -> Result<Exit, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// [`run_lines`] ends at such a command, because later ones would have another effect.
+    #[test]
+    fn commands_that_a_new_connection_would_lose_are_refused() {
+        for name in ["select", "RESET", "Multi", "watch"] {
+            let problem = check_stateless(name.as_bytes()).unwrap_err();
+            assert_eq!(problem.message, format!("{} needs a Redis client", name.to_uppercase()));
+            assert_ne!(problem.exit, Exit::Failed, "{name}");
+        }
+        assert!(check_stateless(b"select").unwrap_err().hint.contains("--database"));
+        for name in [&b"GET"[..], b"SELECTED", b"", b"\xff"] {
+            assert_eq!(check_stateless(name), Ok(()));
+        }
+    }
 
     #[test]
     fn a_bad_line_of_a_pipe_is_named_and_the_others_run() {

@@ -39,6 +39,10 @@ struct World {
     acknowledged: Vec<u64>,
     /// Error replies to the next queued commands.
     refused_queued: VecDeque<&'static str>,
+    /// Databases selected by new connections.
+    selected: Vec<String>,
+    /// Error replies to the next SELECT commands.
+    refused_selections: VecDeque<&'static str>,
 }
 
 #[derive(Clone)]
@@ -96,6 +100,13 @@ impl Fake {
                 ["QUORATE", "ACK", below] => {
                     self.world.lock().unwrap().acknowledged.push(below.parse().unwrap());
                     stream.write_all(b"+OK\r\n").unwrap();
+                }
+                ["SELECT", number] if queued.is_none() => {
+                    let mut world = self.world.lock().unwrap();
+                    world.selected.push((*number).to_owned());
+                    let refused = world.refused_selections.pop_front();
+                    let reply = refused.map_or("+OK\r\n".to_owned(), |text| format!("-{text}\r\n"));
+                    stream.write_all(reply.as_bytes()).unwrap();
                 }
                 ["MULTI"] if queued.is_some() => {
                     queued = Some(false);
@@ -227,6 +238,74 @@ fn a_command_runs_once_whatever_happens_to_its_connection() {
         assert_eq!(fake.executed(), 2, "{faults:?}");
         assert_eq!(client.session_id(), Some("1.0"), "{faults:?}");
     }
+}
+
+/// Every connection selects the client's database, before its session is attached.
+#[test]
+fn a_new_connection_is_in_the_database_of_the_client() {
+    use Fault::{DropAfter, DropBefore, Fine};
+    for (database, selected) in [(5, vec!["5"; 3]), (0, vec![])] {
+        let fake = Fake::start(&[Fine, DropBefore, DropAfter, Fine]);
+        let options = Options { database, ..hasty() };
+        let mut client = Client::new(&[fake.address.as_str()], options);
+        for reply in 1..=2 {
+            assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(reply)));
+        }
+        assert_eq!(fake.world.lock().unwrap().selected, selected);
+    }
+}
+
+/// A node that refuses the database is left for another one, but not for ever.
+#[test]
+fn a_refused_database_is_reported_once_all_nodes_refused_it() {
+    let (lagging, fake) = {
+        let fake = Fake::start(&[]);
+        (Fake::listen(&fake.world), fake)
+    };
+    let addresses = [lagging.address, fake.address.clone()];
+    let needs = "ERR not executed: databases other than the first need feature level 10";
+    let refuse = |count: usize| {
+        let mut world = fake.world.lock().unwrap();
+        world.refused_selections = vec![needs; count].into();
+    };
+    let options = || Options { database: 5, ..patient() };
+    refuse(1);
+    let mut client = Client::new(&addresses, options());
+    assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(1)));
+    refuse(2);
+    let mut client = Client::new(&addresses, options());
+    let refused = Err(Error::Refused(format!("SELECT refused: {needs}")));
+    assert_eq!(client.run(&[b"incr"]), refused);
+    assert_eq!(fake.executed(), 1);
+    assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(2)), "it is not refused for ever");
+}
+
+/// A later command may need a new connection, which knows nothing of a SELECT.
+#[test]
+fn commands_that_change_the_database_of_a_connection_are_not_sent() {
+    let fake = Fake::start(&[]);
+    let mut client = Client::new(&[fake.address.as_str()], hasty());
+    for words in [&[&b"SELECT"[..], b"5"][..], &[b"select", b"0"], &[b"Reset"]] {
+        let mut transaction = Transaction::default();
+        transaction.push(&[b"incr"]);
+        transaction.push(words);
+        for refused in [
+            client.run(words).unwrap_err(),
+            client.ask(words).unwrap_err(),
+            client.send(words).unwrap_err(),
+            client.prepare_read(words).unwrap_err(),
+            client.send_transaction(transaction).unwrap_err(),
+        ] {
+            assert!(
+                matches!(&refused, Error::Refused(text) if text.contains("an option of the client")),
+                "{refused}"
+            );
+        }
+    }
+    assert_eq!(client.open(), 0);
+    assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(1)));
+    let world = fake.world.lock().unwrap();
+    assert_eq!(world.executed, [("1.0".to_owned(), 1, b"incr".to_vec())], "no number was used up");
 }
 
 #[test]
