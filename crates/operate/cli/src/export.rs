@@ -17,7 +17,7 @@ use quorate_admin::{
     progress::{Progress, ProgressReport},
     units::format_bytes as size,
 };
-use quorate_client::{Client, Options, Reply};
+use quorate_client::{Client, Error, Options, Reply};
 use quorate_log::disk::private_file;
 use serde::Serialize;
 
@@ -101,15 +101,36 @@ fn databases_text(databases: &BTreeMap<String, u64>) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the numbers of keys by database, without the first one, from the keyspace section of
-/// INFO.
-fn other_databases(info: &str) -> BTreeMap<String, u64> {
-    let lines = info.lines().filter_map(|line| {
-        let (name, counts) = line.split_once(":keys=")?;
-        let keys = counts.split(',').next()?.parse().ok()?;
-        Some((name.to_owned(), keys))
-    });
-    lines.filter(|(name, keys)| name != "db0" && *keys > 0).collect()
+/// Returns the numbers of keys of the databases that have some, without the first one.
+fn other_databases(args: &ExportArgs) -> Result<BTreeMap<String, u64>, Problem> {
+    let count_keys = |database| Client::new(&args.client, options(database)).ask(&[b"DBSIZE"]);
+    // Linearizable, so the node that answers has applied what decides whether others are in use.
+    count_keys(0).map_err(|error| kv::client_problem(&error))?;
+    let mut others = BTreeMap::new();
+    for number in 1..=15 {
+        match count_keys(number) {
+            Ok(Reply::Integer(0)) => {}
+            Ok(Reply::Integer(keys)) => {
+                others.insert(format!("db{number}"), keys.unsigned_abs());
+            }
+            Ok(reply) => return Err(collect::unexpected(&reply)),
+            Err(Error::Refused(text)) if number == 1 && has_one_database(&text) => break,
+            Err(error) => return Err(kv::client_problem(&error)),
+        }
+    }
+    Ok(others)
+}
+
+/// Returns whether the refusal of database 1 shows that clients have only the first one: the cluster
+/// is below the level of others, or in cluster mode, or of release 0.2.0.
+fn has_one_database(text: &str) -> bool {
+    let refusals =
+        ["not allowed in cluster mode", "need feature level", "DB index is out of range"];
+    refusals.iter().any(|refusal| text.contains(refusal))
+}
+
+fn options(database: u8) -> Options {
+    Options { database, tls: proof::certificate(), login: proof::login(), ..Options::default() }
 }
 
 pub(crate) fn run(args: &ExportArgs, output: Output) -> Result<Exit, Problem> {
@@ -142,11 +163,8 @@ fn write_file(args: &ExportArgs, part: &Path) -> Result<Report, Problem> {
     let mut report = Report { file: args.rdb.display().to_string(), ..Report::default() };
     let writer = RdbWriter::start(BufWriter::new(file)).map_err(|error| failed("write", &error))?;
     let mut export = ExportFile { writer, report: &mut report, progress: Progress::start() };
-    let options =
-        Options { tls: proof::certificate(), login: proof::login(), ..Options::default() };
-    let client = &mut Client::new(&args.client, options);
-    export.check_databases(client, args.skip_unsupported)?;
-    export.write_all(client)?;
+    export.check_databases(args)?;
+    export.write_all(&mut Client::new(&args.client, options(0)))?;
     let (file, bytes) = export.writer.finish().map_err(|error| failed("write", &error))?;
     report.bytes = bytes;
     if !report.unsupported.is_empty() && !args.skip_unsupported {
@@ -173,14 +191,12 @@ struct ExportFile<'r> {
 }
 
 impl ExportFile<'_> {
-    /// Fails if databases other than the first, which is the one exported, have keys. With `skip`,
-    /// reports them as left out.
-    fn check_databases(&mut self, client: &mut Client, skip: bool) -> Result<(), Problem> {
-        let info = client.read(&[b"INFO", b"keyspace"]);
-        let info = info.map_err(|error| kv::client_problem(&error))?;
-        let Some(text) = info.bytes() else { return Err(collect::unexpected_reply(&info)) };
-        let others = other_databases(&String::from_utf8_lossy(text));
-        if !others.is_empty() && !skip {
+    /// Fails if databases other than the first, which is the one exported, have keys. With
+    /// `skip_unsupported`, reports them as left out. Asks each with a linearizable read: INFO would
+    /// show the state of one node, which may lag behind.
+    fn check_databases(&mut self, args: &ExportArgs) -> Result<(), Problem> {
+        let others = other_databases(args)?;
+        if !others.is_empty() && !args.skip_unsupported {
             let what = format_args!(
                 "only database 0 is exported, and there are {}",
                 databases_text(&others)
@@ -260,12 +276,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_other_databases_are_found_in_info() {
-        let info = "# Keyspace\r\ndb0:keys=7,expires=1,avg_ttl=0\r\n\
-            db3:keys=2,expires=0,avg_ttl=0,subexpiry=0\r\ndb15:keys=1,expires=0\r\ndb4:keys=0\r\n";
-        let others = other_databases(info);
+    fn keys_of_other_databases_are_counted_unless_there_is_one_database() {
+        let others = BTreeMap::from([("db3".to_owned(), 2), ("db15".to_owned(), 1)]);
         assert_eq!(databases_text(&others), "1 key of database 15, 2 keys of database 3");
-        assert!(other_databases("# Keyspace\r\ndb0:keys=7,expires=1\r\n").is_empty());
-        assert!(other_databases("").is_empty());
+        for (text, expected) in [
+            ("SELECT refused: ERR SELECT is not allowed in cluster mode", true),
+            (
+                "SELECT refused: ERR not executed: databases other than the first need feature level 10",
+                true,
+            ),
+            ("SELECT refused: ERR DB index is out of range", true),
+            ("SELECT refused: NOPERM user ann may not run 'select'", false),
+            ("ERR not executed", false),
+        ] {
+            assert_eq!(has_one_database(text), expected, "{text}");
+        }
     }
 }

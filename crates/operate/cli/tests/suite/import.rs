@@ -157,6 +157,27 @@ fn a_killed_import_leaves_whole_keys_and_continues() {
     drop(cluster);
 }
 
+/// An export of database 0 is refused while another one has keys, unless it may leave them out.
+fn check_other_databases(export: &[&str], address: &str) {
+    let kv = |words: &[&str]| {
+        let flags = ["kv", "--client", address, "--database", "3", "--json"];
+        let (code, report) = quorate_json(&[&flags, words].concat());
+        assert_eq!(code, 0, "{report}");
+        report["reply"].clone()
+    };
+    kv(&["SET", "s:text", "of database 3"]);
+    assert_eq!(kv(&["DBSIZE"]), 1);
+    let (code, refused) = quorate_json(export);
+    assert_eq!((code, &refused["error"]["code"]), (1, &"unsupported".into()), "{refused}");
+    let text = refused["error"]["message"].as_str().unwrap();
+    assert!(text.contains("1 key of database 3"), "{text}");
+    let (code, report) = quorate_json(&[export, &["--skip-unsupported"]].concat());
+    assert_eq!((code, &report["other_databases"]["db3"]), (0, &1.into()), "{report}");
+    kv(&["FLUSHDB"]);
+    let (code, report) = quorate_json(export);
+    assert_eq!(code, 0, "{report}");
+}
+
 #[test]
 fn an_export_holds_what_was_imported() {
     let (cluster, mut client, address) = start();
@@ -177,6 +198,7 @@ fn an_export_holds_what_was_imported() {
     client.run(&streams).unwrap();
     let (code, report) = quorate_json(&export);
     assert_eq!((code, &report["keys"]["sorted set"]), (0, &3.into()), "{report}");
+    check_other_databases(&export, &address);
 
     let (_second, mut copy, second) = start();
     let (code, report) = import(file, &second, &[]);
