@@ -3,11 +3,14 @@
 //!
 //! **Space.** Compaction would reach the data of a generation only after further writes, which a
 //! full disk does not accept. Tables within a generation are therefore dropped whole. The other
-//! tables are merged without its data if they are small. Both need less space than removing keys
-//! one by one, which is left for the rest.
+//! tables are merged without its data if they are small and it is a good part of them. Both need
+//! less space than removing keys one by one, which is left for the rest.
+//!
+//! **Work.** Only generations that have ended since the last complete purge are visited. A database
+//! that begins a generation causes no work, and a small one that ends no merge.
 
 use std::{
-    iter,
+    mem,
     ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -30,9 +33,23 @@ const SMALL_BYTES: u64 = 8 << 20;
 /// Maximum total size of tables merged at once, as the writer waits for the merge. A tree exceeds
 /// it if the live generations have much data, as after a load, or many small keys.
 const MERGED_BYTES_MAX: u64 = 256 << 20;
+/// Number of bytes of tables that are merged rather than removing one more key.
+const MERGED_BYTES_PER_KEY: u64 = 1 << 10;
+/// Part of the tree, in values, that ended generations must have to be worth a merge.
+const MERGED_PART: u64 = 8;
+
+/// Kinds of stored keys that contain a generation, in the order of the tree.
+const KINDS: [u8; 6] = [
+    kind::DEADLINE,
+    kind::DATA,
+    kind::ROW,
+    kind::DROPPED,
+    kind::FIELD_DEADLINE,
+    kind::APART_HEADER,
+];
 
 /// Stage in the removal of generations.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Drop whole tables.
     Drop,
@@ -79,16 +96,35 @@ impl Purged {
     }
 }
 
+/// Generations that have ended and may have data.
+struct Ended {
+    generations: Range<u64>,
+    /// Stored key from which to continue.
+    from: Vec<u8>,
+}
+
+impl Ended {
+    /// Returns the ranges of stored keys that may still exist, in the order of the tree.
+    fn ranges(&self) -> impl Iterator<Item = Range<Vec<u8>>> {
+        let Range { start, end } = self.generations;
+        let ranges = KINDS.into_iter().map(move |kind| {
+            let range = prefix(kind, start)..prefix(kind, end);
+            range.start.max(self.from.clone())..range.end
+        });
+        ranges.filter(|range| range.start < range.end)
+    }
+}
+
 pub(super) struct Purge {
+    /// Stage in the removal of `ended`, if there are any.
     stage: Stage,
     /// True if tables were dropped, so there are files to free.
     dropped: bool,
-    /// Stored key from which to continue with ended generations.
-    from: Vec<u8>,
+    ended: Vec<Ended>,
     /// Generations that have not ended, in ascending order. There is at least one.
     live: Vec<u64>,
-    /// Highest ended generation above the live ones, of a failed load or a flushed database.
-    left: Option<u64>,
+    /// Highest generation begun so far, apart from those of a load in progress.
+    newest: u64,
     purged: Arc<Purged>,
     /// True if the live generations may have dropped collections.
     may_have_dropped: bool,
@@ -104,8 +140,9 @@ pub(super) struct Purge {
 pub(super) enum PurgeStep {
     /// A stage in the removal of generations is complete. Contains the next one, if any.
     Stage(Option<Stage>),
-    /// Keys of ended generations were removed. Contains the stored key from which to continue.
-    Generations(Vec<u8>),
+    /// Keys of the first ended generations were removed. Contains the stored key from which to
+    /// continue; `None` if they have no more.
+    Generations(Option<Vec<u8>>),
     /// Rows of a dropped collection were removed. Contains the stored keys from which to continue:
     /// of the collection's marker, and of its row (empty if no rows are left).
     Rows(Vec<u8>, Vec<u8>),
@@ -116,24 +153,24 @@ pub(super) enum PurgeStep {
 impl Purge {
     /// Creates the purge for a tree in a state. `newest` is the highest generation ever begun.
     pub(super) fn new(state: &State, newest: u64, purged: Arc<Purged>) -> Self {
-        let live = state.live_generations();
-        let left = left_above(&live, newest);
-        Self {
+        let mut purge = Self {
             stage: Stage::Drop,
             dropped: false,
-            from: Vec::new(),
-            live,
-            left,
+            ended: Vec::new(),
+            live: state.live_generations(),
+            newest,
             purged,
             may_have_dropped: true,
             continue_from: Vec::new(),
             rows_from: Vec::new(),
             has_given_up: false,
-        }
+        };
+        purge.add_ended(state.oldest..newest + 1);
+        purge
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.has_given_up || (!self.may_have_dropped && self.generations_are_done())
+        self.has_given_up || (!self.may_have_dropped && self.current_stage().is_none())
     }
 
     pub(super) fn give_up(&mut self) {
@@ -145,27 +182,60 @@ impl Purge {
         self.live.last().copied().unwrap_or(0)
     }
 
-    fn generations_are_done(&self) -> bool {
-        self.left.is_none() && self.purged.below(&self.live) >= self.last_live()
+    /// Returns the stage in the removal of generations; `None` if it is complete.
+    fn current_stage(&self) -> Option<Stage> {
+        match self.ended.is_empty() {
+            false => Some(self.stage),
+            true => self.dropped.then_some(Stage::Free),
+        }
     }
 
-    /// Starts to purge the generations that are not those of a written state. If collections were
+    /// Adds those of some generations that are not live. If there are any, tables are dropped next.
+    fn add_ended(&mut self, generations: Range<u64>) {
+        let mut start = generations.start;
+        let live = self.live.iter().copied().filter(|live| generations.contains(live));
+        let ends: Vec<u64> = live.chain([generations.end]).collect();
+        for end in ends {
+            if start < end {
+                self.stage = Stage::Drop;
+                match self.ended.last_mut() {
+                    Some(last) if last.generations.end == start && last.from.is_empty() => {
+                        last.generations.end = end;
+                    }
+                    _ => self.ended.push(Ended { generations: start..end, from: Vec::new() }),
+                }
+            }
+            start = end + 1;
+        }
+    }
+
+    /// Starts to purge the generations that are not those of a written state. What is left of
+    /// those that ended earlier is purged with them, from where it was. If collections were
     /// dropped, their search starts over, as they may precede the current position.
-    pub(super) fn begin(&mut self, state: &State, ended: bool) {
-        let live = state.live_generations();
-        if ended || self.live != live {
+    pub(super) fn begin(&mut self, state: &State, drops_collections: bool) {
+        if drops_collections {
             self.look_for_dropped();
         }
-        if self.live != live {
-            self.left = self.left.max(Some(state.newest)).and_then(|left| left_above(&live, left));
-            self.live = live;
-            self.begin_generations();
+        let live = state.live_generations();
+        if self.live == live {
+            return;
         }
+        let earlier = mem::replace(&mut self.live, live);
+        for generation in earlier {
+            self.add_ended(generation..generation + 1);
+        }
+        // A failed load leaves generations that no state has had.
+        let begun = self.newest + 1;
+        self.newest = self.newest.max(state.newest);
+        self.add_ended(begun..self.newest + 1);
+        self.note_purged();
     }
 
-    fn begin_generations(&mut self) {
-        (self.stage, self.dropped) = (Stage::Drop, false);
-        self.from.clear();
+    /// Publishes that only live generations have data, if that is so.
+    fn note_purged(&self) {
+        if self.ended.is_empty() {
+            self.purged.set(&self.live, self.last_live());
+        }
     }
 
     fn look_for_dropped(&mut self) {
@@ -176,16 +246,12 @@ impl Purge {
 
     /// Restarts the purge for a newly opened tree.
     pub(super) fn restart(&mut self, state: &State, newest: u64) {
-        self.look_for_dropped();
-        self.has_given_up = false;
-        self.begin_generations();
-        self.live = state.live_generations();
-        self.left = left_above(&self.live, newest);
+        *self = Self::new(state, newest, Arc::clone(&self.purged));
         self.purged.set(&self.live, state.oldest);
     }
 
     fn is_at(&self, stage: Stage) -> bool {
-        !self.generations_are_done() && self.stage == stage
+        self.current_stage() == Some(stage)
     }
 
     /// Returns whether the next step needs more space than a list of tables.
@@ -205,23 +271,23 @@ impl Purge {
     /// Takes one step. `trusted` means that a sync of the tree is reliable; `room` is the number of
     /// free bytes.
     pub(super) fn step(&self, tree: &Tree, trusted: bool, room: u64) -> Result<PurgeStep, Failure> {
-        let next = match self.stage {
-            _ if self.generations_are_done() => return self.step_rows(tree),
-            Stage::Drop if trusted && tree.disk_space() >= SMALL_BYTES => {
+        let next = match self.current_stage() {
+            None => return self.step_rows(tree),
+            Some(Stage::Drop) if trusted && self.should_drop_tables(tree)? => {
                 self.drop_tables(tree)?;
                 Some(Stage::MergeTables)
             }
-            Stage::Drop => Some(Stage::Keys),
-            Stage::MergeTables => {
-                if tree.table_bytes() <= MERGED_BYTES_MAX.min(room) {
+            Some(Stage::Drop) => Some(Stage::Keys),
+            Some(Stage::MergeTables) => {
+                if tree.table_bytes() <= MERGED_BYTES_MAX.min(room) && self.is_large(tree)? {
                     tree.merge_tables()?;
                     // lsm-tree drops only those value files that were dead before the merge.
                     tree.merge_tables()?;
                 }
                 Some(Stage::Keys)
             }
-            Stage::Keys => return self.step_generations(tree),
-            Stage::Free => {
+            Some(Stage::Keys) => return self.step_generations(tree),
+            Some(Stage::Free) => {
                 // fjall keeps the files until a later write, so remove a key that no entry has.
                 tree.remove(vec![prefix(kind::DATA, 0).into()])?;
                 tree.start_tables()?;
@@ -229,6 +295,34 @@ impl Purge {
             }
         };
         Ok(PurgeStep::Stage(next))
+    }
+
+    fn should_drop_tables(&self, tree: &Tree) -> Result<bool, Failure> {
+        Ok(tree.disk_space() >= SMALL_BYTES
+            && (self.ranges().any(|range| tree.has_table_within(&range)) || self.is_large(tree)?))
+    }
+
+    /// Returns whether the ended generations are so large that a merge of all tables costs less
+    /// than the removal of their keys, or frees a good part of the tree. Visits no more keys than
+    /// the answer needs. Data that cannot be read counts as large, because a table may be dropped
+    /// unread.
+    fn is_large(&self, tree: &Tree) -> Result<bool, Failure> {
+        let merged = tree.table_bytes().min(MERGED_BYTES_MAX);
+        let keys_max = (merged / MERGED_BYTES_PER_KEY).max(PURGED_MAX as u64);
+        let bytes_max = tree.disk_space() / MERGED_PART;
+        let (mut keys, mut bytes) = (0, 0_u64);
+        for size in self.ranges().flat_map(|range| tree.value_sizes(range)) {
+            match size {
+                Ok(size) => bytes = bytes.saturating_add(size.into()),
+                Err(Failure::Damaged(_)) => return Ok(true),
+                Err(failure) => return Err(failure),
+            }
+            keys += 1;
+            if keys > keys_max || bytes > bytes_max {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Drops the tables of ended generations, and lets compactions omit the rest of their data.
@@ -240,30 +334,14 @@ impl Purge {
     fn drop_tables(&self, tree: &Tree) -> Result<(), Failure> {
         tree.sync()?;
         tree.drop_generations_except(&self.live);
-        self.ranges().try_for_each(|range| tree.drop_tables(range))
+        // Each drop syncs several files, whether or not there is a table.
+        let mut ranges = self.ranges().filter(|range| tree.has_table_within(range));
+        ranges.try_for_each(|range| tree.drop_tables(range))
     }
 
-    /// Iterates over the key ranges of ended generations, in the order of the tree.
+    /// Iterates over the ranges of stored keys of ended generations.
     fn ranges(&self) -> impl Iterator<Item = Range<Vec<u8>>> {
-        let starts = iter::once(0).chain(self.live.iter().map(|live| live + 1));
-        let end = self.left.map_or(0, |left| left + 1);
-        let ends = self.live.iter().copied().chain(iter::once(end));
-        // Between two live generations, and above the last one.
-        let generations: Vec<Range<u64>> =
-            starts.zip(ends).map(|(start, end)| start..end).collect();
-        let kinds = [
-            kind::DEADLINE,
-            kind::DATA,
-            kind::ROW,
-            kind::DROPPED,
-            kind::FIELD_DEADLINE,
-            kind::APART_HEADER,
-        ];
-        let each = move |kind| {
-            let generations = generations.clone().into_iter().filter(|range| !range.is_empty());
-            generations.map(move |range| prefix(kind, range.start)..prefix(kind, range.end))
-        };
-        kinds.into_iter().flat_map(each)
+        self.ended.iter().flat_map(Ended::ranges)
     }
 
     /// Returns the next mark of a dropped collection, with its generation.
@@ -304,23 +382,15 @@ impl Purge {
     }
 
     fn step_generations(&self, tree: &Tree) -> Result<PurgeStep, Failure> {
-        let mut keys = Vec::with_capacity(PURGED_MAX);
-        for range in self.ranges() {
-            let from = range.start.max(self.from.clone());
-            if from >= range.end {
-                continue;
-            }
-            let room = PURGED_MAX - keys.len();
-            for key in tree.keys(from..range.end).take(room) {
-                keys.push(key?);
-            }
+        let ranges = self.ended.first().into_iter().flat_map(Ended::ranges);
+        let keys = ranges.flat_map(|range| tree.keys(range)).take(PURGED_MAX);
+        let keys: Vec<Slice> = keys.collect::<Result<_, _>>()?;
+        let is_full = keys.len() == PURGED_MAX;
+        let last = keys.last().filter(|_| is_full).map(|key| key.to_vec());
+        if !keys.is_empty() {
+            tree.remove(keys)?;
         }
-        let last = (keys.len() == PURGED_MAX).then(|| keys.last().map(|key| key.to_vec()));
-        tree.remove(keys)?;
-        Ok(match last.flatten() {
-            Some(last) => PurgeStep::Generations(last),
-            None => PurgeStep::Stage(self.dropped.then_some(Stage::Free)),
-        })
+        Ok(PurgeStep::Generations(last))
     }
 
     pub(super) fn record_step(&mut self, to: PurgeStep) {
@@ -329,23 +399,22 @@ impl Purge {
             PurgeStep::Rows(ended_from, rows_from) => {
                 (self.continue_from, self.rows_from) = (ended_from, rows_from);
             }
-            PurgeStep::Generations(key) => self.from = key,
+            PurgeStep::Generations(Some(key)) => {
+                if let Some(first) = self.ended.first_mut() {
+                    first.from = key;
+                }
+            }
+            PurgeStep::Generations(None) => {
+                self.ended.remove(0);
+                self.note_purged();
+            }
             PurgeStep::Stage(Some(stage)) => {
                 self.stage = stage;
                 self.dropped |= stage == Stage::MergeTables;
             }
-            PurgeStep::Stage(None) => {
-                self.begin_generations();
-                self.left = None;
-                self.purged.set(&self.live, self.last_live());
-            }
+            PurgeStep::Stage(None) => self.dropped = false,
         }
     }
-}
-
-/// Returns `newest` if it is above the live generations.
-fn left_above(live: &[u64], newest: u64) -> Option<u64> {
-    live.last().is_none_or(|last| newest > *last).then_some(newest)
 }
 
 #[cfg(test)]
@@ -545,6 +614,101 @@ mod tests {
         }
     }
 
+    /// Runs a purge to its end and returns the stages that it reached.
+    fn run(tree: &Tree, purge: &mut Purge) -> Vec<Stage> {
+        let mut stages = Vec::new();
+        while !purge.is_done() {
+            until("room", || purge.is_ready(tree).unwrap());
+            let step = purge.step(tree, true, u64::MAX).unwrap();
+            if let PurgeStep::Stage(Some(stage)) = step {
+                stages.push(stage);
+            }
+            purge.record_step(step);
+        }
+        stages
+    }
+
+    /// Returns a purge with nothing to do for a large tree of generation 0.
+    fn purge_of_large(tree: &Tree) -> (Purge, Arc<Purged>) {
+        fill_tables(tree);
+        assert!(tree.disk_space() >= SMALL_BYTES);
+        let purged = Arc::new(Purged::new(&State::EMPTY));
+        let mut purge = Purge::new(&State::EMPTY, 0, Arc::clone(&purged));
+        assert_eq!(run(tree, &mut purge), []);
+        (purge, purged)
+    }
+
+    #[test]
+    fn begun_generations_need_no_work() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = opened(&folder);
+        let (mut purge, purged) = purge_of_large(&tree);
+        // As after the first write in two databases, and after a swap with an empty one.
+        for live in [&[0, 1, 2][..], &[2, 1, 0, 3]] {
+            purge.begin(&state(live), false);
+            assert!(purge.is_done());
+            let mut live = live.to_vec();
+            live.sort_unstable();
+            assert_eq!(purged.below(&live), *live.last().unwrap());
+        }
+        // A failed load has left something in between.
+        fill(&tree, 4, 7);
+        purge.begin(&state(&[2, 1, 0, 3, 5]), false);
+        assert_eq!(run(&tree, &mut purge), [Stage::Keys]);
+        assert_eq!(tree.entries().unwrap(), LARGE + 1);
+    }
+
+    /// Only what ended is visited, and its keys are removed if it is small.
+    #[test]
+    fn small_ended_generation_causes_no_merge() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = opened(&folder);
+        let (mut purge, purged) = purge_of_large(&tree);
+        purge.begin(&state(&[0, 1, 2]), false);
+        fill(&tree, 1, 1);
+        fill(&tree, 2, 1);
+        flush(&tree);
+        let files = tree.files();
+        purge.begin(&state(&[0, 2]), false);
+        assert_eq!(purged.below(&[0, 2]), 1);
+        assert!(purge.ended.iter().map(|ended| ended.generations.clone()).eq([1..2]));
+        assert_eq!(run(&tree, &mut purge), [Stage::Keys]);
+        assert_eq!(tree.entries().unwrap(), LARGE + 1 + 2);
+        assert_eq!(purged.below(&[0, 2]), 2);
+        purge.begin(&state(&[0]), false);
+        assert_eq!(run(&tree, &mut purge), [Stage::Keys]);
+        assert_eq!(tree.entries().unwrap(), LARGE + 1);
+        assert!(tree.files() == files, "tables were merged or dropped");
+    }
+
+    /// A large generation is merged away, also if a small one ends or begins in the middle of it.
+    #[test]
+    fn large_generation_is_not_forgotten_for_a_small_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = opened(&folder);
+        for number in 0..LARGE {
+            let key = number.to_be_bytes();
+            let key = data_key(u64::from(number % 5 > 0), Position::of(&key), &key);
+            tree.insert(key, &value(number, 2000));
+        }
+        fill(&tree, 2, 1);
+        flush(&tree);
+        let mut purge = Purge::new(&State::EMPTY, 0, Arc::new(Purged::new(&State::EMPTY)));
+        run(&tree, &mut purge);
+        purge.begin(&state(&[0, 1, 2]), false);
+        let before = tree.table_bytes();
+        // Generation 1 ends, then 2 in the middle of its removal, and 3 begins.
+        purge.begin(&state(&[0, 2]), false);
+        purge.record_step(purge.step(&tree, true, u64::MAX).unwrap());
+        assert!(purge.is_at(Stage::MergeTables));
+        purge.begin(&state(&[0, 2, 3]), false);
+        assert!(purge.is_at(Stage::MergeTables), "a begun generation changes nothing");
+        purge.begin(&state(&[0, 3]), false);
+        assert_eq!(run(&tree, &mut purge), [Stage::MergeTables, Stage::Keys]);
+        assert_eq!(tree.entries().unwrap(), LARGE / 5);
+        assert!(tree.table_bytes() < before / 2);
+    }
+
     /// Disk that records the synced part of the journal.
     #[derive(Debug)]
     struct Syncs {
@@ -662,7 +826,7 @@ mod tests {
         purge.stage = Stage::Keys;
         step(&mut purge);
         step(&mut purge);
-        assert_eq!(purge.from.first(), Some(&kind::DATA));
+        assert_eq!(purge.ended[0].from.first(), Some(&kind::DATA));
         fill(&tree, 1, 10);
         fill(&tree, 2, 3);
         purge.begin(&state(&[2]), false);

@@ -237,6 +237,18 @@ impl Tree {
         })
     }
 
+    /// Returns the sizes in bytes of the values in a range, without reading those in separate files.
+    pub(super) fn value_sizes(
+        &self,
+        range: Range<Vec<u8>>,
+    ) -> impl Iterator<Item = Result<u32, Failure>> + 'static {
+        let disk = Arc::clone(&self.disk);
+        self.keyspace.range::<Vec<u8>, _>(range).map(move |guard| {
+            disk.allows(Access::Read)?;
+            Ok(guard.size()?)
+        })
+    }
+
     /// Returns whether a batch can be written without a wait for fjall's threads. Fails if they
     /// have failed.
     pub(super) fn is_free(&self) -> Result<bool, Failure> {
@@ -302,6 +314,15 @@ impl Tree {
     pub(super) fn drop_tables(&self, range: Range<Vec<u8>>) -> Result<(), Failure> {
         self.disk.allows(Access::Write)?;
         Ok(self.keyspace.tree.drop_range(range).map_err(fjall::Error::from)?)
+    }
+
+    /// Returns whether a table lies within a range, so that [`Self::drop_tables`] would drop it.
+    pub(super) fn has_table_within(&self, range: &Range<Vec<u8>>) -> bool {
+        let version = self.keyspace.tree.current_version();
+        version.iter_tables().any(|table| {
+            let keys = &table.metadata.key_range;
+            *range.start <= **keys.min() && **keys.max() < *range.end
+        })
     }
 
     /// Lets compactions omit all generations below the last one in `live` that are not in it. As
