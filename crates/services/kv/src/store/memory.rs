@@ -13,6 +13,7 @@ use quorate_replica::service::{Health, Imaged, LoadError, MetaChange};
 
 use self::{
     image::Image,
+    rows::FREED_MAX,
     space::{Space, Spaces},
 };
 use super::{
@@ -35,6 +36,8 @@ pub struct MemoryStore {
     removals: Removals,
     meter: Meter,
     time: u64,
+    /// Index of the database whose dropped rows are freed next.
+    freed_next: usize,
     /// Flushed data that is freed gradually.
     flushed_data: Vec<Space>,
     image: Option<Box<Image>>,
@@ -87,12 +90,20 @@ impl MemoryStore {
         }
     }
 
-    /// Frees some rows that belong to no key, unless a snapshot may need them.
+    /// Frees some rows that belong to no key, unless a snapshot may need them. The databases share
+    /// one limit, and the next one comes first once it is reached.
     fn free_some_rows(&mut self) {
         if self.image.is_none() {
-            let mut spaces = self.spaces.iter_mut().flatten();
-            // One database per commit is enough, and bounds the time.
-            let _ = spaces.any(|space| space.collections.free_dropped_rows());
+            let mut left = FREED_MAX;
+            let first = self.freed_next;
+            for at in (first..Database::COUNT).chain(0..first) {
+                if left > 0
+                    && let Some(space) = &mut self.spaces[at]
+                {
+                    left = space.collections.free_dropped_rows(left);
+                    self.freed_next = (at + 1) % Database::COUNT;
+                }
+            }
         }
         if let Some(space) = self.flushed_data.last_mut()
             && !space.free_some()
@@ -439,6 +450,36 @@ mod tests {
         assert_eq!(seen.len() as u64, KEYS);
         assert!(seen.values().all(|value| *value == VALUE));
         assert_eq!(store.health(), Health::Well);
+    }
+
+    /// Rows of a database are freed although another one drops some with each commit.
+    #[test]
+    fn dropped_rows_of_all_databases_are_freed() {
+        const ROWS: usize = 2 * FREED_MAX;
+        let mut store = MemoryStore::new();
+        let id = |slot| Id { version: Version { slot, index: 0 }, number: 0 };
+        let last = Database::new(5).expect("a number of a database");
+        let drop_rows = |store: &mut MemoryStore, database: Database, slot: u64, rows: usize| {
+            store.select(database);
+            for row in 0..rows {
+                store.put_row(id(slot), &row.to_be_bytes(), b"");
+            }
+            store.end_rows(id(slot));
+            store.select(Database::ZERO);
+        };
+        let left = |store: &MemoryStore| -> usize {
+            let spaces = store.spaces.iter().flatten();
+            spaces.map(|space| space.collections.dropped_row_count()).sum()
+        };
+        drop_rows(&mut store, last, 1, ROWS);
+        drop_rows(&mut store, Database::ZERO, 2, ROWS);
+        for slot in 3..9 {
+            drop_rows(&mut store, Database::ZERO, slot, 1);
+            let before = left(&store);
+            store.commit(Slot(slot), &[]);
+            assert!(before - left(&store) <= FREED_MAX, "more than one step allows");
+        }
+        assert_eq!(left(&store), 0);
     }
 
     #[test]

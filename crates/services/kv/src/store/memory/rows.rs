@@ -11,7 +11,7 @@ use crate::store::{Bytes, Span, VisitRow, collection::Id};
 /// Approximate memory of a row in a node that is three quarters full.
 const ROW_BYTES: usize = size_of::<Row>() * 4 / 3;
 /// Maximum number of rows of dropped collections freed per step.
-const FREED_MAX: usize = 1024;
+pub(super) const FREED_MAX: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Rows {
@@ -112,9 +112,10 @@ impl Collections {
         }
     }
 
-    /// Frees some rows of dropped collections. Returns whether there were any.
-    pub(super) fn free_dropped_rows(&mut self) -> bool {
-        let mut left = FREED_MAX;
+    /// Frees up to `most` rows of dropped collections, and returns how many more there could have
+    /// been. A collection without rows counts as one.
+    pub(super) fn free_dropped_rows(&mut self, most: usize) -> usize {
+        let mut left = most;
         while left > 0
             && let Some(mut first) = self.dropped_rows.first_entry()
         {
@@ -130,7 +131,7 @@ impl Collections {
                 left = left.saturating_sub(1);
             }
         }
-        left < FREED_MAX
+        left
     }
 
     /// Frees some rows of any collection, dropped or not. Returns whether any are left.
@@ -140,7 +141,7 @@ impl Collections {
                 self.dropped_rows.insert(id, rows);
             }
         }
-        self.free_dropped_rows();
+        self.free_dropped_rows(FREED_MAX);
         !self.live.is_empty() || !self.dropped_rows.is_empty()
     }
 
@@ -198,7 +199,7 @@ mod tests {
         let mut bites = 0;
         while collections.dropped_row_count() > 0 {
             let before = collections.dropped_row_count();
-            collections.free_dropped_rows();
+            collections.free_dropped_rows(FREED_MAX);
             assert!(before - collections.dropped_row_count() <= FREED_MAX);
             bites += 1;
         }
