@@ -500,7 +500,11 @@ fn query_refusal(open: &OpenCommand, link: &mut Link, wait: Duration) -> Option<
 }
 
 /// Runs a command that the client itself sends to set up the connection.
-pub(crate) fn run_setup_command(link: &mut Link, arguments: &[&[u8]], wait: Duration) -> io::Result<Reply> {
+pub(crate) fn run_setup_command(
+    link: &mut Link,
+    arguments: &[&[u8]],
+    wait: Duration,
+) -> io::Result<Reply> {
     let mut bytes = Vec::new();
     encode_command(arguments, &mut bytes);
     link.send(&bytes, wait)?;

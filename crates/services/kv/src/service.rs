@@ -24,7 +24,7 @@ use crate::{
         waiting::elements,
     },
     encode::Fault,
-    expiry::sweep,
+    expiry::{Sweeps, sweep},
     op::{Op, Split},
     resp::reply::Reply,
     store::{
@@ -53,6 +53,8 @@ pub struct Service {
     /// True if a command has been executed since the last commit.
     uncommitted: bool,
     waits: Waits,
+    /// Sweeps that this node has proposed.
+    sweeps: Sweeps,
     /// Snapshot in progress.
     imaging: Imaging,
     /// Snapshot being loaded.
@@ -73,6 +75,7 @@ impl Service {
             events: Setting::default(),
             uncommitted: false,
             waits: Waits::default(),
+            sweeps: Sweeps::default(),
             imaging: Imaging::default(),
             loading: None,
         }
@@ -324,7 +327,7 @@ impl StateMachine for Service {
     }
 
     fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
-        if let Some(command) = sweep(&*self.store) {
+        if let Some(command) = sweep(&*self.store, &mut self.sweeps) {
             each(&command);
         }
     }

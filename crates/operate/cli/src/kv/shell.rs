@@ -15,7 +15,8 @@ use crate::output::{self, Exit, Output, Problem};
 /// File in the home folder that stores the typed lines.
 const HISTORY_FILE: &str = ".quorate_history";
 /// Commands that depend on the state of a connection, which a new connection would lose.
-const STATEFUL_COMMANDS: [&str; 7] = ["MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "RESET"];
+const STATEFUL_COMMANDS: [&str; 7] =
+    ["MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "RESET"];
 
 const HELP_TEXT: &str = "\
 Type a command of Redis, such as SET hello world, GET hello or SCAN 0; quote words with blanks.
@@ -52,7 +53,8 @@ pub(super) fn run(
 
 /// Refuses a command whose effect a new connection would lose.
 fn check_stateless(name: &[u8]) -> Result<(), Problem> {
-    let hint = match STATEFUL_COMMANDS.iter().find(|one| name.eq_ignore_ascii_case(one.as_bytes())) {
+    let hint = match STATEFUL_COMMANDS.iter().find(|one| name.eq_ignore_ascii_case(one.as_bytes()))
+    {
         None => return Ok(()),
         Some(&"SELECT") => "'quorate kv --database N' runs commands in another database",
         Some(_) => "here a command may be repeated on another connection",
