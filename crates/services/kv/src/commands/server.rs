@@ -276,12 +276,20 @@ pub(super) fn literal(
     Ok(())
 }
 
-/// Maximum number of keys with deadlines that INFO counts, and of hashes with deadlines of fields.
-const DEADLINES_MAX: u64 = 10_000;
+/// Maximum number of keys with deadlines and of hashes with deadlines of fields that INFO counts, in
+/// all databases together.
+pub const DEADLINES_MAX: u64 = 10_000;
 
-/// Encodes the query for the keyspace section of INFO.
-pub fn encode_keyspace(out: &mut Encoder<'_>) {
-    out.byte(Op::Keyspace as u8);
+/// Encodes the query for the keyspace section of INFO, which counts up to `most` deadlines.
+pub fn encode_keyspace(most: u64, out: &mut Encoder<'_>) {
+    out.byte(Op::Keyspace as u8).count(most);
+}
+
+/// Returns the number of deadlines that a reply to this query has counted.
+pub fn counted_deadlines(reply: &str) -> u64 {
+    let fields = reply.split(',').filter_map(|field| field.split_once('='));
+    let counts = fields.filter(|(name, _)| matches!(*name, "expires" | "subexpiry"));
+    counts.filter_map(|(_, count)| count.parse::<u64>().ok()).fold(0, u64::saturating_add)
 }
 
 pub(super) fn keyspace(
@@ -289,19 +297,25 @@ pub(super) fn keyspace(
     state: &ReadContext<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
+    let mut left = match from.0.is_empty() {
+        // As in releases with one database.
+        true => DEADLINES_MAX,
+        false => from.count()?.min(DEADLINES_MAX),
+    };
     from.end()?;
     let above = state.store.time().saturating_add(1);
     let [expires, subexpiry] = [DeadlineKind::Keys, DeadlineKind::Fields].map(|of| {
-        let mut deadlines = 0;
-        state.store.deadlines(of, above, u64::MAX, &mut |_, _| {
-            deadlines += 1;
-            if deadlines < DEADLINES_MAX {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        });
-        deadlines
+        let before = left;
+        if left > 0 {
+            state.store.deadlines(of, above, u64::MAX, &mut |_, _| {
+                left -= 1;
+                match left {
+                    0 => ControlFlow::Break(()),
+                    _ => ControlFlow::Continue(()),
+                }
+            });
+        }
+        before - left
     });
     let keys = state.store.len();
     reply.simple(&format!("keys={keys},expires={expires},avg_ttl=0,subexpiry={subexpiry}"));

@@ -10,7 +10,7 @@ use super::{
     topology,
 };
 use crate::{
-    commands::server::encode_keyspace,
+    commands::server::{DEADLINES_MAX, counted_deadlines, encode_keyspace},
     encode::Encoder,
     op::Op,
     resp::{reply::Reply, request::Arguments},
@@ -134,9 +134,10 @@ fn format_bytes(bytes: u64) -> String {
 /// leader.
 fn write_keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result {
     write!(text, "# Keyspace\r\n")?;
+    let mut deadlines_left = DEADLINES_MAX;
     for database in Database::all() {
         let (mut query, mut reply) = (Vec::new(), Vec::new());
-        encode_keyspace(&mut Encoder(&mut query));
+        encode_keyspace(deadlines_left, &mut Encoder(&mut query));
         Op::address(&mut query, database);
         if requests.query(&query, &mut reply).is_err() {
             // INFO is useful even without these counts.
@@ -144,6 +145,7 @@ fn write_keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::R
         }
         let counts = String::from_utf8_lossy(&reply);
         let counts = counts.trim_start_matches('+').trim_end();
+        deadlines_left = deadlines_left.saturating_sub(counted_deadlines(counts));
         if !counts.starts_with("keys=0,") {
             write!(text, "db{}:{counts}\r\n", database.number())?;
         }
