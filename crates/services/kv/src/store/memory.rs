@@ -33,6 +33,8 @@ pub struct MemoryStore {
     /// See [`Store::since`].
     since: [Version; Database::COUNT],
     selected: Cell<Database>,
+    /// Database to which the next loaded keys belong.
+    loaded: Database,
     removals: Removals,
     meter: Meter,
     time: u64,
@@ -349,23 +351,26 @@ impl Store for MemoryStore {
     }
 
     fn load_database(&mut self, database: Database, since: Version) -> Result<(), LoadError> {
-        self.selected.set(database);
+        self.loaded = database;
         self.since[database.index()] = since;
         Ok(())
     }
 
     fn load(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) -> Result<(), LoadError> {
+        let selected = self.select(self.loaded);
         self.set(key, value, stamp);
+        self.select(selected);
         Ok(())
     }
 
     fn load_row(&mut self, id: Id, name: &[u8], value: &[u8]) -> Result<(), LoadError> {
+        let selected = self.select(self.loaded);
         self.put_row(id, name, value);
+        self.select(selected);
         Ok(())
     }
 
     fn finish_load(&mut self, at: Slot, _meta: &[MetaChange]) -> Result<(), LoadError> {
-        self.selected.set(Database::ZERO);
         self.committed_position = at.0;
         Ok(())
     }
@@ -480,6 +485,27 @@ mod tests {
             assert!(before - left(&store) <= FREED_MAX, "more than one step allows");
         }
         assert_eq!(left(&store), 0);
+    }
+
+    /// A load may end in the middle of any database, and the next command means the first.
+    #[test]
+    fn load_leaves_the_selection_as_it_was() {
+        let mut store = MemoryStore::new();
+        let last = Database::new(15).expect("a number of a database");
+        let stamp = Stamp::string(VERSION, None);
+        store.begin_load().expect("it has no files");
+        store.load(b"k".into(), b"first", stamp).expect("it has no files");
+        store.load_database(last, VERSION).expect("it has no files");
+        store.load(b"k".into(), b"last", stamp).expect("it has no files");
+        assert_eq!(store.selected(), Database::ZERO);
+        let value = |store: &MemoryStore| store.get(b"k".into()).map(|entry| entry.value.to_vec());
+        assert_eq!(value(&store).as_deref(), Some(&b"first"[..]));
+        store.select(last);
+        assert_eq!(value(&store).as_deref(), Some(&b"last"[..]));
+        // A load starts with the first database, wherever another one has stopped.
+        store.begin_load().expect("it has no files");
+        store.load(b"k".into(), b"again", stamp).expect("it has no files");
+        assert_eq!(value(&store).as_deref(), Some(&b"again"[..]));
     }
 
     #[test]
