@@ -462,18 +462,23 @@ fn a_tree_that_was_not_made_to_the_end_is_made_anew() {
 
 #[test]
 fn a_folder_of_another_format_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("kv");
-    let mut store = open(&path);
-    store.commit(Slot(2), &[]);
-    drop(store);
-    {
-        let database = fjall::Database::builder(&path).open().unwrap();
-        let keyspace = database.keyspace("kv", fjall::KeyspaceCreateOptions::default).unwrap();
-        keyspace.insert([0], [9, 9, 9]).unwrap();
+    // The state, and the table of databases.
+    for key in [&[0][..], &[0, 3]] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kv");
+        let mut store = open(&path);
+        store.commit(Slot(2), &[]);
+        drop(store);
+        {
+            let database = fjall::Database::builder(&path).open().unwrap();
+            let keyspace = database.keyspace("kv", fjall::KeyspaceCreateOptions::default).unwrap();
+            keyspace.insert(key, [9, 9, 9]).unwrap();
+        }
+        let error = LsmStore::open(&path).unwrap_err().to_string();
+        assert!(error.contains("format 9, but this version knows 1 only"), "{error}");
+        let folders = std::fs::read_dir(folder.path()).unwrap();
+        assert_eq!(folders.count(), 1, "the folder was set aside");
     }
-    let error = LsmStore::open(&path).unwrap_err().to_string();
-    assert!(error.contains("format 9, but this version knows 1 only"), "{error}");
 }
 
 #[test]

@@ -3,7 +3,10 @@
 //! The state contains database 0 in the format of the time when it was the only one. The table
 //! repeats it, so that a table and a state of different commits are noticed.
 
-use super::layout::{Space, State};
+use super::{
+    failure::Failure,
+    layout::{Space, State},
+};
 use crate::{
     encode::Malformed,
     store::{Database, Version},
@@ -44,8 +47,17 @@ pub(super) fn encode(state: &State) -> Vec<u8> {
 /// Place of the number of listed databases.
 const COUNT_AT: usize = 1 + 8;
 
-/// Adds a stored table to the state of the same commit.
-pub(super) fn decode(bytes: &[u8], state: &mut State) -> Result<(), Malformed> {
+/// Adds a stored table to the state of the same commit. One of another format is not damaged: a
+/// later release has written it.
+pub(super) fn read(table: &[u8], state: &mut State) -> Result<(), Failure> {
+    match table.first() {
+        Some(format) if *format != FORMAT => Err(Failure::Format(*format)),
+        _ => decode(table, state)
+            .map_err(|_| Failure::damaged("the table of databases makes no sense")),
+    }
+}
+
+fn decode(bytes: &[u8], state: &mut State) -> Result<(), Malformed> {
     let mut from = Reader(bytes);
     if from.byte()? != FORMAT {
         return Err(Malformed);

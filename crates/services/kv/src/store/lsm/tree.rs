@@ -184,8 +184,7 @@ impl Tree {
         let mut state = State::from_bytes(&bytes)
             .ok_or_else(|| Failure::Format(bytes.first().copied().unwrap_or(0)))?;
         if let Some(table) = self.get(&DATABASES_KEY)? {
-            databases::decode(&table, &mut state)
-                .map_err(|_| Failure::damaged("the table of databases makes no sense"))?;
+            databases::read(&table, &mut state)?;
         }
         match has_deadlines {
             true => {
