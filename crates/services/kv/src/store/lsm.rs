@@ -612,7 +612,8 @@ impl Store for LsmStore {
             None => self.footprint(position, key),
         };
         self.has_uncommitted = true;
-        self.space_mut().keys += u64::from(old.is_none());
+        let space = self.space_mut();
+        space.keys = space.keys.saturating_add(u64::from(old.is_none()));
         let ended = old.and_then(|old| old.id);
         if let Some(id) = ended
             && ended != collection_id(stamp.kind, value)
@@ -903,7 +904,7 @@ impl Store for LsmStore {
         let databases = self.imaged_databases(first_keys).collect();
         self.image = Some(Image::new(past, layers, databases));
         let others = self.state.spaces.iter().skip(1).flatten();
-        Some(others.fold(first_keys, |sum, space| sum + space.keys))
+        Some(others.fold(first_keys, |sum, space| sum.saturating_add(space.keys)))
     }
 
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(ImagePart<'_>)) -> Imaged {

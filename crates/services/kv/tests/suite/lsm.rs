@@ -481,6 +481,29 @@ fn a_folder_of_another_format_is_refused() {
     }
 }
 
+/// A generation that stored keys have no room for is damage, as no store begins so many.
+#[test]
+fn impossible_generations_are_damage() {
+    let most = (1_u64 << 48).to_le_bytes();
+    let state = [&[1][..], &[0; 16], &most, &[0; 8]].concat();
+    // The state, and the number of the last load.
+    for (key, value) in [(&[0][..], &state[..]), (&[0, 1], &most)] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kv");
+        let mut store = open(&path);
+        store.commit(Slot(2), &[]);
+        drop(store);
+        {
+            let database = fjall::Database::builder(&path).open().unwrap();
+            let keyspace = database.keyspace("kv", fjall::KeyspaceCreateOptions::default).unwrap();
+            keyspace.insert(key, value).unwrap();
+        }
+        let (mut store, note) = LsmStore::open(&path).unwrap();
+        assert!(note.is_some_and(|note| note.contains("makes no sense")));
+        assert_eq!(store.recovered().0, Slot::FIRST);
+    }
+}
+
 #[test]
 fn digests_do_not_depend_on_the_store() {
     let folder = tempfile::tempdir().unwrap();

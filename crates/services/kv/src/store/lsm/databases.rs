@@ -5,7 +5,7 @@
 
 use super::{
     failure::Failure,
-    layout::{Space, State},
+    layout::{GENERATIONS_END, Space, State},
 };
 use crate::{
     encode::Malformed,
@@ -64,6 +64,9 @@ fn decode(bytes: &[u8], state: &mut State) -> Result<(), Malformed> {
     }
     let first = state.first();
     state.newest = from.word()?;
+    if state.newest >= GENERATIONS_END {
+        return Err(Malformed);
+    }
     state.has_table = true;
     state.spaces = [None; Database::COUNT];
     let mut last = None;
@@ -164,9 +167,10 @@ mod tests {
             assert!(restarted(&state, &table[..end]).is_err(), "{end}");
         }
         assert!(restarted(&state, &[&table[..], &[0]].concat()).is_err());
-        let spoils: [(usize, u8); 8] = [
+        let spoils: [(usize, u8); 9] = [
             (0, 2),        // Unknown format.
             (1, 11),       // A generation above the newest one.
+            (6, 128),      // More generations than stored keys have room for.
             (10, 1),       // No database 0.
             (11, 7),       // Unknown flag.
             (12, 8),       // Another generation than in the state.

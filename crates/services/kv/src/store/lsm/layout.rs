@@ -53,6 +53,10 @@ const ROW_BYTES: usize = PREFIX_BYTES + Id::BYTES;
 /// Encoding of the absence of a deadline.
 const NO_DEADLINE: u64 = u64::MAX;
 
+/// Bound of generations in a sound store. Stored keys have six bytes for one, and no store begins as
+/// many as to get from here to the last.
+pub(super) const GENERATIONS_END: u64 = 1 << 47;
+
 /// Maximum length of a key in the tree. The tree asserts that the length fits in 16 bits.
 const TREE_KEY_BYTES_MAX: usize = u16::MAX as usize;
 
@@ -144,6 +148,7 @@ impl State {
         bytes
     }
 
+    /// Decodes a state. Returns `None` if it has another format or makes no sense.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (&FORMAT, rest) = bytes.split_first()? else {
             return None;
@@ -155,6 +160,9 @@ impl State {
             return None;
         };
         let generation = u64::from_le_bytes(*generation);
+        if generation >= GENERATIONS_END {
+            return None;
+        }
         let mut state = Self {
             applied_position: Slot(u64::from_le_bytes(*slot)),
             oldest: u64::from_le_bytes(*oldest),

@@ -25,7 +25,10 @@ use super::{
     disk::{Access, Disk, DiskSpace},
     failure::Failure,
     journal,
-    layout::{DATABASES_KEY, INDEXED_KEY, NEWEST_KEY, STATE_KEY, State, generation_of},
+    layout::{
+        DATABASES_KEY, FORMAT, GENERATIONS_END, INDEXED_KEY, NEWEST_KEY, STATE_KEY, State,
+        generation_of,
+    },
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,6 +170,9 @@ impl Tree {
         let state = tree.read_state()?;
         let begun = tree.get(&NEWEST_KEY)?;
         let begun = begun.and_then(|bytes| Some(u64::from_le_bytes(*bytes.first_chunk()?)));
+        if begun.is_some_and(|begun| begun >= GENERATIONS_END) {
+            return Err(Failure::damaged("the number of a load makes no sense"));
+        }
         Ok(OpenedTree {
             tree,
             state,
@@ -181,8 +187,10 @@ impl Tree {
         let Some(bytes) = self.get(&STATE_KEY)? else {
             return Ok(State::EMPTY);
         };
-        let mut state = State::from_bytes(&bytes)
-            .ok_or_else(|| Failure::Format(bytes.first().copied().unwrap_or(0)))?;
+        let mut state = State::from_bytes(&bytes).ok_or_else(|| match bytes.first() {
+            Some(&FORMAT) => Failure::damaged("the state makes no sense"),
+            other => Failure::Format(other.copied().unwrap_or(0)),
+        })?;
         if let Some(table) = self.get(&DATABASES_KEY)? {
             databases::read(&table, &mut state)?;
         }
