@@ -1128,3 +1128,23 @@ fn the_database_is_selected_between_commands() {
     assert!(reply.starts_with(b"-ERR"), "a key is missing");
     assert_eq!(node.world.service.store().selected().number(), 0, "restored behind an error");
 }
+
+/// INFO walks over a bounded number of deadlines, however many databases there are.
+#[test]
+fn info_counts_deadlines_of_all_databases_up_to_one_limit() {
+    on_both(|node| {
+        let client = node.connect();
+        for (number, keys) in [(0, 6000), (1, 5000), (2, 1)] {
+            node.say(client, &format!("SELECT {number}"));
+            for key in 0..keys {
+                node.say(client, &format!("SET {key} v EX 100"));
+            }
+        }
+        let info = node.say(client, "INFO keyspace");
+        for line in
+            ["db0:keys=6000,expires=6000,", "db1:keys=5000,expires=4000,", "db2:keys=1,expires=0,"]
+        {
+            assert!(info.contains(line), "{line} in {info}");
+        }
+    });
+}
