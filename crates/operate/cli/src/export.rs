@@ -103,7 +103,7 @@ fn databases_text(databases: &BTreeMap<String, u64>) -> String {
 
 /// Returns the numbers of keys of the databases that have some, without the first one.
 fn other_databases(args: &ExportArgs) -> Result<BTreeMap<String, u64>, Problem> {
-    let count_keys = |database| Client::new(&args.client, options(database)).ask(&[b"DBSIZE"]);
+    let count_keys = |database| Client::new(&args.client, options(database)).read(&[b"DBSIZE"]);
     // Linearizable, so the node that answers has applied what decides whether others are in use.
     count_keys(0).map_err(|error| kv::client_problem(&error))?;
     let mut others = BTreeMap::new();
@@ -113,7 +113,7 @@ fn other_databases(args: &ExportArgs) -> Result<BTreeMap<String, u64>, Problem> 
             Ok(Reply::Integer(keys)) => {
                 others.insert(format!("db{number}"), keys.unsigned_abs());
             }
-            Ok(reply) => return Err(collect::unexpected(&reply)),
+            Ok(reply) => return Err(collect::unexpected_reply(&reply)),
             Err(Error::Refused(text)) if number == 1 && has_one_database(&text) => break,
             Err(error) => return Err(kv::client_problem(&error)),
         }

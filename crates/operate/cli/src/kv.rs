@@ -32,7 +32,7 @@ const NO_QUORUM_HINT: &str =
     "'quorate status' shows which nodes run; commands work again once a majority does";
 const DISK_FULL_HINT: &str =
     "'quorate status' shows the free space; 'quorate kv DEL' and FLUSHALL still work";
-const ROLE: &str = "an admin can grant another role with 'quorate user set NAME --role ROLE'";
+const ROLE_HINT: &str = "an admin can grant another role with 'quorate user set NAME --role ROLE'";
 const DATABASE_HINT: &str = "use 'quorate kv --database N'";
 const LOGIN_HINT: &str = "check --login and the password, or use --tls with a user's certificate";
 
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
         login: proof::login(),
         ..Options::default()
     };
-    let deadline = options.deadline;
+    let deadline = options.command_timeout;
     let mut client = Client::new(&args.client, options);
     let is_typed = words.is_empty() && io::stdin().is_terminal();
     let interrupt = is_typed.then(Interrupt::listen).transpose()?;

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use crate::{client::prepare, error::Error, link::Link, open::Transaction};
+use crate::{client::run_setup_command, error::Error, link::Link, open::Transaction};
 
 /// Prefix of the error of a node that refuses to select the client's database.
 const REFUSED: &str = "SELECT refused: ";
@@ -13,7 +13,7 @@ pub(crate) fn select(link: &mut Link, database: u8, wait: Duration) -> io::Resul
         return Ok(());
     }
     let number = database.to_string();
-    prepare(link, &[b"SELECT", number.as_bytes()], wait).map(drop).map_err(|error| {
+    run_setup_command(link, &[b"SELECT", number.as_bytes()], wait).map(drop).map_err(|error| {
         match error.to_string().starts_with("ERR ") {
             true => io::Error::other(format!("{REFUSED}{error}")),
             // Has nothing to do with the database, such as NOAUTH or a lost connection.

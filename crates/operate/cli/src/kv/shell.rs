@@ -60,7 +60,7 @@ fn check_stateless(name: &[u8]) -> Result<(), Problem> {
         Some(_) => "here a command may be repeated on another connection",
     };
     let name = String::from_utf8_lossy(name).to_uppercase();
-    Err(Problem::usage(format_args!("{name} needs a Redis client")).hint(hint))
+    Err(Problem::usage_error(format_args!("{name} needs a Redis client")).with_hint(hint))
 }
 
 fn split_words(line: &[u8]) -> Result<Vec<Vec<u8>>, Problem> {

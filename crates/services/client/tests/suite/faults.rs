@@ -291,7 +291,7 @@ fn commands_that_change_the_database_of_a_connection_are_not_sent() {
         transaction.push(words);
         for refused in [
             client.run(words).unwrap_err(),
-            client.ask(words).unwrap_err(),
+            client.read(words).unwrap_err(),
             client.send(words).unwrap_err(),
             client.prepare_read(words).unwrap_err(),
             client.send_transaction(transaction).unwrap_err(),

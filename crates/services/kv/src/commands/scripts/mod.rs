@@ -99,7 +99,7 @@ impl ScriptPermissions {
     const DATABASES: u8 = 2;
 
     const fn bits(self) -> u8 {
-        self.operator as u8 * Self::OPERATOR | self.databases as u8 * Self::DATABASES
+        (self.operator as u8 * Self::OPERATOR) | (self.databases as u8 * Self::DATABASES)
     }
 
     const fn from_bits(bits: u8) -> Result<Self, Malformed> {
