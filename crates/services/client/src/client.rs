@@ -196,7 +196,7 @@ impl Client {
         if self.open.len() >= OUTSTANDING_MAX {
             return Err(Error::TooManyOutstanding);
         }
-        database::check_transaction(&commands)?;
+        database::check_transaction(commands.selects())?;
         self.push(&[b"EXEC"], true).transaction = Some(commands);
         self.send_if_connected();
         Ok(())
@@ -382,14 +382,14 @@ impl Client {
             )?;
             if let Some(Login { name, password }) = &self.options.login {
                 let auth: [&[u8]; 3] = [b"AUTH", name.as_bytes(), password.as_bytes()];
-                run_setup_command(&mut link, &auth, wait)?;
+                link.run_setup_command(&auth, wait)?;
             }
             database::select(&mut link, self.options.database, wait)?;
             if self.options.allow_stale_reads {
-                run_setup_command(&mut link, &[b"READONLY"], wait)?;
+                link.run_setup_command(&[b"READONLY"], wait)?;
             }
             if let Some(session) = &self.session_id {
-                run_setup_command(&mut link, &[b"QUORATE", b"SESSION", session.as_bytes()], wait)?;
+                link.run_setup_command(&[b"QUORATE", b"SESSION", session.as_bytes()], wait)?;
             }
             self.link = Some(link);
         }
@@ -398,7 +398,7 @@ impl Client {
         if let (None, Some(first)) = (&self.session_id, numbered) {
             let wait = self.options.attempt_timeout.min(time_left(until));
             let link = self.link.as_mut().expect("connected just above");
-            let reply = run_setup_command(link, &[b"QUORATE", b"SESSION"], wait);
+            let reply = link.run_setup_command(&[b"QUORATE", b"SESSION"], wait);
             let reply = reply.map_err(|error| match error.to_string().starts_with("NOPERM") {
                 true => query_refusal(first, link, wait).unwrap_or(error),
                 false => error,
@@ -497,21 +497,6 @@ fn query_refusal(open: &OpenCommand, link: &mut Link, wait: Duration) -> Option<
         }
     }
     refusal
-}
-
-/// Runs a command that the client itself sends to set up the connection.
-pub(crate) fn run_setup_command(
-    link: &mut Link,
-    arguments: &[&[u8]],
-    wait: Duration,
-) -> io::Result<Reply> {
-    let mut bytes = Vec::new();
-    encode_command(arguments, &mut bytes);
-    link.send(&bytes, wait)?;
-    match link.receive(wait)? {
-        Reply::Error(text) => Err(io::Error::other(text)),
-        reply => Ok(reply),
-    }
 }
 
 fn time_left(until: Instant) -> Duration {

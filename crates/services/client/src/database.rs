@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use crate::{client::run_setup_command, error::Error, link::Link, open::Transaction};
+use crate::{error::Error, link::Link};
 
 /// Prefix of the error of a node that refuses to select the client's database.
 const REFUSED: &str = "SELECT refused: ";
@@ -13,7 +13,7 @@ pub(crate) fn select(link: &mut Link, database: u8, wait: Duration) -> io::Resul
         return Ok(());
     }
     let number = database.to_string();
-    run_setup_command(link, &[b"SELECT", number.as_bytes()], wait).map(drop).map_err(|error| {
+    link.run_setup_command(&[b"SELECT", number.as_bytes()], wait).map(drop).map_err(|error| {
         match error.to_string().starts_with("ERR ") {
             true => io::Error::other(format!("{REFUSED}{error}")),
             // Has nothing to do with the database, such as NOAUTH or a lost connection.
@@ -42,9 +42,9 @@ pub(crate) fn check_command(arguments: &[&[u8]]) -> Result<(), Error> {
     }
 }
 
-/// Refuses a transaction that would change the database of a connection.
-pub(crate) fn check_transaction(transaction: &Transaction) -> Result<(), Error> {
-    match transaction.selects() {
+/// Refuses a transaction that would change the database of a connection, as `selects` says.
+pub(crate) fn check_transaction(selects: bool) -> Result<(), Error> {
+    match selects {
         true => Err(refusal("a transaction with SELECT")),
         false => Ok(()),
     }

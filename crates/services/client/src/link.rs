@@ -75,6 +75,21 @@ impl Link {
         }
     }
 
+    /// Runs a command that the client itself sends to set up the connection.
+    pub(crate) fn run_setup_command(
+        &mut self,
+        arguments: &[&[u8]],
+        wait: Duration,
+    ) -> io::Result<Reply> {
+        let mut bytes = Vec::new();
+        encode_command(arguments, &mut bytes);
+        self.send(&bytes, wait)?;
+        match self.receive(wait)? {
+            Reply::Error(text) => Err(io::Error::other(text)),
+            reply => Ok(reply),
+        }
+    }
+
     /// Returns whether bytes have arrived beyond the returned replies.
     pub(crate) const fn has_surplus(&self) -> bool {
         !self.input.is_empty()
