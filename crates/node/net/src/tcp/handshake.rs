@@ -202,7 +202,7 @@ mod tests {
         );
         check(
             |hello, _| hello.from = Member::first(1),
-            "Unexpected: node 2 dials node 1, not the other way round",
+            "UnexpectedFrame: node 2 dials node 1, not the other way round",
         );
         check(
             |_, expected| expected.has_free_entry = false,
@@ -220,7 +220,7 @@ mod tests {
                     (hello.from, hello.to) = (Member::first(from), NodeId(to));
                     expected.is_removed = true;
                 },
-                &format!("Removed: node {from} was removed from the cluster"),
+                &format!("NodeRemoved: node {from} was removed from the cluster"),
             );
         }
         check(

@@ -139,7 +139,7 @@ fn a_peer_that_is_removed_while_it_is_connected_is_told() {
     let answer = raw.next_answer();
     assert!(answer.contains("ReadRequest { id: 5 }"), "{answer}");
     speak(&node, &mut raw, 2, 2);
-    let removed = "Removed: node 2 was removed from the cluster";
+    let removed = "NodeRemoved: node 2 was removed from the cluster";
     assert_eq!(raw.next_answer(), removed);
     assert_eq!(raw.next_answer(), "end");
     assert_eq!(bulk.next_answer(), "end");

@@ -55,7 +55,7 @@ fn a_starting_node_says_whether_it_belongs_to_a_cluster() {
     let other = Hello { cluster: CLUSTER + 1, ..hello(2) };
     assert_eq!(answer(&address, &other), foreign);
     let ours = answer(&address, &hello(2));
-    assert_eq!(ours, "Starting: node 1 is starting");
+    assert_eq!(ours, "NotServingYet: node 1 is starting");
 }
 
 /// A joining node repeats its request after either answer of a starting founder.

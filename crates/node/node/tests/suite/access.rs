@@ -247,7 +247,7 @@ fn who_has_a_password_may_what_its_user_may() {
     assert!(node.front.is_busy(id));
     desk.judge();
     node.run_until_quiet();
-    assert_eq!(node.take_answers(id), ["Known", "Opened { position: 0 }"]);
+    assert_eq!(node.take_answers(id), ["LoginAccepted", "Opened { position: 0 }"]);
 
     // A password takes precedence over a certificate, and a later one over an earlier one.
     let id = client(&mut node, "ann");
@@ -257,7 +257,7 @@ fn who_has_a_password_may_what_its_user_may() {
     node.send_request(id, open("u"));
     node.run_until_quiet();
     let heard = node.take_answers(id);
-    assert_eq!(heard[0], "Known");
+    assert_eq!(heard[0], "LoginAccepted");
     assert!(heard[1].starts_with("error forbidden"), "{heard:?}");
     // [access-2] A revoked right is gone.
     let gone = Command::Remove { name: "bob".to_owned() };
@@ -320,7 +320,7 @@ fn who_cannot_be_checked_now_may_try_again() {
     node.send_request(id, login("web", "web"));
     desk.judge();
     node.run_until_quiet();
-    assert_eq!(node.take_answers(id), ["Known"]);
+    assert_eq!(node.take_answers(id), ["LoginAccepted"]);
     // A login before the hello, or while a stream is written, is out of order.
     let id = node.at_as(ListenerKind::Streams, Who::Anonymous);
     node.send_request(id, login("web", "web"));
