@@ -111,7 +111,7 @@ mod without {
     use quorate::LoadError;
     use quorate_node::log_service::NoState;
 
-    use super::Wanted;
+    use super::EtcdSettings;
     use crate::{
         config::Store,
         output::{Exit, Problem},
@@ -120,11 +120,11 @@ mod without {
 
     pub(crate) fn refused() -> Problem {
         let what = "this binary was built without --service etcd";
-        Problem::new(Exit::Usage, "unsupported", what).hint("build it with the feature etcd")
+        Problem::new(Exit::Usage, "unsupported", what).with_hint("build it with the feature etcd")
     }
 
     pub(crate) fn run(
-        _: Starting,
+        _: StartingNode,
         _: Store,
         _: bool,
         _: EtcdSettings<'_>,
@@ -153,7 +153,7 @@ mod without {
             Err(LoadError::Unsupported)
         }
 
-        pub(crate) fn end(&self) -> Result<(), LoadError> {
+        pub(crate) fn check_complete(&self) -> Result<(), LoadError> {
             Err(LoadError::Unsupported)
         }
     }

@@ -138,7 +138,7 @@ mod without {
 
     fn refused() -> Problem {
         let what = "this binary was built without --service etcd";
-        Problem::new(Exit::Usage, "unsupported", what).hint("build it with the feature etcd")
+        Problem::new(Exit::Usage, "unsupported", what).with_hint("build it with the feature etcd")
     }
 
     pub(in crate::demo) fn check() -> Result<(), Problem> {
