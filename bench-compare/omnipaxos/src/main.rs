@@ -318,7 +318,10 @@ fn receive_from_peers(flags: &NodeFlags, inputs: &Sender<ReplicaInput>) -> io::R
     Ok(())
 }
 
-fn receive_messages(stream: TcpStream, inputs: &Sender<ReplicaInput>) -> Result<(), Box<dyn Error>> {
+fn receive_messages(
+    stream: TcpStream,
+    inputs: &Sender<ReplicaInput>,
+) -> Result<(), Box<dyn Error>> {
     let mut stream = BufReader::with_capacity(READ_BYTES, stream);
     let mut message = Vec::new();
     loop {

@@ -189,7 +189,8 @@ impl RaftLogStorage<Types> for LogHandle {
             let mut state = self.lock_state();
             for entry in entries {
                 if self.writer.is_some() {
-                    append_record(&LogRecord::Entry(&entry), &mut bytes).map_err(|error| storage_error(&error))?;
+                    append_record(&LogRecord::Entry(&entry), &mut bytes)
+                        .map_err(|error| storage_error(&error))?;
                 }
                 state.entries.insert(entry.log_id.index, entry);
             }

@@ -46,7 +46,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         election_timeout_max: ELECTION_TIMEOUT_MS.1,
         ..Config::default()
     };
-    let log = if flags.is_durable { log::LogHandle::on_disk(&flags.data_folder)? } else { log::LogHandle::in_memory() };
+    let log = if flags.is_durable {
+        log::LogHandle::on_disk(&flags.data_folder)?
+    } else {
+        log::LogHandle::in_memory()
+    };
     let raft = Raft::new(
         flags.node_number,
         Arc::new(config.validate()?),

@@ -49,7 +49,10 @@ pub async fn serve_peers(address: &str, raft: Raft<Types>) -> io::Result<()> {
     Ok(())
 }
 
-async fn answer_requests(stream: TcpStream, raft: Raft<Types>) -> Result<(), Box<dyn Error + Send + Sync>> {
+async fn answer_requests(
+    stream: TcpStream,
+    raft: Raft<Types>,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
     stream.set_nodelay(true)?;
     let mut stream = BufStream::with_capacity(BUFFER_BYTES, BUFFER_BYTES, stream);
     loop {
@@ -57,7 +60,9 @@ async fn answer_requests(stream: TcpStream, raft: Raft<Types>) -> Result<(), Box
             PeerRequest::Append(request) => {
                 send_message(&mut stream, &raft.append_entries(request).await).await?;
             }
-            PeerRequest::Vote(request) => send_message(&mut stream, &raft.vote(request).await).await?,
+            PeerRequest::Vote(request) => {
+                send_message(&mut stream, &raft.vote(request).await).await?
+            }
             PeerRequest::Install(request) => {
                 send_message(&mut stream, &raft.install_snapshot(request).await).await?;
             }
@@ -65,7 +70,10 @@ async fn answer_requests(stream: TcpStream, raft: Raft<Types>) -> Result<(), Box
     }
 }
 
-async fn send_message(stream: &mut BufStream<TcpStream>, message: &impl Serialize) -> io::Result<()> {
+async fn send_message(
+    stream: &mut BufStream<TcpStream>,
+    message: &impl Serialize,
+) -> io::Result<()> {
     let bytes = bincode::serialize(message).map_err(io::Error::other)?;
     let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
     stream.write_all(&length.to_le_bytes()).await?;
@@ -112,7 +120,8 @@ impl Connection {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => {
-                let connect = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(&self.address));
+                let connect =
+                    tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(&self.address));
                 let stream = connect.await.map_err(|error| Unreachable::new(&error))?;
                 let stream = stream.map_err(|error| Unreachable::new(&error))?;
                 let nodelay = stream.set_nodelay(true);

@@ -192,7 +192,11 @@ impl EchoSocket {
 /// Runs a client at an interface in the network namespace of this thread; calls `begun` when the
 /// measurement begins. Returns the samples and the number of lost messages. Losses do not
 /// invalidate the result, because UDP and Ethernet may lose messages.
-pub fn run(interface: &str, asking: &EchoClientOptions, begun: impl FnOnce()) -> io::Result<(Samples, u64)> {
+pub fn run(
+    interface: &str,
+    asking: &EchoClientOptions,
+    begun: impl FnOnce(),
+) -> io::Result<(Samples, u64)> {
     let socket = EchoSocket::open(interface, asking)?;
     let mut message = socket.message_header(asking.server_address.1);
     let header = message.len();

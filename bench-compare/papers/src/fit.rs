@@ -67,7 +67,12 @@ pub struct FittedParameters {
 }
 
 /// Compares a predicted rate with a measured one.
-pub fn compare_rates(what: String, predicted: f64, measured: f64, instance: &Instance) -> Predicted {
+pub fn compare_rates(
+    what: String,
+    predicted: f64,
+    measured: f64,
+    instance: &Instance,
+) -> Predicted {
     Predicted {
         what,
         predicted: round(predicted),

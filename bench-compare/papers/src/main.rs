@@ -43,7 +43,8 @@ fn main() -> ExitCode {
 }
 
 fn run_experiment(args: &PaperArgs) -> Result<Exit, Problem> {
-    let papers = published::load_all().map_err(|error| Problem::new(Exit::Failed, "bad_data", error))?;
+    let papers =
+        published::load_all().map_err(|error| Problem::new(Exit::Failed, "bad_data", error))?;
     let Some(name) = args.name.as_ref().filter(|_| !args.list) else {
         print(list_experiments(&papers).trim_end());
         return Ok(Exit::Done);
@@ -74,7 +75,8 @@ fn check_nodes_program() -> Result<(), Problem> {
 fn serve_echoes(interface: &str, way: &str) -> Result<Exit, Problem> {
     let failed = |error| Problem::io("serve echoes", &error);
     die_with_parent()?;
-    let way = echo::EchoTransport::from_name(way).ok_or_else(|| Problem::usage("no way of an echo"))?;
+    let way =
+        echo::EchoTransport::from_name(way).ok_or_else(|| Problem::usage("no way of an echo"))?;
     echo::serve_echoes(interface, way).map_err(failed)?;
     Ok(Exit::Done)
 }

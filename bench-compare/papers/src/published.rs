@@ -246,7 +246,8 @@ pub fn load_all() -> Result<Vec<PublishedPaper>, BadData> {
         check_paper(&paper).map_err(|why| BadData(format!("{name}: {why}")))?;
         Ok(paper)
     };
-    let papers: Vec<PublishedPaper> = DATA_FILES.into_iter().map(read).collect::<Result<_, BadData>>()?;
+    let papers: Vec<PublishedPaper> =
+        DATA_FILES.into_iter().map(read).collect::<Result<_, BadData>>()?;
     let mut names = BTreeSet::new();
     for scenario in papers.iter().flat_map(|paper| &paper.scenario) {
         if !names.insert(&scenario.name) {
@@ -385,7 +386,9 @@ impl PublishedFigure {
                 let rows: Vec<&Row> = rows.iter().filter(fits).collect();
                 self.metric.of_grid(&rows)
             }
-            Metric::TimesUnicast | Metric::LossMax => bare::measured_here(self, rows.iter().filter(fits)),
+            Metric::TimesUnicast | Metric::LossMax => {
+                bare::measured_here(self, rows.iter().filter(fits))
+            }
             Metric::MeanUsMin => figures.reduce(f64::min),
             _ => figures.reduce(f64::max),
         }

@@ -80,7 +80,8 @@ impl Experiment<'_> {
             return grid::run(self, session, document);
         }
         let environment = document.environment.clone();
-        let mut ceilings = Ceilings::new(session, &self.options.time.with_usual_defaults(), environment)?;
+        let mut ceilings =
+            Ceilings::new(session, &self.options.time.with_usual_defaults(), environment)?;
         let measured = self.measure_rows(session, &mut ceilings, document);
         document.rows.extend(ceilings.into_rows());
         measured?;
@@ -100,7 +101,8 @@ impl Experiment<'_> {
             let first = document.rows.len();
             for outstanding in &self.run.clients {
                 let offer = Offer::Closed { outstanding: *outstanding };
-                let setting = self.row_setting(&self.scenario.name, *value_bytes, *outstanding, offer);
+                let setting =
+                    self.row_setting(&self.scenario.name, *value_bytes, *outstanding, offer);
                 self.measure_row(&bench, ceilings, &setting, *outstanding, document)?;
             }
             if self.run.kind == Kind::Shares

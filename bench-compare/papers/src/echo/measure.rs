@@ -49,7 +49,8 @@ pub(crate) fn measure_repetition(load: &EchoLoad) -> Result<Repetition, Problem>
     let _passing = passing.map_err(|error| failed(io::Error::other(error)))?;
     let way = [format!("--way={}", load.way.name())];
     let own = env::current_exe().map_err(failed)?;
-    let mut server = Bare::start_program(SERVER_NAMESPACE.0, &own, &["echo-server"], load.duration, &way)?;
+    let mut server =
+        Bare::start_program(SERVER_NAMESPACE.0, &own, &["echo-server"], load.duration, &way)?;
     let said = server.line().map_err(failed)?;
     let mac = said.parse().map_err(|_| {
         let why = format!("the server {} ended before it was ready", load.way.name());

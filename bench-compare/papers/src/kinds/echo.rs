@@ -38,7 +38,8 @@ pub(crate) fn run(experiment: &Experiment<'_>, document: &mut Document) -> Resul
     for bytes in &experiment.run.value_bytes {
         for outstanding in &windows {
             let shape = (*bytes, *outstanding);
-            let mut all: Vec<EchoMeasurement> = EchoTransport::ALL.map(|way| EchoMeasurement::new(way, shape)).into();
+            let mut all: Vec<EchoMeasurement> =
+                EchoTransport::ALL.map(|way| EchoMeasurement::new(way, shape)).into();
             for _ in 0..time.repetition_count.unwrap_or(DEFAULT_REPETITIONS) {
                 for echoed in &mut all {
                     echoed.measure_repetition(time)?;
@@ -93,7 +94,9 @@ impl EchoMeasurement {
         };
         match measure_repetition(&load) {
             Ok(repetition) => self.repetitions.push(repetition),
-            Err(problem) if self.way.server_hook.is_some() => self.rejection_reason = Some(problem.message),
+            Err(problem) if self.way.server_hook.is_some() => {
+                self.rejection_reason = Some(problem.message)
+            }
             Err(problem) => return Err(problem),
         }
         Ok(())

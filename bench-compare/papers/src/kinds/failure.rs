@@ -315,7 +315,8 @@ mod tests {
 
     #[test]
     fn repetitions_have_medians_and_each_its_gap() {
-        let story = |before, gap_ms| KillTimeline { rate_before: before, rate_after: 500.0, gap_ms };
+        let story =
+            |before, gap_ms| KillTimeline { rate_before: before, rate_after: 500.0, gap_ms };
         let all = [story(1000.0, 183.2), story(3000.0, 90.0), story(2000.0, 201.0)];
         assert_eq!(
             describe_timelines(&all),

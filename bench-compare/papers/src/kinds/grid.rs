@@ -60,7 +60,9 @@ pub(crate) fn run(
     document.ceilings.extend(ceilings(link));
     document.notes.push(network.note());
     let cells = match experiment.run.kind {
-        Kind::BestWindow => cells_around_best(&paper_points(experiment), link, experiment.options.ends_only),
+        Kind::BestWindow => {
+            cells_around_best(&paper_points(experiment), link, experiment.options.ends_only)
+        }
         _ => grid_cells(experiment),
     };
     for (number, cell) in (1..).zip(&cells) {
@@ -106,7 +108,8 @@ fn paper_points(experiment: &Experiment<'_>) -> Vec<Point> {
 fn cells_around_best(points: &[Point], link: Measured, quick: bool) -> Vec<GridCell> {
     let cells = points.iter().flat_map(|point| {
         let commands = point.commands_per_batch() as f64;
-        let bytes = commands * (point.value_bytes as f64 + COMMAND_OVERHEAD_BYTES as f64) + BATCH_OVERHEAD_BYTES;
+        let bytes = commands * (point.value_bytes as f64 + COMMAND_OVERHEAD_BYTES as f64)
+            + BATCH_OVERHEAD_BYTES;
         let sending = bytes / link.bytes_per_s * 1e6;
         let best = ((sending + link.round_trip_us) / sending).ceil();
         let best = best.clamp(1.0, f64::from(WINDOW_MAX)) as u32;
@@ -123,8 +126,9 @@ fn cells_around_best(points: &[Point], link: Measured, quick: bool) -> Vec<GridC
 
 fn grid_cells(experiment: &Experiment<'_>) -> Vec<GridCell> {
     let run = experiment.run;
-    let ends =
-        |index: usize, length: usize| !experiment.options.ends_only || index == 0 || index + 1 == length;
+    let ends = |index: usize, length: usize| {
+        !experiment.options.ends_only || index == 0 || index + 1 == length
+    };
     let mut cells = Vec::new();
     for value_bytes in &run.value_bytes {
         for (index, batch_bytes) in run.batches.iter().enumerate() {

@@ -31,7 +31,8 @@ pub(crate) fn run(
             let sizes = experiment.run.buffers_kib.iter().copied().map(Some);
             let usual = experiment.run.buffers_kib.is_empty().then_some(None);
             for buffer_kib in sizes.chain(usual) {
-                let group = SegmentGroup { voter_count: *voters, learner_count: *learners, buffer_kib };
+                let group =
+                    SegmentGroup { voter_count: *voters, learner_count: *learners, buffer_kib };
                 measure_group(experiment, session, group, document)?;
             }
         }

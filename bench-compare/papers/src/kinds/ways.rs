@@ -84,7 +84,8 @@ fn measure_sizes(
             groups.extend(all.map(|spoken| WayGroup::new(experiment, spoken, link, *value_bytes)));
         }
         let measured = measure_rounds(&mut groups, session);
-        let put = groups.iter().map(|group| group.add_rows(measured.as_ref().err(), ceilings, document));
+        let put =
+            groups.iter().map(|group| group.add_rows(measured.as_ref().err(), ceilings, document));
         let put = put.fold(Ok(()), Result::and);
         measured.and(put)?;
     }

@@ -8,7 +8,7 @@ use quorate_bench::{
 };
 use serde::Deserialize;
 
-use super::{PublishedFigure, Kind, Metric, Run, Service};
+use super::{Kind, Metric, PublishedFigure, Run, Service};
 
 /// Maximum number of senders in one experiment, because they share one machine.
 const SENDERS_MAX: u32 = 8;
@@ -141,7 +141,10 @@ pub(super) fn describe_conditions(figure: &PublishedFigure) -> String {
 }
 
 /// Returns the number measured here that corresponds to a figure.
-pub(super) fn measured_here<'a>(figure: &PublishedFigure, rows: impl Iterator<Item = &'a Row>) -> Option<f64> {
+pub(super) fn measured_here<'a>(
+    figure: &PublishedFigure,
+    rows: impl Iterator<Item = &'a Row>,
+) -> Option<f64> {
     let all = rows.filter_map(|row| row.segment.as_ref()).filter(|one| {
         figure.senders.is_none_or(|count| count == one.senders)
             && figure.receivers.is_none_or(|count| count == one.receivers)
@@ -275,7 +278,9 @@ mod tests {
         };
         let rows =
             [row(Way::Multicast, 1, 8000), row(Way::Unicast, 1, 800), row(Way::Multicast, 5, 6000)];
-        let own = |figure: &PublishedFigure| measured_here(figure, rows.iter()).map(|one| one.to_string());
+        let own = |figure: &PublishedFigure| {
+            measured_here(figure, rows.iter()).map(|one| one.to_string())
+        };
         let times = figure(Metric::TimesUnicast, None, Some(10));
         assert_eq!(own(&times).as_deref(), Some("10"));
         assert_eq!(

@@ -111,7 +111,8 @@ impl Cell {
     /// size.
     fn matches_row(&self, row: &Row) -> bool {
         let target = row.stream.as_ref().and_then(|one| one.target_bytes_per_s);
-        let close = |target: u64| self.writes_per_second().abs_diff(target) < self.write_bytes as u64;
+        let close =
+            |target: u64| self.writes_per_second().abs_diff(target) < self.write_bytes as u64;
         row.value_bytes == self.write_bytes && target.is_some_and(close)
     }
 }

@@ -7,7 +7,7 @@ use quorate_bench::{
 };
 use serde::Deserialize;
 
-use super::{PublishedFigure, Kind, Run};
+use super::{Kind, PublishedFigure, Run};
 use crate::echo;
 
 /// Planes that an experiment may name, because they need nothing but a segment.
@@ -58,7 +58,8 @@ pub(super) fn is_consistent(run: &Run) -> bool {
             && ways.nodes.iter().all(spoken)
             && ways.links.iter().all(slower)
     });
-    let echoed = |bytes: &usize| (echo::MESSAGE_BYTES_MIN..=echo::MESSAGE_BYTES_MAX).contains(bytes);
+    let echoed =
+        |bytes: &usize| (echo::MESSAGE_BYTES_MIN..=echo::MESSAGE_BYTES_MAX).contains(bytes);
     let is_echo = run.kind == Kind::Echo;
     let possible_echo = !run.clients.is_empty() && run.value_bytes.iter().all(echoed);
     is_ways == run.ways.is_some() && (!is_ways || possible) && (!is_echo || possible_echo)
