@@ -11,7 +11,7 @@ use std::{
 };
 
 use quorate_shell::{Failed, is_installed, report_skip, workspace_root};
-use quorate_testbed::page::{steps, typed};
+use quorate_testbed::page::{page_commands, to_shell};
 
 const FIRST_HOUR_PAGE: &str = "docs/operate/first-hour.md";
 /// Script that creates the minimal root folder.
@@ -78,7 +78,7 @@ pub(crate) fn follow_page(package: &Path, sums: &Path) -> Result<(), Failed> {
 fn page_script(page: &str) -> String {
     let mut script = "cd\nsudo() { env PATH=/usr/sbin:/usr/bin:/sbin:/bin \"$@\"; }\n".to_owned();
     let mut part = String::new();
-    for step in steps(page) {
+    for step in page_commands(page) {
         if step.heading != part {
             // A program that draws on the terminal may not have ended its last line.
             let _ = writeln!(
@@ -88,7 +88,7 @@ fn page_script(page: &str) -> String {
             );
             part = step.heading;
         }
-        script += &typed(&step.text);
+        script += &to_shell(&step.text);
         script.push('\n');
     }
     script
