@@ -121,8 +121,8 @@ fn other_databases(args: &ExportArgs) -> Result<BTreeMap<String, u64>, Problem> 
     Ok(others)
 }
 
-/// Returns whether the refusal of database 1 shows that clients have only the first one: the cluster
-/// is below the level of others, or in cluster mode, or of release 0.2.0.
+/// Returns whether the refusal of database 1 shows that clients have only the first one: the
+/// cluster is below the level of others, or in cluster mode, or of release 0.2.0.
 fn has_one_database(text: &str) -> bool {
     let refusals =
         ["not allowed in cluster mode", "need feature level", "DB index is out of range"];

@@ -37,9 +37,9 @@ pub(crate) struct Sweeps {
 }
 
 impl Sweeps {
-    /// Chooses one of some databases, given with their earliest deadlines: the one with the earliest
-    /// of all. A database comes after the others if its earliest deadline is that of its last sweep,
-    /// which has not been executed or could not remove it. Such databases take turns.
+    /// Chooses one of some databases, given with their earliest deadlines: the one with the
+    /// earliest of all. A database comes after the others if its earliest deadline is that of its
+    /// last sweep, which has not been executed or could not remove it. Such databases take turns.
     fn choose(&mut self, passed: impl Iterator<Item = (u64, Database)>) -> Option<(u64, Database)> {
         let (_, first, database) = passed
             .map(|(first, database)| {

@@ -339,9 +339,9 @@ impl Op {
         Self::BY_NUMBER[usize::from(byte)]
     }
 
-    /// [db-1] Splits a command or query into its parts. A command has one encoding: a prefix that occurs
-    /// twice, stands in the wrong order, names the first database, or precedes an operation that
-    /// uses no database makes it malformed.
+    /// [db-1] Splits a command or query into its parts. A command has one encoding: a prefix that
+    /// occurs twice, stands in the wrong order, names the first database, or precedes an operation
+    /// that uses no database makes it malformed.
     pub(crate) fn split(command: &[u8]) -> Option<Split<'_>> {
         let mut from = Decoder(command);
         let mut op = Self::from_byte(from.byte().ok()?)?;

@@ -31,8 +31,8 @@ const KEY_BYTES: usize = 384;
 /// Prefix of the metadata keys of waits, which the replica does not use.
 const META: &[u8] = b"kv.wait.";
 
-/// [db-4] Bit of the first byte of an encoded wait's attempt that makes it the number of its database. The
-/// kinds of attempts are below it.
+/// [db-4] Bit of the first byte of an encoded wait's attempt that makes it the number of its
+/// database. The kinds of attempts are below it.
 const IN_DATABASE: u8 = 0x80;
 
 /// Ready keys that each commit checks, to forget those without elements.

@@ -159,8 +159,8 @@ pub fn first_key(command: &[u8]) -> Option<(Database, &[u8])> {
     Some((database, from.bytes().ok()?))
 }
 
-/// [read-9] Returns whether a command may change the answer to a query. A command that names all its
-/// keys does not, if the query's only key is not among its arguments, or in another database.
+/// [read-9] Returns whether a command may change the answer to a query. A command that names all
+/// its keys does not, if the query's only key is not among its arguments, or in another database.
 pub fn may_change(command: &[u8], query: &[u8]) -> bool {
     let names_its_keys = |split: &Split<'_>| !split.bounded && split.op.names_its_keys();
     let Some(changes) = Op::split(command).filter(names_its_keys) else {

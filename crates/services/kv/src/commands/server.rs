@@ -276,8 +276,8 @@ pub(super) fn literal(
     Ok(())
 }
 
-/// Maximum number of keys with deadlines and of hashes with deadlines of fields that INFO counts, in
-/// all databases together.
+/// Maximum number of keys with deadlines and of hashes with deadlines of fields that INFO counts,
+/// in all databases together.
 pub const DEADLINES_MAX: u64 = 10_000;
 
 /// Encodes the query for the keyspace section of INFO, which counts up to `most` deadlines.

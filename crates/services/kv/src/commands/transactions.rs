@@ -146,7 +146,8 @@ pub fn decode_versions(mut answer: Decoder<'_>) -> Result<Vec<KeyState>, Malform
 }
 
 /// Returns the state of a key for WATCH. The expiry of a key or field is a change; its later
-/// removal is not. [db-5] A change of the database as a whole is one of all its keys, present and absent.
+/// removal is not. [db-5] A change of the database as a whole is one of all its keys, present and
+/// absent.
 pub(super) fn key_state(store: &dyn Store, key: Key<'_>) -> KeyState {
     let entry = store.stored(key);
     let Some(entry) = entry.as_ref().filter(|entry| entry.exists_at(store.time())) else {

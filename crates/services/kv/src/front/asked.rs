@@ -58,8 +58,9 @@ impl Read {
         Self { query, freshness, after_all_writes: false, answer_use: AnswerUse::Reply }
     }
 
-    /// Creates a client's read of a database. The visit limit of a turn applies only to confirmed reads
-    /// ([read-10]), so a script is confirmed even after READONLY and never executed between writes.
+    /// Creates a client's read of a database. The visit limit of a turn applies only to confirmed
+    /// reads ([read-10]), so a script is confirmed even after READONLY and never executed between
+    /// writes.
     pub(super) fn for_client(mut query: Vec<u8>, database: Database, fresh: Freshness) -> Self {
         let is_script = query.first() == Some(&(Op::ScriptRo as u8));
         Op::address(&mut query, database);

@@ -130,8 +130,8 @@ fn format_bytes(bytes: u64) -> String {
     format!("{}.{:02}{unit}", hundredths / 100, hundredths % 100)
 }
 
-/// Writes the number of keys of each database in this node's state, which may lag behind that of the
-/// leader.
+/// Writes the number of keys of each database in this node's state, which may lag behind that of
+/// the leader.
 fn write_keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result {
     write!(text, "# Keyspace\r\n")?;
     let mut deadlines_left = DEADLINES_MAX;

@@ -165,7 +165,8 @@ impl WatchedKeys {
 }
 
 /// [watch-4] Converts watched keys for a group below [`ABSENT_LEVEL`], which cannot compare
-/// versions of absent keys and has one database. A key that changed between two WATCH commands never matches.
+/// versions of absent keys and has one database. A key that changed between two WATCH commands
+/// never matches.
 ///
 /// [`ABSENT_LEVEL`]: crate::commands::transactions::ABSENT_LEVEL
 pub(super) fn without_absent_versions(watched: &mut [Watched]) {

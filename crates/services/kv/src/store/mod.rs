@@ -304,7 +304,8 @@ pub trait Store: Send {
         false
     }
 
-    /// Begins a snapshot and returns its number of keys in all databases. Everything must be committed; see
+    /// Begins a snapshot and returns its number of keys in all databases. Everything must be
+    /// committed; see
     /// [`StateMachine::begin_image`](quorate_replica::service::StateMachine::begin_image).
     fn begin_image(&mut self) -> Option<u64>;
 

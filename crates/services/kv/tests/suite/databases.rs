@@ -512,7 +512,7 @@ fn a_transaction_changes_the_database_of_the_connection_once_it_was_executed() {
     );
 }
 
-/// What the test knows about a connection and the marks of databases.
+/// State that the test expects of a connection, and the marks of databases.
 struct Model {
     database: u64,
     /// Database in the open transaction, and the number of its queued commands.
@@ -826,7 +826,7 @@ fn clients_wait_for_keys_of_their_database() {
     assert_eq!(group.say(other, "EXISTS k"), ":0|");
 }
 
-/// What a client was told of may be gone before it claims it; it then waits on.
+/// An element may be gone before the client that was told of it claims it; the client then waits on.
 #[test]
 fn a_claim_finds_what_its_database_has_by_then() {
     for gone in ["FLUSHDB", "SWAPDB 2 7", "FLUSHALL", "MOVE k 9", "DEL k"] {

@@ -11,8 +11,8 @@ use crate::store::{Database, DeadlineKind, Position};
 
 impl LsmStore {
     /// Stores a string of database 0 in place of an entry that no layer contains, without reading
-    /// the entry. Returns `None`, and counts the key as new until the writer has looked it up. If the writer
-    /// has fallen behind, reads the entry and returns its footprint.
+    /// the entry. Returns `None`, and counts the key as new until the writer has looked it up. If
+    /// the writer has fallen behind, reads the entry and returns its footprint.
     pub(super) fn replace_blindly(&mut self, position: Position, key: &[u8]) -> Option<Footprint> {
         debug_assert_eq!(self.selected.get(), Database::ZERO);
         let space = self.state.first();
@@ -44,8 +44,8 @@ impl LsmStore {
         self.must_read(found)?
     }
 
-    /// Returns the exact number of stored keys in database 0. Looks up all entries that blind writes replace;
-    /// returns `None` if they cannot be read.
+    /// Returns the exact number of stored keys in database 0. Looks up all entries that blind
+    /// writes replace; returns `None` if they cannot be read.
     pub(super) fn count_keys(&self) -> Option<u64> {
         let mut blind = self.blind_writes.borrow_mut();
         blind.close(self.state.first().indexed);

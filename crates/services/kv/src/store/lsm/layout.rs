@@ -53,8 +53,8 @@ const ROW_BYTES: usize = PREFIX_BYTES + Id::BYTES;
 /// Encoding of the absence of a deadline.
 const NO_DEADLINE: u64 = u64::MAX;
 
-/// Bound of generations in a sound store. Stored keys have six bytes for one, and no store begins as
-/// many as to get from here to the last.
+/// Bound of generations in a sound store. Stored keys have six bytes for one, and no store begins
+/// as many as to get from here to the last.
 pub(super) const GENERATIONS_END: u64 = 1 << 47;
 
 /// Maximum length of a key in the tree. The tree asserts that the length fits in 16 bits.

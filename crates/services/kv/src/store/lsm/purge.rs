@@ -573,8 +573,8 @@ mod tests {
         assert_eq!(values.sum::<usize>(), 2000 * LARGE);
     }
 
-    /// The generations of several databases survive, whatever ends below, between and above them, and
-    /// whether tables are dropped or keys removed.
+    /// The generations of several databases survive, whatever ends below, between and above them,
+    /// and whether tables are dropped or keys removed.
     #[test]
     fn live_generations_survive_among_ended_ones() {
         const EACH: usize = LARGE / 5;

@@ -244,7 +244,8 @@ impl Tree {
         })
     }
 
-    /// Returns the sizes in bytes of the values in a range, without reading those in separate files.
+    /// Returns the sizes in bytes of the values in a range, without reading those in separate
+    /// files.
     pub(super) fn value_sizes(
         &self,
         range: Range<Vec<u8>>,
