@@ -85,7 +85,7 @@ impl PaperArgs {
     pub(crate) fn to_options(&self) -> ExperimentOptions {
         ExperimentOptions {
             disk_flush: self.disk_flush_ms,
-            other_network: self.wan.map(Wan::profile),
+            other_network: self.wan.map(Wan::link_profile),
             ends_only: self.quick,
             as_in_paper: self.full,
             time: PaperTime {

@@ -15,8 +15,8 @@ use std::{
 };
 
 use quorate_bench::samples::Samples;
-use quorate_device::xdp::{ECHO_ETHER_TYPE, ECHO_PORT, Echo, Hook};
-use quorate_packets::ethernet::{Mac, Raw, raw::ReceiveFilter};
+use quorate_device::xdp::{ECHO_ETHER_TYPE, ECHO_PORT, EchoProgram, Hook};
+use quorate_packets::ethernet::{Mac, RawSocket, raw::ReceiveFilter};
 
 /// Time without a reply after which all messages in flight are counted as lost.
 const LOST_AFTER: Duration = Duration::from_millis(100);
@@ -74,14 +74,14 @@ pub fn serve_echoes(interface: &str, way: EchoTransport) -> io::Result<()> {
         (true, None) => ReceiveFilter::EtherType(ECHO_ETHER_TYPE),
         _ => ReceiveFilter::Nothing,
     };
-    let raw = Raw::open(interface, hears, None).map_err(io::Error::other)?;
+    let raw = RawSocket::open(interface, hears, None).map_err(io::Error::other)?;
     let ready = || {
         let mut out = io::stdout().lock();
         writeln!(out, "{}", raw.local())?;
         out.flush()
     };
     if let Some(hook) = way.server_hook {
-        let _echo = Echo::attach(interface, hook).map_err(io::Error::other)?;
+        let _echo = EchoProgram::attach(interface, hook).map_err(io::Error::other)?;
         ready()?;
         // From here on, the process only keeps the kernel program attached.
         loop {
@@ -133,16 +133,16 @@ pub struct EchoClientOptions {
 
 enum EchoSocket {
     Udp(UdpSocket),
-    Raw(Raw),
+    RawSocket(RawSocket),
 }
 
 impl EchoSocket {
     fn open(interface: &str, asking: &EchoClientOptions) -> io::Result<Self> {
         if asking.way.is_raw {
             let hears = ReceiveFilter::EtherType(ECHO_ETHER_TYPE);
-            let raw = Raw::open(interface, hears, None).map_err(io::Error::other)?;
-            raw.set_patience(Some(LOST_AFTER)).map_err(io::Error::other)?;
-            return Ok(Self::Raw(raw));
+            let raw = RawSocket::open(interface, hears, None).map_err(io::Error::other)?;
+            raw.set_receive_timeout(Some(LOST_AFTER)).map_err(io::Error::other)?;
+            return Ok(Self::RawSocket(raw));
         }
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         socket.connect(SocketAddr::from((asking.server_address.0, ECHO_PORT)))?;
@@ -154,7 +154,7 @@ impl EchoSocket {
     fn message_header(&self, server: Mac) -> Vec<u8> {
         match self {
             Self::Udp(_) => Vec::new(),
-            Self::Raw(raw) => {
+            Self::RawSocket(raw) => {
                 let kind = ECHO_ETHER_TYPE.to_be_bytes();
                 [&server.0[..], &raw.local().0, &kind].concat()
             }
@@ -165,7 +165,7 @@ impl EchoSocket {
         match self {
             Self::Udp(socket) => socket.send(message).map(drop),
             // A message that does not fit into the socket buffer counts as lost.
-            Self::Raw(raw) => raw.send(message).map(drop).map_err(io::Error::other),
+            Self::RawSocket(raw) => raw.send(message).map(drop).map_err(io::Error::other),
         }
     }
 
@@ -181,7 +181,7 @@ impl EchoSocket {
                 }
                 Err(error) => Err(error),
             },
-            Self::Raw(raw) => {
+            Self::RawSocket(raw) => {
                 let frame = raw.receive(buffer).map_err(io::Error::other)?;
                 Ok(frame.is_some())
             }
@@ -210,8 +210,8 @@ pub fn run(
     };
     let (mut samples, mut lost) = (Samples::default(), 0);
     let from = u64::try_from(asking.warmup.as_nanos()).unwrap_or(u64::MAX);
-    samples.measured = u64::try_from(asking.duration.as_nanos()).unwrap_or(u64::MAX);
-    let until = from.saturating_add(samples.measured);
+    samples.measured_ns = u64::try_from(asking.duration.as_nanos()).unwrap_or(u64::MAX);
+    let until = from.saturating_add(samples.measured_ns);
     let mut begun = Some(begun);
     for _ in 0..asking.outstanding {
         send()?;
@@ -238,7 +238,7 @@ pub fn run(
             && let Some(sent) = buffer[header..].first_chunk()
         {
             samples.completed += 1;
-            samples.sent += 1;
+            samples.sent_count += 1;
             let sent = u64::from_le_bytes(*sent);
             samples.latencies.record(at.saturating_sub(sent));
         }

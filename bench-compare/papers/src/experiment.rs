@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use quorate_bench::{
-    emulated::Emulated,
+    emulated::EmulatedNetwork,
     lan::Lan,
-    load::Offer,
+    load::OfferedLoad,
     problem::{Kind as Why, Problem},
-    row::Setting,
+    row::RowSetting,
     run::{
-        Time,
-        measure::{Bench, Service},
-        session::Session,
+        RunTime,
+        measure::{NodeBench, Service},
+        session::NodeSession,
     },
-    wan::Profile,
+    wan::LinkProfile,
 };
 use quorate_core::record::Class;
 
@@ -29,11 +29,11 @@ pub struct PaperTime {
 
 impl PaperTime {
     /// Returns the requested durations, with defaults that suit most kinds.
-    pub fn with_usual_defaults(&self) -> Time {
-        Time {
+    pub fn with_usual_defaults(&self) -> RunTime {
+        RunTime {
             duration: self.duration.unwrap_or(Duration::from_secs(10)),
             warmup: self.warmup.unwrap_or(Duration::from_secs(2)),
-            repeat: self.repetition_count.unwrap_or(5),
+            repetition_count: self.repetition_count.unwrap_or(5),
         }
     }
 }
@@ -43,7 +43,7 @@ impl PaperTime {
 pub struct ExperimentOptions {
     pub disk_flush: Duration,
     /// Network to use instead of the one in the paper.
-    pub other_network: Option<Profile>,
+    pub other_network: Option<LinkProfile>,
     /// Set to measure only the ends of each list: clients, batches, windows, or groups of bare
     /// programs.
     pub ends_only: bool,
@@ -59,7 +59,7 @@ pub struct Experiment<'a> {
     pub(crate) paper: &'a PublishedPaper,
     pub(crate) scenario: &'a Scenario,
     pub(crate) run: &'a Run,
-    pub(crate) network: Option<Emulated>,
+    pub(crate) network: Option<EmulatedNetwork>,
 }
 
 impl<'a> Experiment<'a> {
@@ -75,47 +75,47 @@ impl<'a> Experiment<'a> {
             .flat_map(|paper| paper.scenario.iter().map(move |scenario| (paper, scenario)));
         let Some((paper, scenario)) = all.find(|(_, scenario)| scenario.is_called(name)) else {
             let what = format_args!("there is no experiment {name}");
-            return Err(Problem::usage(what).hint("cargo xtask papers --list"));
+            return Err(Problem::usage_error(what).with_hint("cargo xtask papers --list"));
         };
         let Some(run) = &scenario.run else {
             let what = format_args!("{name} waits for {}", scenario.waits_for);
             return Err(Problem::new(Why::Failed, "not_ready", what)
-                .hint("'cargo xtask papers --list' shows which are ready"));
+                .with_hint("'cargo xtask papers --list' shows which are ready"));
         };
-        let own = Profile::named(&run.wan);
+        let own = LinkProfile::from_name(&run.wan);
         if wish.other_network.is_some() && own.is_none() {
             let what = "--wan: this experiment runs without an emulated network";
-            return Err(Problem::usage(what));
+            return Err(Problem::usage_error(what));
         }
         Ok(Self {
             options: wish,
             paper,
             scenario,
             run,
-            network: match Lan::named(&run.lan) {
-                Some(lan) => Some(Emulated::Lan(lan)),
-                None => wish.other_network.or(own).map(Emulated::Wan),
+            network: match Lan::parse_speed(&run.lan) {
+                Some(lan) => Some(EmulatedNetwork::Lan(lan)),
+                None => wish.other_network.or(own).map(EmulatedNetwork::Wan),
             },
         })
     }
 
     /// Returns the network that must be entered before the run
     /// ([`quorate_bench::run::network::enter_namespaces`]).
-    pub const fn network(&self) -> Option<Emulated> {
+    pub const fn network(&self) -> Option<EmulatedNetwork> {
         self.network
     }
 
     /// Starts three new nodes for the experiment.
-    pub(crate) fn start_nodes(&self, session: &mut Session) -> Result<Bench, Problem> {
+    pub(crate) fn start_nodes(&self, session: &mut NodeSession) -> Result<NodeBench, Problem> {
         self.start_nodes_with(session, &[])
     }
 
     /// Starts three new nodes for the experiment with additional flags.
     pub(crate) fn start_nodes_with(
         &self,
-        session: &mut Session,
+        session: &mut NodeSession,
         more: &[&str],
-    ) -> Result<Bench, Problem> {
+    ) -> Result<NodeBench, Problem> {
         let flush = format!("{}", self.disk_flush_ms());
         let flags = [
             "--durability",
@@ -130,7 +130,12 @@ impl<'a> Experiment<'a> {
             Asked::Log => Service::Log,
             Asked::KvMemory | Asked::KvLsm | Asked::Streams | Asked::Bare => Service::Kv,
         };
-        Ok(Bench::of_own(service, cluster, self.options.time.with_usual_defaults(), session))
+        Ok(NodeBench::with_own_nodes(
+            service,
+            cluster,
+            self.options.time.with_usual_defaults(),
+            session,
+        ))
     }
 
     /// Returns whether commands are acknowledged only once they are on disk.
@@ -144,7 +149,7 @@ impl<'a> Experiment<'a> {
 
     pub(crate) const fn store_name(&self) -> &'static str {
         match self.run.service {
-            Asked::Log | Asked::Bare => quorate_node::log_service::STORE,
+            Asked::Log | Asked::Bare => quorate_node::log_service::STORE_NAME,
             Asked::KvMemory | Asked::Streams => "memory",
             Asked::KvLsm => "lsm",
         }
@@ -156,14 +161,14 @@ impl<'a> Experiment<'a> {
         name: &str,
         value_bytes: usize,
         connections: u32,
-        offer: Offer,
-    ) -> Setting {
-        Setting {
+        offer: OfferedLoad,
+    ) -> RowSetting {
+        RowSetting {
             reads_percent: self.run.reads_percent,
             connections,
             disk_flush_ms: self.disk_flush_ms(),
             wan: self.network.map(|network| network.name()),
-            ..Setting::new(name, &self.run.durability, self.store_name(), value_bytes, offer)
+            ..RowSetting::new(name, &self.run.durability, self.store_name(), value_bytes, offer)
         }
     }
 }

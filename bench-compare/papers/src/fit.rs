@@ -8,13 +8,13 @@
 //! delay are measured by a bare program on the same links.
 
 use quorate_bench::{
-    figure::{median, round},
-    report::Predicted,
+    figure::{median, round_to_four_digits},
+    report::ModelComparison,
     row::Row,
-    wan::Measured,
+    wan::MeasuredLink,
 };
 use quorate_tuner::model::{
-    Bandwidth, Bytes, Instance, Linear, Micros, Model, Network, Prediction, Workload,
+    Bandwidth, Bytes, InstancePrediction, LinearCost, Micros, Model, Network, Prediction, Workload,
 };
 
 /// Size of a reply to a client in bytes: a length, a status, and eight bytes of payload.
@@ -71,20 +71,20 @@ pub fn compare_rates(
     what: String,
     predicted: f64,
     measured: f64,
-    instance: &Instance,
-) -> Predicted {
-    Predicted {
+    instance: &InstancePrediction,
+) -> ModelComparison {
+    ModelComparison {
         what,
-        predicted: round(predicted),
-        measured: round(measured),
-        error: round(predicted / measured - 1.0),
-        window_cpu: round(instance.window_cpu()),
-        window_net: round(instance.window_net()),
+        predicted: round_to_four_digits(predicted),
+        measured: round_to_four_digits(measured),
+        error: round_to_four_digits(predicted / measured - 1.0),
+        window_cpu: round_to_four_digits(instance.window_cpu()),
+        window_net: round_to_four_digits(instance.window_net()),
     }
 }
 
 /// Returns the median and maximum of the absolute errors; `None` if `all` is empty.
-pub fn absolute_errors(all: &[Predicted]) -> Option<(f64, f64)> {
+pub fn absolute_errors(all: &[ModelComparison]) -> Option<(f64, f64)> {
     let errors = || all.iter().map(|one| one.error.abs());
     let worst = errors().reduce(f64::max)?;
     Some((median(errors()), worst))
@@ -92,7 +92,7 @@ pub fn absolute_errors(all: &[Predicted]) -> Option<(f64, f64)> {
 
 impl FittedParameters {
     /// Fits the parameters to all points. Returns `None` if there are no points.
-    pub fn fit(link: Measured, points: &[MeasuredPoint]) -> Option<Self> {
+    pub fn fit(link: MeasuredLink, points: &[MeasuredPoint]) -> Option<Self> {
         if points.is_empty() {
             return None;
         }
@@ -111,8 +111,8 @@ impl FittedParameters {
             (features, point.leader_cpu_us, point.leader_cpu_us)
         });
         let [client, client_byte, replica, replica_byte] = least_squares(processor);
-        let law = |fixed, per_byte| Linear { fixed: Micros(fixed), per_byte: Micros(per_byte) };
-        let model = Model::paper(
+        let law = |fixed, per_byte| LinearCost { fixed: Micros(fixed), per_byte: Micros(per_byte) };
+        let model = Model::from_paper(
             NODE_COUNT,
             Network::Wan,
             Bandwidth(link.bytes_per_s),
@@ -149,25 +149,29 @@ impl FittedParameters {
         self.model.predict(&self.workload(value_bytes), commands, window)
     }
 
-    pub fn instance(&self, value_bytes: f64, commands: f64) -> Instance {
-        self.model.instance(&self.workload(value_bytes), commands, 1.0)
+    pub fn instance(&self, value_bytes: f64, commands: f64) -> InstancePrediction {
+        self.model.predict_instance(&self.workload(value_bytes), commands, 1.0)
     }
 
     /// Formats the parameters in the paper's units: milliseconds, with x in thousands of bytes.
     pub fn describe(&self) -> String {
-        let Model { bandwidth, one_way, client, replica, .. } = self.model;
-        let law = |law: Linear| {
-            format!("{}x + {} ms", round(law.per_byte.0), round(law.fixed.0 / 1000.0))
+        let Model { bandwidth, one_way_delay, client_cost, replica_cost, .. } = self.model;
+        let law = |law: LinearCost| {
+            format!(
+                "{}x + {} ms",
+                round_to_four_digits(law.per_byte.0),
+                round_to_four_digits(law.fixed.0 / 1000.0)
+            )
         };
         format!(
             "B = {} Mbit/s without headers of TCP, L = {} ms, φcli(x) = {}, φrep(x) = {} (x in \
              thousands of bytes), {} bytes of header per request, {} per batch",
-            round(bandwidth.0 * 8e-6),
-            round(one_way.0 / 1000.0),
-            law(client),
-            law(replica),
-            round(self.request_header_bytes),
-            round(self.batch_header_bytes)
+            round_to_four_digits(bandwidth.0 * 8e-6),
+            round_to_four_digits(one_way_delay.0 / 1000.0),
+            law(client_cost),
+            law(replica_cost),
+            round_to_four_digits(self.request_header_bytes),
+            round_to_four_digits(self.batch_header_bytes)
         )
     }
 }
@@ -201,7 +205,7 @@ fn least_squares<const N: usize>(points: impl Iterator<Item = ([f64; N], f64, f6
 mod tests {
     use super::*;
 
-    const LINK: Measured = Measured { round_trip_us: 100_000.0, bytes_per_s: 1.2e6 };
+    const LINK: MeasuredLink = MeasuredLink { round_trip_us: 100_000.0, bytes_per_s: 1.2e6 };
 
     /// Returns the point of a system with 5 bytes per request, 177 per batch, φcli = 2 + 0.001x µs,
     /// φrep = 20 µs.

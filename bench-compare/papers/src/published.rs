@@ -10,7 +10,9 @@ mod ways;
 
 use std::{collections::BTreeSet, fmt};
 
-use quorate_bench::{device::Device, lan::Lan, report::Comparison, row::Row, wan::Profile};
+use quorate_bench::{
+    device::DeviceKind, lan::Lan, report::PublishedComparison, row::Row, wan::LinkProfile,
+};
 use serde::Deserialize;
 
 pub use bare::Bare;
@@ -105,7 +107,7 @@ pub struct Run {
     /// Planes and devices of the nodes, measured in turn.
     pub ways: Option<Ways>,
     /// Device of all nodes in a failure experiment.
-    pub device: Option<Device>,
+    pub device: Option<DeviceKind>,
 }
 
 /// Row of a table that compares the paper's model with measurements.
@@ -270,14 +272,14 @@ fn check_paper(paper: &PublishedPaper) -> Result<(), String> {
             }
         }
         if let Some(run) = &scenario.run {
-            let known = run.wan.is_empty() || Profile::named(&run.wan).is_some();
+            let known = run.wan.is_empty() || LinkProfile::from_name(&run.wan).is_some();
             let grid = run.batches.is_empty() == run.windows.is_empty()
                 && run.batches.is_empty() == (run.kind != Kind::Grid);
             let points = scenario.point.is_empty() == (run.kind != Kind::BestWindow);
             let compared = scenario.table.iter().any(|table| table.metric.is_some());
             let nodes = [!run.voters.is_empty(), !run.learners.is_empty()];
             let on_one = matches!(run.kind, Kind::Segment | Kind::Bare | Kind::Ways | Kind::Echo);
-            let segment = Lan::named(&run.lan).is_some() == on_one
+            let segment = Lan::parse_speed(&run.lan).is_some() == on_one
                 && nodes == [run.kind == Kind::Segment; 2]
                 && bare::is_consistent(run)
                 && ways::is_consistent(run);
@@ -320,10 +322,10 @@ impl Scenario {
     }
 
     /// Pairs every published number of this scenario with the number in `rows`.
-    pub fn compare_with(&self, paper: &PublishedPaper, rows: &[Row]) -> Vec<Comparison> {
+    pub fn compare_with(&self, paper: &PublishedPaper, rows: &[Row]) -> Vec<PublishedComparison> {
         let of = |figure: &PublishedFigure| {
             let place = if figure.place.is_empty() { &self.source } else { &figure.place };
-            Comparison {
+            PublishedComparison {
                 source: format!("{}, {place}", paper.name),
                 what: figure.describe(),
                 published: figure.value,
@@ -333,7 +335,7 @@ impl Scenario {
             }
         };
         let figures = self.figure.iter().map(of);
-        let points = self.point.iter().map(|point| Comparison {
+        let points = self.point.iter().map(|point| PublishedComparison {
             source: format!("{}, {}", paper.name, self.source),
             what: format!("{}: {}, greatest throughput", paper.name, point.name()),
             published: point.measured,

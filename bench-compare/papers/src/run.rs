@@ -1,15 +1,15 @@
 //! Runs an experiment, and compares the published figures with ours.
 
 use quorate_bench::{
-    load::Offer,
+    load::OfferedLoad,
     problem::Problem,
-    report::Document,
-    row::Setting,
+    report::BenchReport,
+    row::RowSetting,
     run::{
-        ceilings::Ceilings,
-        measure::Bench,
-        series::{SHARES_PERCENT, greatest, share},
-        session::{NODES, Session},
+        ceilings::MeasuredCeilings,
+        measure::NodeBench,
+        series::{RATE_PERCENTS, highest_throughput, percent_of},
+        session::{NODE_COUNT, NodeSession},
     },
 };
 
@@ -30,16 +30,16 @@ impl Experiment<'_> {
     }
 
     /// Runs the experiment. If it fails, the rows measured before remain in the document.
-    pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
+    pub fn run(&self, document: &mut BenchReport) -> Result<(), Problem> {
         let most = |counts: &[u32]| counts.iter().copied().max().unwrap_or(0);
-        let voters = most(&self.run.voters).max(NODES);
+        let voters = most(&self.run.voters).max(NODE_COUNT);
         let room = match &self.run.bare {
             Some(bare) => bare.namespaces_needed(),
             None => voters + most(&self.run.learners),
         };
-        let mut session = Session::with_room(self.network, room)?;
+        let mut session = NodeSession::with_capacity(self.network, room)?;
         let measured = self.measure(&mut session, document);
-        measured.map_err(|problem| session.with_last_words(problem))?;
+        measured.map_err(|problem| session.add_last_log_lines(problem))?;
         document.published = self.scenario.compare_with(self.paper, &document.rows);
         let PublishedPaper { name, setup, .. } = self.paper;
         document.notes.push(format!("{name}: {}", self.scenario.about));
@@ -57,7 +57,11 @@ impl Experiment<'_> {
         Ok(())
     }
 
-    fn measure(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
+    fn measure(
+        &self,
+        session: &mut NodeSession,
+        document: &mut BenchReport,
+    ) -> Result<(), Problem> {
         if self.run.kind == Kind::Failure {
             return failure::run(self, session, document);
         }
@@ -81,40 +85,42 @@ impl Experiment<'_> {
         }
         let environment = document.environment.clone();
         let mut ceilings =
-            Ceilings::new(session, &self.options.time.with_usual_defaults(), environment)?;
+            MeasuredCeilings::new(session, &self.options.time.with_usual_defaults(), environment)?;
         let measured = self.measure_rows(session, &mut ceilings, document);
         document.rows.extend(ceilings.into_rows());
         measured?;
-        session.end();
+        session.kill_nodes();
         Ok(())
     }
 
     fn measure_rows(
         &self,
-        session: &mut Session,
-        ceilings: &mut Ceilings,
-        document: &mut Document,
+        session: &mut NodeSession,
+        ceilings: &mut MeasuredCeilings,
+        document: &mut BenchReport,
     ) -> Result<(), Problem> {
         for value_bytes in &self.run.value_bytes {
             // Each value size gets new nodes, so that the contents of their logs are similar.
             let bench = self.start_nodes(session)?;
             let first = document.rows.len();
             for outstanding in &self.run.clients {
-                let offer = Offer::Closed { outstanding: *outstanding };
+                let offer = OfferedLoad::Closed { outstanding: *outstanding };
                 let setting =
                     self.row_setting(&self.scenario.name, *value_bytes, *outstanding, offer);
                 self.measure_row(&bench, ceilings, &setting, *outstanding, document)?;
             }
             if self.run.kind == Kind::Shares
-                && let Some(greatest) = greatest(&document.rows[first..])
+                && let Some(highest_throughput) = highest_throughput(&document.rows[first..])
             {
-                for percent in SHARES_PERCENT {
-                    let offer = Offer::Open { per_second: share(greatest.per_second, percent) };
+                for percent in RATE_PERCENTS {
+                    let offer = OfferedLoad::Open {
+                        per_second: percent_of(highest_throughput.per_second, percent),
+                    };
                     let shown = u32::try_from(percent).expect("a percentage");
                     let name = self.scenario.scenario_at_share(shown);
                     let connections = self.run.clients.iter().copied().max().unwrap_or(1);
                     let setting = self.row_setting(&name, *value_bytes, connections, offer);
-                    let window = greatest.window.unwrap_or(connections);
+                    let window = highest_throughput.window.unwrap_or(connections);
                     self.measure_row(&bench, ceilings, &setting, window, document)?;
                 }
             }
@@ -125,18 +131,18 @@ impl Experiment<'_> {
     /// Measures a row, followed by a bare program with the same window.
     fn measure_row(
         &self,
-        bench: &Bench,
-        ceilings: &mut Ceilings,
-        setting: &Setting,
+        bench: &NodeBench,
+        ceilings: &mut MeasuredCeilings,
+        setting: &RowSetting,
         window: u32,
-        document: &mut Document,
+        document: &mut BenchReport,
     ) -> Result<(), Problem> {
-        let mut row = bench.row(setting, document)?;
+        let mut row = bench.measure_row(setting, document)?;
         let durable = self.is_durable();
         let flush = self.options.disk_flush;
-        let ceiling = ceilings.of(row.value_bytes, window, durable, flush);
+        let ceiling = ceilings.ceiling_per_second(row.value_bytes, window, durable, flush);
         if let Ok(Some(per_second)) = ceiling {
-            row.set_ceiling(per_second);
+            row.set_bare_ceiling(per_second);
         }
         document.rows.push(row);
         ceiling.map(|_| ())

@@ -4,19 +4,19 @@
 use std::time::Duration;
 
 use quorate_bench::{
-    emulated::Emulated,
+    emulated::EmulatedNetwork,
     environment::Environment,
     lan::{
         self, DATAGRAM_BYTES,
-        figures::{BareSetting, Figures, Found},
+        figures::{BareMeasurement, BareSetting, SegmentFigures},
     },
-    load::Offer,
-    probe::commit::SYSTEM,
+    load::OfferedLoad,
+    probe::commit::SYSTEM_NAME,
     problem::{Kind as Why, Problem},
     repetition::Repetition,
-    report::Document,
-    row::{Row, Setting},
-    run::session::Session,
+    report::BenchReport,
+    row::{Row, RowSetting},
+    run::session::NodeSession,
 };
 use quorate_testbed::progress;
 
@@ -38,7 +38,7 @@ pub(crate) fn check_durations(time: &PaperTime) -> Result<(), Problem> {
     if times.into_iter().any(|time| time > TIME_MAX) {
         let seconds = TIME_MAX.as_secs();
         let what = format_args!("--duration must be at most {seconds} s for bare programs");
-        return Err(Problem::usage(what));
+        return Err(Problem::usage_error(what));
     }
     Ok(())
 }
@@ -47,16 +47,18 @@ pub(crate) fn check_durations(time: &PaperTime) -> Result<(), Problem> {
 pub(crate) fn run(
     experiment: &Experiment<'_>,
     bare: &Bare,
-    session: &Session,
-    document: &mut Document,
+    session: &NodeSession,
+    document: &mut BenchReport,
 ) -> Result<(), Problem> {
-    let (Some(network), Some(Emulated::Lan(lan))) = (session.network(), experiment.network) else {
+    let (Some(network), Some(EmulatedNetwork::Lan(lan))) = (session.network(), experiment.network)
+    else {
         let what = "bare programs are for an emulated segment";
         return Err(Problem::new(Why::Failed, "not_possible", what));
     };
     let time = &experiment.options.time;
-    let times = [time.warmup.unwrap_or(lan::WARMUP), time.duration.unwrap_or(DEFAULT_DURATION)];
-    document.notes.push(network.note());
+    let times =
+        [time.warmup.unwrap_or(lan::WARMUP_DURATION), time.duration.unwrap_or(DEFAULT_DURATION)];
+    document.notes.push(network.describe());
     document.notes.push(
         "CPU of senders contains what of the emulated switch ran in their name; foreign CPU contains \
          the rest of the switch, which is the kernel's"
@@ -64,23 +66,23 @@ pub(crate) fn run(
     );
     let groups = bare.groups(experiment.options.ends_only);
     for (number, asked) in (1..).zip(&groups) {
-        network.arrange(asked)?;
+        network.configure_switch(asked)?;
         let mut all = Vec::new();
         for _ in 0..time.repetition_count.unwrap_or(DEFAULT_REPETITIONS) {
-            all.push(network.carry(asked, times)?);
+            all.push(network.run_datagrams(asked, times)?);
         }
-        let figures = Figures::new(asked, lan, &all);
+        let figures = SegmentFigures::new(asked, lan, &all);
         progress(&format!(
             "{number} of {}: {}: {} Mbit/s at the slowest, loss {}, {}",
             groups.len(),
-            asked.said(),
+            asked.describe(),
             figures.slowest_mbit,
             figures.loss,
             figures.limit
         ));
         let setting = row_setting(experiment, asked, lan);
         let repetitions: Vec<Repetition> = all.iter().map(to_repetition).collect();
-        let row = Row::new(&setting, &Environment::now(), &repetitions);
+        let row = Row::new(&setting, &Environment::of_this_machine(), &repetitions);
         document.rows.extend(row.map(|mut row| {
             row.set_segment(figures);
             row
@@ -89,26 +91,27 @@ pub(crate) fn run(
     Ok(())
 }
 
-fn row_setting(experiment: &Experiment<'_>, asked: &BareSetting, lan: lan::Lan) -> Setting {
-    let offer = match asked.per_second(lan) {
-        Some(per_second) => Offer::Open { per_second: per_second * u64::from(asked.senders) },
-        None => Offer::Closed { outstanding: 0 },
+fn row_setting(experiment: &Experiment<'_>, asked: &BareSetting, lan: lan::Lan) -> RowSetting {
+    let offer = match asked.datagrams_per_second(lan) {
+        Some(per_second) => OfferedLoad::Open { per_second: per_second * u64::from(asked.senders) },
+        None => OfferedLoad::Closed { outstanding: 0 },
     };
     let name = &experiment.scenario.name;
-    Setting {
-        system: SYSTEM.to_owned(),
-        plane: Some(asked.said()),
+    RowSetting {
+        system: SYSTEM_NAME.to_owned(),
+        plane: Some(asked.describe()),
         ..experiment.row_setting(name, DATAGRAM_BYTES, asked.senders, offer)
     }
 }
 
 /// Converts the counts of the slowest receiver to a repetition.
-fn to_repetition(found: &Found) -> Repetition {
-    let mut repetition = Repetition { foreign_cpu: found.foreign_cpu, ..Repetition::default() };
-    if let Some(slowest) = found.slowest() {
+fn to_repetition(found: &BareMeasurement) -> Repetition {
+    let mut repetition =
+        Repetition { foreign_cpu: found.foreign_cpu_share, ..Repetition::default() };
+    if let Some(slowest) = found.slowest_reception() {
         repetition.samples.completed = slowest.datagrams;
-        repetition.samples.measured = slowest.nanos;
-        repetition.counted = slowest.datagrams;
+        repetition.samples.measured_ns = slowest.nanos;
+        repetition.replies_between_readings = slowest.datagrams;
     }
     repetition
 }
@@ -124,11 +127,13 @@ mod tests {
             bytes: datagrams * 1472,
             nanos: 2_000_000_000,
             datagrams,
-            numbers: 9000,
+            expected_datagrams: 9000,
         };
-        let found =
-            Found { heard: vec![heard(8000), heard(6000), heard(9000)], ..Found::default() };
-        let per_second = to_repetition(&found).samples.per_second();
+        let found = BareMeasurement {
+            receptions: vec![heard(8000), heard(6000), heard(9000)],
+            ..BareMeasurement::default()
+        };
+        let per_second = to_repetition(&found).samples.completed_per_second();
         assert!((per_second - 3000.0).abs() < 1e-9, "{per_second}");
     }
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use quorate_bench::{
     environment::Environment,
-    load::Offer,
-    probe::commit::SYSTEM,
+    load::OfferedLoad,
+    probe::commit::SYSTEM_NAME,
     problem::Problem,
     repetition::Repetition,
-    report::Document,
-    row::{Row, Setting},
+    report::BenchReport,
+    row::{Row, RowSetting},
 };
 use quorate_testbed::progress;
 
@@ -28,7 +28,7 @@ const DEFAULT_REPETITIONS: u32 = 5;
 
 /// Runs the experiment. The transports are measured in turn, so that other load on the machine
 /// affects all of them equally.
-pub(crate) fn run(experiment: &Experiment<'_>, document: &mut Document) -> Result<(), Problem> {
+pub(crate) fn run(experiment: &Experiment<'_>, document: &mut BenchReport) -> Result<(), Problem> {
     let time = &experiment.options.time;
     let all = &experiment.run.clients[..];
     let windows = match all {
@@ -103,10 +103,10 @@ impl EchoMeasurement {
     }
 
     fn to_row(&self, experiment: &Experiment<'_>, environment: &Environment) -> Option<Row> {
-        let offer = Offer::Closed { outstanding: self.outstanding };
+        let offer = OfferedLoad::Closed { outstanding: self.outstanding };
         let name = &experiment.scenario.name;
-        let setting = Setting {
-            system: SYSTEM.to_owned(),
+        let setting = RowSetting {
+            system: SYSTEM_NAME.to_owned(),
             plane: Some(self.way.name().to_owned()),
             ..experiment.row_setting(name, self.bytes, 1, offer)
         };
@@ -115,7 +115,7 @@ impl EchoMeasurement {
         };
         let mut row = Row::new(&setting, environment, &[Repetition::default()])?;
         row.why_not.clear();
-        row.object(why.clone());
+        row.invalidate(why.clone());
         Some(row)
     }
 }

@@ -7,19 +7,19 @@ use std::{
 };
 
 use quorate_bench::{
-    device::Device,
-    figure::{median, round},
-    load::Offer,
+    device::DeviceKind,
+    figure::{median, round_to_four_digits},
+    load::OfferedLoad,
     problem::{Kind, Problem},
     repetition::Repetition,
-    report::Document,
-    row::{Row, Setting},
+    report::BenchReport,
+    row::{Row, RowSetting},
     run::{
-        Time,
-        ceilings::Ceilings,
-        measure::{Bench, cut_short, nanos, unreachable},
-        readings::{Readings, UsageDelta},
-        session::{Place, Session},
+        RunTime,
+        ceilings::MeasuredCeilings,
+        measure::{NodeBench, partial_row, to_nanos, unreachable_problem},
+        readings::{CounterReadings, UsageDelta},
+        session::{ClusterMember, NodeSession},
     },
     samples::Samples,
 };
@@ -44,9 +44,9 @@ enum Victim {
 
 impl Victim {
     /// Returns the victims to measure on nodes with device `device`.
-    const fn all_for(device: Option<Device>) -> &'static [Self] {
+    const fn all_for(device: Option<DeviceKind>) -> &'static [Self] {
         match device {
-            Some(Device::P4) => &[Self::Follower, Self::DeviceProcesses, Self::Leader],
+            Some(DeviceKind::P4) => &[Self::Follower, Self::DeviceProcesses, Self::Leader],
             _ => &[Self::Follower, Self::Leader],
         }
     }
@@ -61,7 +61,7 @@ impl Victim {
 }
 
 /// Checks that the duration suffices to measure the rates before and after the kill.
-pub(crate) fn check_duration(time: &Time) -> Result<(), Problem> {
+pub(crate) fn check_duration(time: &RunTime) -> Result<(), Problem> {
     if time.duration >= DURATION_MIN {
         return Ok(());
     }
@@ -69,29 +69,30 @@ pub(crate) fn check_duration(time: &Time) -> Result<(), Problem> {
         "--duration {:?}: too short to tell the rates before and after a kill",
         time.duration
     );
-    Err(Problem::usage(what).hint("use at least 3s: half before the kill, half after it"))
+    Err(Problem::usage_error(what)
+        .with_hint("use at least 3s: half before the kill, half after it"))
 }
 
 /// Adds a row for each victim, with a new cluster for each repetition.
 pub(crate) fn run(
     experiment: &Experiment<'_>,
-    session: &mut Session,
-    document: &mut Document,
+    session: &mut NodeSession,
+    document: &mut BenchReport,
 ) -> Result<(), Problem> {
     let time = experiment.options.time.with_usual_defaults();
-    let mut ceilings = Ceilings::new(session, &time, document.environment.clone())?;
+    let mut ceilings = MeasuredCeilings::new(session, &time, document.environment.clone())?;
     let measured = measure_rows(experiment, session, &mut ceilings, document);
     document.rows.extend(ceilings.into_rows());
     measured?;
-    session.end();
+    session.kill_nodes();
     Ok(())
 }
 
 fn measure_rows(
     experiment: &Experiment<'_>,
-    session: &mut Session,
-    ceilings: &mut Ceilings,
-    document: &mut Document,
+    session: &mut NodeSession,
+    ceilings: &mut MeasuredCeilings,
+    document: &mut BenchReport,
 ) -> Result<(), Problem> {
     for value_bytes in &experiment.run.value_bytes {
         for victim in Victim::all_for(experiment.run.device) {
@@ -104,23 +105,23 @@ fn measure_rows(
 /// Measures all repetitions with one kind of victim.
 fn measure_row(
     experiment: &Experiment<'_>,
-    session: &mut Session,
-    ceilings: &mut Ceilings,
-    document: &mut Document,
+    session: &mut NodeSession,
+    ceilings: &mut MeasuredCeilings,
+    document: &mut BenchReport,
     value_bytes: usize,
     victim: Victim,
 ) -> Result<(), Problem> {
     let time = experiment.options.time.with_usual_defaults();
     let name = format!("{}: {} killed", experiment.scenario.name, victim.name());
     let clients = experiment.run.clients.iter().copied().max().unwrap_or(1);
-    let offer = Offer::Closed { outstanding: clients };
+    let offer = OfferedLoad::Closed { outstanding: clients };
     let setting = experiment.row_setting(&name, value_bytes, clients, offer);
     let moments = EventTimes::from_run_time(&time);
     let device = experiment.run.device;
     let named = device.map(|device| ["--device", device.name()]);
     let flags = named.as_ref().map_or(&[][..], |flags| &flags[..]);
     let (mut all, mut stories) = (Vec::new(), Vec::new());
-    for number in 1..=time.repeat {
+    for number in 1..=time.repetition_count {
         let measured = experiment
             .start_nodes_with(session, flags)
             .map(|mut bench| {
@@ -132,13 +133,13 @@ fn measure_row(
             Ok(repetition) => repetition,
             Err(problem) => {
                 let environment = &document.environment;
-                let cut = cut_short(&setting, environment, &all, time.repeat, &problem);
+                let cut = partial_row(&setting, environment, &all, time.repetition_count, &problem);
                 document.rows.extend(cut);
                 return Err(problem);
             }
         };
         let story = KillTimeline::from_samples(&repetition.samples, moments);
-        progress(&format!("{name}, {number} of {}: {story}", time.repeat));
+        progress(&format!("{name}, {number} of {}: {story}", time.repetition_count));
         all.push(repetition);
         stories.push(story);
     }
@@ -149,8 +150,8 @@ fn measure_row(
     row.set_event(moments.kill_at.as_secs_f64(), &gaps);
     let durable = experiment.run.durability == Class::Durable.name();
     let flush = experiment.options.disk_flush;
-    if let Some(per_second) = ceilings.of(value_bytes, clients, durable, flush)? {
-        row.set_ceiling(per_second);
+    if let Some(per_second) = ceilings.ceiling_per_second(value_bytes, clients, durable, flush)? {
+        row.set_bare_ceiling(per_second);
     }
     document.rows.push(row);
     document.notes.push(format!("{name}: {}", describe_timelines(&stories)));
@@ -159,16 +160,16 @@ fn measure_row(
 
 /// Runs one repetition, with a kill in the middle of the measured time.
 fn run_repetition(
-    bench: &Bench,
-    session: &mut Session,
-    setting: &Setting,
+    bench: &NodeBench,
+    session: &mut NodeSession,
+    setting: &RowSetting,
     victim: Victim,
     moments: EventTimes,
 ) -> Result<Repetition, Problem> {
     let leader = bench.leader()?;
     let cluster = bench.cluster.as_ref();
     let members = || cluster.iter().flat_map(|cluster| &cluster.members);
-    let followers: Vec<&Place> = members().filter(|place| place.node != leader).collect();
+    let followers: Vec<&ClusterMember> = members().filter(|place| place.node != leader).collect();
     let [survivor, other] = followers[..] else {
         let what = "three nodes were started, and there are others";
         return Err(Problem::new(Kind::Failed, "node_failed", what));
@@ -181,33 +182,33 @@ fn run_repetition(
     };
     let all = || cluster.cloned().unwrap_or_default();
     let left = killed.map_or_else(all, |node| all().without(node));
-    let running = bench.start(bench.plan(setting), setting, vec![survivor.client.into()])?;
-    let Some(started) = running.started() else {
-        return Err(unreachable(running.finish().err()));
+    let running = bench.start(bench.load_plan(setting), setting, vec![survivor.client.into()])?;
+    let Some(started) = running.wait_started() else {
+        return Err(unreachable_problem(running.finish().err()));
     };
     let sleep_to = |moment| {
         let at: Instant = started + moment;
         thread::sleep(at.saturating_duration_since(Instant::now()));
     };
     sleep_to(moments.measure_begin);
-    let begin = Readings::take(cluster, running.completed());
+    let begin = CounterReadings::read_all(cluster, running.completed());
     sleep_to(moments.kill_at);
-    let before = Readings::take(cluster, running.completed());
+    let before = CounterReadings::read_all(cluster, running.completed());
     let since = killed.map_or_else(|| before.clone(), |node| before.without(node));
     match killed {
         Some(node) => session.kill(node)?,
-        None => session.kill_box(leader)?,
+        None => session.kill_device_processes(leader)?,
     }
     sleep_to(moments.measure_end);
-    let end = Readings::take(Some(&left), running.completed());
-    let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
+    let end = CounterReadings::read_all(Some(&left), running.completed());
+    let samples = running.finish().map_err(|error| unreachable_problem(Some(error)))?;
     let mut repetition = Repetition { samples, ..Repetition::default() };
     // The final leader counts as the leader since the kill. The short gap without a leader is
     // attributed to it.
-    let next = left.leader().ok();
+    let next = left.wait_for_leader().ok();
     UsageDelta::between(&begin, &before, Some(leader))
-        .then(UsageDelta::between(&since, &end, next))
-        .fill(&mut repetition);
+        .plus_next(UsageDelta::between(&since, &end, next))
+        .fill_repetition(&mut repetition);
     Ok(repetition)
 }
 
@@ -220,7 +221,7 @@ struct EventTimes {
 }
 
 impl EventTimes {
-    fn from_run_time(time: &Time) -> Self {
+    fn from_run_time(time: &RunTime) -> Self {
         Self {
             measure_begin: time.warmup,
             kill_at: time.warmup + time.duration / 2,
@@ -240,12 +241,12 @@ struct KillTimeline {
 impl KillTimeline {
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     fn from_samples(samples: &Samples, moments: EventTimes) -> Self {
-        let (kill, end) = (nanos(moments.kill_at), nanos(moments.measure_end));
+        let (kill, end) = (to_nanos(moments.kill_at), to_nanos(moments.measure_end));
         let gap = samples.gaps.longest_after(kill).unwrap_or(0);
         Self {
-            rate_before: samples.rate_between(nanos(moments.measure_begin), kill),
-            rate_after: samples.rate_between(kill + nanos(SETTLE_DURATION), end),
-            gap_ms: round(gap as f64 / 1e6),
+            rate_before: samples.rate_between(to_nanos(moments.measure_begin), kill),
+            rate_after: samples.rate_between(kill + to_nanos(SETTLE_DURATION), end),
+            gap_ms: round_to_four_digits(gap as f64 / 1e6),
         }
     }
 }
@@ -267,7 +268,7 @@ fn describe_timelines(stories: &[KillTimeline]) -> String {
     let story = KillTimeline {
         rate_before: of(|story| story.rate_before),
         rate_after: of(|story| story.rate_after),
-        gap_ms: round(of(|story| story.gap_ms)),
+        gap_ms: round_to_four_digits(of(|story| story.gap_ms)),
     };
     if stories.len() < 2 {
         return story.to_string();
@@ -280,18 +281,21 @@ fn describe_timelines(stories: &[KillTimeline]) -> String {
 mod tests {
     use super::*;
 
-    const TIME: Time =
-        Time { duration: Duration::from_secs(4), warmup: Duration::from_millis(50), repeat: 1 };
+    const TIME: RunTime = RunTime {
+        duration: Duration::from_secs(4),
+        warmup: Duration::from_millis(50),
+        repetition_count: 1,
+    };
 
     /// Returns samples with one reply per millisecond, except for no replies from 2.090 s (the kill
     /// is at 2.050) to 2.273 s, and every other reply starting at 3 s. The last bar covers only 50
     /// ms.
     fn samples() -> Samples {
-        let mut samples = Samples { over_time: vec![0; 41], ..Samples::default() };
+        let mut samples = Samples { replies_over_time: vec![0; 41], ..Samples::default() };
         let silent = 2_090..2_273;
         for at in (0..4_050).filter(|at| !silent.contains(at) && (*at < 3_000 || at % 2 == 0)) {
-            samples.gaps.end_at(at * 1_000_000);
-            samples.over_time[usize::try_from(at / 100).unwrap()] += 1;
+            samples.gaps.end_gap_at(at * 1_000_000);
+            samples.replies_over_time[usize::try_from(at / 100).unwrap()] += 1;
         }
         samples
     }
@@ -308,7 +312,7 @@ mod tests {
     #[test]
     fn silence_to_the_end_is_a_rate_of_nothing() {
         let mut samples = samples();
-        samples.over_time.truncate(21);
+        samples.replies_over_time.truncate(21);
         let story = KillTimeline::from_samples(&samples, EventTimes::from_run_time(&TIME));
         assert_eq!(story.rate_after, 0.0);
     }
@@ -328,7 +332,7 @@ mod tests {
     #[test]
     fn a_time_without_a_tail_is_refused() {
         assert!(check_duration(&TIME).is_ok());
-        let short = Time { duration: Duration::from_secs(2), ..TIME };
+        let short = RunTime { duration: Duration::from_secs(2), ..TIME };
         let problem = check_duration(&short).unwrap_err();
         assert!(problem.message.contains("2s") && problem.hint.contains("3s"));
     }

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use quorate_bench::{
-    load::Offer,
+    load::OfferedLoad,
     problem::{Kind as Why, Problem},
-    report::Document,
-    row::{Batching, Row, Setting},
-    run::{Time, session::Session, wan::ceilings},
-    wan::Measured,
+    report::BenchReport,
+    row::{FixedBatching, Row, RowSetting},
+    run::{RunTime, session::NodeSession, wan::link_ceilings},
+    wan::MeasuredLink,
 };
 use quorate_testbed::progress;
 
@@ -44,21 +44,21 @@ const MODEL_ERROR_TARGET: (f64, f64) = (0.15, 0.30);
 #[derive(Clone, Copy, Debug)]
 struct GridCell {
     value_bytes: usize,
-    batching: Batching,
+    batching: FixedBatching,
 }
 
 pub(crate) fn run(
     experiment: &Experiment<'_>,
-    session: &mut Session,
-    document: &mut Document,
+    session: &mut NodeSession,
+    document: &mut BenchReport,
 ) -> Result<(), Problem> {
     let Some(network) = session.network() else {
         let what = "batches and windows are compared over an emulated network only";
         return Err(Problem::new(Why::Failed, "not_ready", what));
     };
     let link = network.measure_links()?;
-    document.ceilings.extend(ceilings(link));
-    document.notes.push(network.note());
+    document.ceilings.extend(link_ceilings(link));
+    document.notes.push(network.describe());
     let cells = match experiment.run.kind {
         Kind::BestWindow => {
             cells_around_best(&paper_points(experiment), link, experiment.options.ends_only)
@@ -76,7 +76,7 @@ pub(crate) fn run(
         let row = measure_cell(experiment, session, *cell, link, document)?;
         document.rows.push(row);
     }
-    session.end();
+    session.kill_nodes();
     if experiment.run.kind == Kind::BestWindow {
         compare_with_model(experiment, link, document);
     }
@@ -105,7 +105,7 @@ fn paper_points(experiment: &Experiment<'_>) -> Vec<Point> {
     clippy::cast_sign_loss,
     reason = "sizes, and a window that was bounded"
 )]
-fn cells_around_best(points: &[Point], link: Measured, quick: bool) -> Vec<GridCell> {
+fn cells_around_best(points: &[Point], link: MeasuredLink, quick: bool) -> Vec<GridCell> {
     let cells = points.iter().flat_map(|point| {
         let commands = point.commands_per_batch() as f64;
         let bytes = commands * (point.value_bytes as f64 + COMMAND_OVERHEAD_BYTES as f64)
@@ -118,7 +118,7 @@ fn cells_around_best(points: &[Point], link: Measured, quick: bool) -> Vec<GridC
         windows.dedup();
         windows.into_iter().map(|window| GridCell {
             value_bytes: point.value_bytes,
-            batching: Batching { batch_bytes: point.batch_bytes, window },
+            batching: FixedBatching { batch_bytes: point.batch_bytes, window },
         })
     });
     cells.collect()
@@ -136,7 +136,7 @@ fn grid_cells(experiment: &Experiment<'_>) -> Vec<GridCell> {
                 if ends(index, run.batches.len()) && ends(place, run.windows.len()) {
                     cells.push(GridCell {
                         value_bytes: *value_bytes,
-                        batching: Batching { batch_bytes: *batch_bytes, window: *window },
+                        batching: FixedBatching { batch_bytes: *batch_bytes, window: *window },
                     });
                 }
             }
@@ -149,12 +149,12 @@ fn grid_cells(experiment: &Experiment<'_>) -> Vec<GridCell> {
 #[expect(clippy::cast_precision_loss, reason = "a size")]
 fn measure_cell(
     experiment: &Experiment<'_>,
-    session: &mut Session,
+    session: &mut NodeSession,
     cell: GridCell,
-    link: Measured,
-    document: &mut Document,
+    link: MeasuredLink,
+    document: &mut BenchReport,
 ) -> Result<Row, Problem> {
-    let Batching { batch_bytes, window } = cell.batching;
+    let FixedBatching { batch_bytes, window } = cell.batching;
     let size = cell.value_bytes as u64;
     let commands = (batch_bytes / size.max(1)).max(1);
     let bytes = (commands * (size + COMMAND_OVERHEAD_BYTES)).max(BATCH_BYTES_MIN);
@@ -164,14 +164,14 @@ fn measure_cell(
     bench.time = run_time(&experiment.options.time, batch_bytes, link);
     let most = experiment.run.clients.iter().copied().max().unwrap_or(1);
     let clients = client_count(most, cell, link);
-    let offer = Offer::Closed { outstanding: clients };
+    let offer = OfferedLoad::Closed { outstanding: clients };
     let name = &experiment.scenario.name;
-    let setting = Setting {
+    let setting = RowSetting {
         batching: Some(cell.batching),
         ..experiment.row_setting(name, cell.value_bytes, clients, offer)
     };
-    let mut row = bench.row(&setting, document)?;
-    row.set_ceiling(link.bytes_per_s / cell.value_bytes.max(1) as f64);
+    let mut row = bench.measure_row(&setting, document)?;
+    row.set_bare_ceiling(link.bytes_per_s / cell.value_bytes.max(1) as f64);
     Ok(row)
 }
 
@@ -184,8 +184,8 @@ fn measure_cell(
     clippy::cast_sign_loss,
     reason = "bounded by the number of clients"
 )]
-fn client_count(most: u32, cell: GridCell, link: Measured) -> u32 {
-    let Batching { batch_bytes, window } = cell.batching;
+fn client_count(most: u32, cell: GridCell, link: MeasuredLink) -> u32 {
+    let FixedBatching { batch_bytes, window } = cell.batching;
     let commands = (batch_bytes / (cell.value_bytes as u64).max(1)).max(1) as f64;
     let sending = batch_bytes as f64 / link.bytes_per_s;
     let at_once = commands * f64::from(window);
@@ -196,19 +196,19 @@ fn client_count(most: u32, cell: GridCell, link: Measured) -> u32 {
 
 /// Returns the requested durations, or defaults that suffice for the batch size and the link.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
-fn run_time(given: &PaperTime, batch_bytes: u64, link: Measured) -> Time {
+fn run_time(given: &PaperTime, batch_bytes: u64, link: MeasuredLink) -> RunTime {
     let batches = Duration::from_secs_f64(BATCHES_MIN * batch_bytes as f64 / link.bytes_per_s);
-    Time {
+    RunTime {
         duration: given.duration.unwrap_or(DURATION_MIN.max(batches)),
         warmup: given.warmup.unwrap_or(DEFAULT_WARMUP),
-        repeat: given.repetition_count.unwrap_or(1),
+        repetition_count: given.repetition_count.unwrap_or(1),
     }
 }
 
 /// Fits the model to our measurements and compares it with our rate at the best window of each
 /// point.
 #[expect(clippy::cast_precision_loss, reason = "a count")]
-fn compare_with_model(experiment: &Experiment<'_>, link: Measured, document: &mut Document) {
+fn compare_with_model(experiment: &Experiment<'_>, link: MeasuredLink, document: &mut BenchReport) {
     let seen: Vec<Seen> = document.rows.iter().filter_map(Seen::from_row).collect();
     let Some(parameters) = FittedParameters::fit(link, &seen) else {
         let note = "no row was a result with all counts, so the model has no parameters";
@@ -262,7 +262,7 @@ fn compare_with_model(experiment: &Experiment<'_>, link: Measured, document: &mu
 mod tests {
     use super::*;
 
-    const LINK: Measured = Measured { round_trip_us: 100_000.0, bytes_per_s: 1.2e6 };
+    const LINK: MeasuredLink = MeasuredLink { round_trip_us: 100_000.0, bytes_per_s: 1.2e6 };
 
     fn point(value_bytes: usize, batch_bytes: u64) -> Point {
         Point {
@@ -293,7 +293,7 @@ mod tests {
     fn clients_that_would_only_queue_stay_at_home() {
         let cell = |value_bytes, batch_bytes, window| GridCell {
             value_bytes,
-            batching: Batching { batch_bytes, window },
+            batching: FixedBatching { batch_bytes, window },
         };
         assert_eq!(client_count(1200, cell(8192, 262_144, 2), LINK), 1200);
         assert_eq!(client_count(1200, cell(128, 128, 64), LINK), 1200);

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use quorate_bench::{
     problem::{Kind as Why, Problem},
-    report::Document,
+    report::BenchReport,
     run::{
-        Time,
-        session::Session,
-        stream::{Load, Nodes, StreamBench},
+        RunTime,
+        session::NodeSession,
+        stream::{NodeOptions, StreamBench, StreamLoad},
     },
-    stream::speech::Speech,
+    stream::speech::StreamProtocol,
 };
 use quorate_core::record::Class;
 use quorate_testbed::progress;
@@ -24,16 +24,16 @@ use crate::{
 /// part only if one of the other two fails.
 pub(crate) fn run(
     experiment: &Experiment<'_>,
-    session: &mut Session,
-    document: &mut Document,
+    session: &mut NodeSession,
+    document: &mut BenchReport,
 ) -> Result<(), Problem> {
     let Some(cells) = measured_cells(experiment) else {
         let what = "the paper's table is missing";
         return Err(Problem::new(Why::Failed, "not_ready", what));
     };
-    let nodes = Nodes {
-        count: 3,
-        auxiliary: true,
+    let nodes = NodeOptions {
+        node_count: 3,
+        last_is_auxiliary: true,
         durability: if experiment.run.durability == Class::Durable.name() {
             Class::Durable
         } else {
@@ -45,17 +45,17 @@ pub(crate) fn run(
     let mut bench = StreamBench::start(session, &nodes, time)?;
     for (number, cell) in (1..).zip(&cells) {
         progress(&format!("{number} of {}", cells.len()));
-        let load = Load {
-            speech: Speech::Raw,
-            streams: 1,
+        let load = StreamLoad {
+            protocol: StreamProtocol::Raw,
+            stream_count: 1,
             write_bytes: cell.write_bytes,
-            rate: Some(cell.writes_per_second()),
-            outstanding: None,
-            gather: false,
+            bytes_per_second: Some(cell.writes_per_second()),
+            outstanding_writes: None,
+            gathers_writes: false,
         };
-        bench.row_alone(&experiment.scenario.name, &load, document)?;
+        bench.measure_row_alone(&experiment.scenario.name, &load, document)?;
     }
-    session.end();
+    session.kill_nodes();
     document.notes.push(
         "latency counts from the call that wrote to the acknowledgement, as in the paper; one writer, \
          over the raw port"
@@ -85,11 +85,11 @@ fn measured_cells(experiment: &Experiment<'_>) -> Option<Vec<Cell>> {
 }
 
 /// Returns the durations used in the paper, or the shortest ones that show the effect.
-fn run_time(asked: &PaperTime, full: bool) -> Time {
+fn run_time(asked: &PaperTime, full: bool) -> RunTime {
     let seconds = |short, long| Duration::from_secs(if full { long } else { short });
-    Time {
+    RunTime {
         duration: asked.duration.unwrap_or(seconds(5, 45)),
         warmup: asked.warmup.unwrap_or(seconds(1, 15)),
-        repeat: asked.repetition_count.unwrap_or(1),
+        repetition_count: asked.repetition_count.unwrap_or(1),
     }
 }

@@ -2,14 +2,14 @@
 //! sender.
 
 use quorate_bench::{
-    load::Offer,
+    load::OfferedLoad,
     problem::Problem,
-    report::Document,
-    row::Setting,
+    report::BenchReport,
+    row::RowSetting,
     run::{
-        measure::{Bench, Service},
-        segment::{ceiling, found, put_beside},
-        session::Session,
+        measure::{NodeBench, Service},
+        segment::{find_measured, measure_ceiling, set_row_ceiling},
+        session::NodeSession,
     },
 };
 
@@ -23,8 +23,8 @@ const NODE_FLAGS: [&str; 5] = ["--plane", "multicast", "--plane-trusted", "--vot
 /// Runs the experiment, with new nodes for each group size and each socket buffer size.
 pub(crate) fn run(
     experiment: &Experiment<'_>,
-    session: &mut Session,
-    document: &mut Document,
+    session: &mut NodeSession,
+    document: &mut BenchReport,
 ) -> Result<(), Problem> {
     for voters in &experiment.run.voters {
         for learners in &experiment.run.learners {
@@ -37,9 +37,9 @@ pub(crate) fn run(
             }
         }
     }
-    session.end();
+    session.kill_nodes();
     if let Some(network) = session.network() {
-        document.notes.push(network.note());
+        document.notes.push(network.describe());
     }
     Ok(())
 }
@@ -56,15 +56,15 @@ struct SegmentGroup {
 /// Measures all value sizes and numbers of clients with one group.
 fn measure_group(
     experiment: &Experiment<'_>,
-    session: &mut Session,
+    session: &mut NodeSession,
     group: SegmentGroup,
-    document: &mut Document,
+    document: &mut BenchReport,
 ) -> Result<(), Problem> {
     let (run, time) = (experiment.run, experiment.options.time.with_usual_defaults());
     let (voters, learners) = (group.voter_count, group.learner_count);
     let receivers = voters + learners - 1;
-    if found(document, receivers).is_none() {
-        document.ceilings.push(ceiling(receivers, &time)?);
+    if find_measured(document, receivers).is_none() {
+        document.ceilings.push(measure_ceiling(receivers, &time)?);
     }
     let flags = ["--durability", &run.durability, "--store", experiment.store_name()];
     let buffer = group.buffer_kib.map(|kib| kib.to_string());
@@ -74,19 +74,19 @@ fn measure_group(
     if learners > 0 {
         cluster = session.join(learners, &flags)?;
     }
-    let bench = Bench::of_own(Service::Log, cluster, time, session);
+    let bench = NodeBench::with_own_nodes(Service::Log, cluster, time, session);
     for value_bytes in &run.value_bytes {
         for outstanding in &run.clients {
-            let offer = Offer::Closed { outstanding: *outstanding };
+            let offer = OfferedLoad::Closed { outstanding: *outstanding };
             let connections = (*outstanding).min(CONNECTIONS_MAX);
             let name = &experiment.scenario.name;
-            let setting = Setting {
+            let setting = RowSetting {
                 plane: Some(group.describe()),
                 ..experiment.row_setting(name, *value_bytes, connections, offer)
             };
-            let mut row = bench.row(&setting, document)?;
-            if let Some(payload_bits) = found(document, receivers) {
-                put_beside(&mut row, payload_bits);
+            let mut row = bench.measure_row(&setting, document)?;
+            if let Some(payload_bits) = find_measured(document, receivers) {
+                set_row_ceiling(&mut row, payload_bits);
             }
             document.rows.push(row);
         }

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use quorate_bench::{
     lan::Lan,
-    load::Offer,
+    load::OfferedLoad,
     problem::Problem,
-    repetition::{GENERATOR, Repetition},
-    report::Document,
-    row::{Row, Setting},
+    repetition::{GENERATOR_ROLE, Repetition},
+    report::BenchReport,
+    row::{Row, RowSetting},
     run::{
-        Time,
-        ceilings::Ceilings,
-        measure::{Bench, cut_short},
-        session::{NO_DEVICE, NODES, Session},
+        RunTime,
+        ceilings::MeasuredCeilings,
+        measure::{NodeBench, partial_row},
+        session::{NO_DEVICE_CODE, NODE_COUNT, NodeSession},
     },
 };
 use quorate_testbed::progress;
@@ -33,12 +33,12 @@ const DEFAULT_WARMUP: Duration = Duration::from_millis(500);
 const FRAME_INTERFACE: &str = "frames0";
 
 /// Returns the requested durations, with defaults for those not requested.
-pub(crate) fn run_time(given: &PaperTime) -> Time {
+pub(crate) fn run_time(given: &PaperTime) -> RunTime {
     let usual = given.with_usual_defaults();
-    Time {
+    RunTime {
         duration: given.duration.unwrap_or(DEFAULT_DURATION),
         warmup: given.warmup.unwrap_or(DEFAULT_WARMUP),
-        repeat: usual.repeat,
+        repetition_count: usual.repetition_count,
     }
 }
 
@@ -48,34 +48,35 @@ pub(crate) fn run_time(given: &PaperTime) -> Time {
 pub(crate) fn run(
     experiment: &Experiment<'_>,
     ways: &Ways,
-    session: &mut Session,
-    document: &mut Document,
+    session: &mut NodeSession,
+    document: &mut BenchReport,
 ) -> Result<(), Problem> {
     let environment = document.environment.clone();
-    let mut ceilings = Ceilings::new(session, &run_time(&experiment.options.time), environment)?;
+    let mut ceilings =
+        MeasuredCeilings::new(session, &run_time(&experiment.options.time), environment)?;
     if let (Some(network), true) = (session.network(), ways.nodes.iter().any(|one| one.frames)) {
-        let joined = network.join(FRAME_INTERFACE);
-        joined.map_err(|error| Problem::io("make an interface for clients", &error))?;
+        let joined = network.create_interface(FRAME_INTERFACE);
+        joined.map_err(|error| Problem::io_error("make an interface for clients", &error))?;
     }
     let measured = measure_sizes(experiment, ways, session, &mut ceilings, document);
     document.rows.extend(ceilings.into_rows());
     if let Some(network) = session.network() {
-        document.notes.push(network.note());
+        document.notes.push(network.describe());
     }
     let note = "bare programs ran on loopback; clients speak TCP with the leader's process, whatever votes, \
                 if rows do not say that they speak frames: then one process is all of them";
     document.notes.push(note.to_owned());
     measured?;
-    session.end();
+    session.kill_nodes();
     Ok(())
 }
 
 fn measure_sizes(
     experiment: &Experiment<'_>,
     ways: &Ways,
-    session: &mut Session,
-    ceilings: &mut Ceilings,
-    document: &mut Document,
+    session: &mut NodeSession,
+    ceilings: &mut MeasuredCeilings,
+    document: &mut BenchReport,
 ) -> Result<(), Problem> {
     for value_bytes in &experiment.run.value_bytes {
         let mut groups = Vec::new();
@@ -93,8 +94,8 @@ fn measure_sizes(
 }
 
 /// Measures all repetitions of all groups in turn.
-fn measure_rounds(groups: &mut [WayGroup<'_>], session: &mut Session) -> Result<(), Problem> {
-    let repeat = groups.first().map_or(0, |group| group.run_time().repeat);
+fn measure_rounds(groups: &mut [WayGroup<'_>], session: &mut NodeSession) -> Result<(), Problem> {
+    let repeat = groups.first().map_or(0, |group| group.run_time().repetition_count);
     for round in 1..=repeat {
         for group in &mut *groups {
             progress(&format!(
@@ -143,13 +144,13 @@ impl<'a> WayGroup<'a> {
         }
     }
 
-    fn run_time(&self) -> Time {
+    fn run_time(&self) -> RunTime {
         run_time(&self.experiment.options.time)
     }
 
     /// Measures a repetition for each number of clients on new nodes. A group whose device is not
     /// used is not measured again.
-    fn measure_turn(&mut self, session: &mut Session) -> Result<(), Problem> {
+    fn measure_turn(&mut self, session: &mut NodeSession) -> Result<(), Problem> {
         if self.device_problem.is_some() {
             return Ok(());
         }
@@ -157,9 +158,9 @@ impl<'a> WayGroup<'a> {
         let bench = self.start_nodes(session)?;
         for at in 0..self.repetitions.len() {
             let setting = self.row_setting(self.repetitions[at].0);
-            match bench.more(&setting, &mut self.repetitions[at].1) {
+            match bench.measure_more(&setting, &mut self.repetitions[at].1) {
                 Ok(()) => {}
-                Err(problem) if problem.code == NO_DEVICE => {
+                Err(problem) if problem.code == NO_DEVICE_CODE => {
                     progress(&problem.message);
                     self.device_problem = Some(problem);
                     return Ok(());
@@ -171,33 +172,33 @@ impl<'a> WayGroup<'a> {
     }
 
     /// Sets the speed of every link to that of the group.
-    fn set_speed(&self, session: &Session) -> Result<(), Problem> {
-        let megabits = |name: &str| Lan::named(name).map_or(1, |lan| lan.megabits());
+    fn set_speed(&self, session: &NodeSession) -> Result<(), Problem> {
+        let megabits = |name: &str| Lan::parse_speed(name).map_or(1, |lan| lan.link_megabits());
         let percent = megabits(self.link_speed) * 100 / megabits(&self.experiment.run.lan);
-        for node in 1..=NODES {
-            let set = session.narrow(node, percent);
-            set.map_err(|error| Problem::io("set the speed of a link", &error))?;
+        for node in 1..=NODE_COUNT {
+            let set = session.narrow_link(node, percent);
+            set.map_err(|error| Problem::io_error("set the speed of a link", &error))?;
         }
         Ok(())
     }
 
-    fn start_nodes(&self, session: &mut Session) -> Result<Bench, Problem> {
+    fn start_nodes(&self, session: &mut NodeSession) -> Result<NodeBench, Problem> {
         let mut flags = vec!["--plane", &self.plane_and_device.plane, "--plane-trusted"];
         if let Some(device) = self.plane_and_device.device {
             flags.extend(["--device", device.name()]);
         }
         let mut bench = self.experiment.start_nodes_with(session, &flags)?;
-        bench.time = Time { repeat: 1, ..self.run_time() };
+        bench.time = RunTime { repetition_count: 1, ..self.run_time() };
         bench.device = self.plane_and_device.device;
-        bench.frames = self.plane_and_device.frames.then(|| FRAME_INTERFACE.to_owned());
+        bench.frame_interface = self.plane_and_device.frames.then(|| FRAME_INTERFACE.to_owned());
         Ok(bench)
     }
 
     /// Returns the parameters of a row in which each client has its own connection.
-    fn row_setting(&self, clients: u32) -> Setting {
-        let offer = Offer::Closed { outstanding: clients };
+    fn row_setting(&self, clients: u32) -> RowSetting {
+        let offer = OfferedLoad::Closed { outstanding: clients };
         let name = &self.experiment.scenario.name;
-        Setting {
+        RowSetting {
             wan: Some(self.link_speed.to_owned()),
             plane: Some(self.plane_and_device.name()),
             ..self.experiment.row_setting(name, self.value_bytes, clients, offer)
@@ -209,8 +210,8 @@ impl<'a> WayGroup<'a> {
     fn add_rows(
         &self,
         failed: Option<&Problem>,
-        ceilings: &mut Ceilings,
-        document: &mut Document,
+        ceilings: &mut MeasuredCeilings,
+        document: &mut BenchReport,
     ) -> Result<(), Problem> {
         for (clients, all) in &self.repetitions {
             let Some(mut row) = self.make_row(*clients, all, failed, document) else {
@@ -223,10 +224,10 @@ impl<'a> WayGroup<'a> {
             if failed.is_none() && !all.is_empty() {
                 let durable = self.experiment.is_durable();
                 let flush = self.experiment.options.disk_flush;
-                measured = ceilings.of(self.value_bytes, *clients, durable, flush);
+                measured = ceilings.ceiling_per_second(self.value_bytes, *clients, durable, flush);
             }
             if let Ok(Some(per_second)) = measured {
-                row.set_ceiling(per_second);
+                row.set_bare_ceiling(per_second);
             }
             document.rows.push(row);
             measured?;
@@ -241,20 +242,20 @@ impl<'a> WayGroup<'a> {
         clients: u32,
         all: &[Repetition],
         failed: Option<&Problem>,
-        document: &Document,
+        document: &BenchReport,
     ) -> Option<Row> {
         let (setting, environment) = (self.row_setting(clients), &document.environment);
         let Some(why) = self.device_problem.as_ref().or(failed) else {
             return Row::new(&setting, environment, all);
         };
         if !all.is_empty() {
-            let wanted = self.run_time().repeat;
-            return cut_short(&setting, environment, all, wanted, why);
+            let wanted = self.run_time().repetition_count;
+            return partial_row(&setting, environment, all, wanted, why);
         }
         self.device_problem.as_ref()?;
         let mut row = Row::new(&setting, environment, &[Repetition::default()])?;
         row.why_not.clear();
-        row.object(why.message.clone());
+        row.invalidate(why.message.clone());
         Some(row)
     }
 
@@ -265,7 +266,7 @@ impl<'a> WayGroup<'a> {
 
     /// Describes the context switches of the nodes in each role.
     fn describe_switches(&self, row: &Row, clients: u32) -> String {
-        let roles = row.roles.iter().filter(|role| role.role != GENERATOR);
+        let roles = row.roles.iter().filter(|role| role.role != GENERATOR_ROLE);
         let roles: Vec<String> = roles
             .map(|role| {
                 let (each, all) = (role.switches_per_op, role.switches_per_s);

@@ -2,8 +2,10 @@
 //! such groups.
 
 use quorate_bench::{
-    figure::round,
-    lan::{DATAGRAM_BYTES, Way, figures::BareSetting, sender::AT_ONCE},
+    figure::round_to_four_digits,
+    lan::{
+        DATAGRAM_BYTES, DatagramTransport, figures::BareSetting, sender::DATAGRAMS_PER_CALL_MAX,
+    },
     row::Row,
 };
 use serde::Deserialize;
@@ -22,7 +24,7 @@ const QUEUE_KIB_RANGE: std::ops::RangeInclusive<u32> = 32..=16_384;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bare {
-    pub ways: Vec<Way>,
+    pub ways: Vec<DatagramTransport>,
     pub senders: Vec<u32>,
     pub receivers: Vec<u32>,
     /// Loads of all senders as percentages of the link capacity, including headers; empty for
@@ -51,7 +53,7 @@ impl Bare {
         let shapes = first_and_last(&or_unlimited(&self.queues_kib), quick).into_iter();
         let shapes = shapes.flat_map(|queue| {
             let bursts = first_and_last(&or_unlimited(&self.bursts), quick).into_iter();
-            bursts.map(move |burst| (queue, burst.unwrap_or(AT_ONCE)))
+            bursts.map(move |burst| (queue, burst.unwrap_or(DATAGRAMS_PER_CALL_MAX)))
         });
         let mut groups = Vec::new();
         for (queue_kib, burst) in shapes {
@@ -59,11 +61,11 @@ impl Bare {
                 for receivers in first_and_last(&self.receivers, quick) {
                     for load_percent in first_and_last(&loads, quick) {
                         groups.extend(self.ways.iter().map(|way| BareSetting {
-                            way: *way,
+                            transport: *way,
                             senders,
                             receivers,
                             load_percent,
-                            burst,
+                            burst_datagrams: burst,
                             queue_kib,
                         }));
                     }
@@ -82,7 +84,7 @@ impl Bare {
         within(&self.senders, SENDERS_MAX)
             && within(&self.receivers, RECEIVERS_MAX)
             && !self.ways.is_empty()
-            && (self.bursts.is_empty() || within(&self.bursts, AT_ONCE))
+            && (self.bursts.is_empty() || within(&self.bursts, DATAGRAMS_PER_CALL_MAX))
             && (loads.is_empty() || within(loads, LOAD_PERCENT_MAX))
             && queues.all(|queue| QUEUE_KIB_RANGE.contains(queue))
     }
@@ -122,7 +124,7 @@ pub(super) fn includes_figure(run: &Run, figure: &PublishedFigure) -> bool {
             && figure.receivers.is_none();
     };
     let one_of = |count: Option<u32>, counts: &[u32]| count.is_none_or(|n| counts.contains(&n));
-    let both = [Way::Multicast, Way::Unicast];
+    let both = [DatagramTransport::Multicast, DatagramTransport::Unicast];
     let compared = both.iter().all(|way| bare.ways.contains(way));
     one_of(figure.senders, &bare.senders)
         && one_of(figure.receivers, &bare.receivers)
@@ -150,14 +152,14 @@ pub(super) fn measured_here<'a>(
             && figure.receivers.is_none_or(|count| count == one.receivers)
     });
     let all: Vec<_> = all.collect();
-    let greatest_by = |way: Way| {
+    let greatest_by = |way: DatagramTransport| {
         let rates = all.iter().filter(|one| one.way == way.name());
         rates.map(|one| one.mean_mbit).reduce(f64::max)
     };
     match figure.metric {
         Metric::TimesUnicast => {
-            let unicast = greatest_by(Way::Unicast).filter(|rate| *rate > 0.0)?;
-            Some(round(greatest_by(Way::Multicast)? / unicast))
+            let unicast = greatest_by(DatagramTransport::Unicast).filter(|rate| *rate > 0.0)?;
+            Some(round_to_four_digits(greatest_by(DatagramTransport::Multicast)? / unicast))
         }
         Metric::LossMax => all.iter().map(|one| one.loss).reduce(f64::max),
         _ => None,
@@ -168,17 +170,17 @@ pub(super) fn measured_here<'a>(
 mod tests {
     use quorate_bench::{
         environment::Environment,
-        lan::{Lan, figures::Figures, figures::Found, receiver::Reception},
-        load::Offer,
+        lan::{Lan, figures::BareMeasurement, figures::SegmentFigures, receiver::Reception},
+        load::OfferedLoad,
         repetition::Repetition,
-        row::Setting,
+        row::RowSetting,
     };
 
     use super::*;
 
     fn bare() -> Bare {
         Bare {
-            ways: vec![Way::Multicast, Way::Unicast],
+            ways: vec![DatagramTransport::Multicast, DatagramTransport::Unicast],
             senders: vec![1],
             receivers: vec![1, 5, 25],
             loads_percent: Vec::new(),
@@ -223,40 +225,44 @@ mod tests {
     }
 
     /// Returns a row in which each receiver receives `datagrams` of 8000 datagrams per second.
-    fn row(way: Way, senders: u32, datagrams: u64) -> Row {
+    fn row(way: DatagramTransport, senders: u32, datagrams: u64) -> Row {
         let asked = BareSetting {
-            way,
+            transport: way,
             senders,
             receivers: 10,
             load_percent: None,
-            burst: AT_ONCE,
+            burst_datagrams: DATAGRAMS_PER_CALL_MAX,
             queue_kib: None,
         };
         let heard = Reception {
             bytes: datagrams * DATAGRAM_BYTES as u64,
             nanos: 1_000_000_000,
             datagrams,
-            numbers: 8000,
+            expected_datagrams: 8000,
         };
-        let found = Found { heard: vec![heard; 10], seconds: 1.0, ..Found::default() };
-        let setting = Setting {
+        let found = BareMeasurement {
+            receptions: vec![heard; 10],
+            elapsed_seconds: 1.0,
+            ..BareMeasurement::default()
+        };
+        let setting = RowSetting {
             system: "bare program".to_owned(),
             connections: senders,
-            ..Setting::new(
+            ..RowSetting::new(
                 "ring-paxos-fig1",
                 "volatile",
                 "none",
                 DATAGRAM_BYTES,
-                Offer::Closed { outstanding: 0 },
+                OfferedLoad::Closed { outstanding: 0 },
             )
         };
         let mut repetition = Repetition::default();
         repetition.samples.completed = datagrams;
-        repetition.samples.measured = 1_000_000_000;
-        let environment = Environment::now();
+        repetition.samples.measured_ns = 1_000_000_000;
+        let environment = Environment::of_this_machine();
         let mut row = Row::new(&setting, &environment, &[repetition]).unwrap();
-        let lan = Lan::named("100mbit").unwrap();
-        row.set_segment(Figures::new(&asked, lan, &[found]));
+        let lan = Lan::parse_speed("100mbit").unwrap();
+        row.set_segment(SegmentFigures::new(&asked, lan, &[found]));
         row
     }
 
@@ -276,8 +282,11 @@ mod tests {
             plane: None,
             link: None,
         };
-        let rows =
-            [row(Way::Multicast, 1, 8000), row(Way::Unicast, 1, 800), row(Way::Multicast, 5, 6000)];
+        let rows = [
+            row(DatagramTransport::Multicast, 1, 8000),
+            row(DatagramTransport::Unicast, 1, 800),
+            row(DatagramTransport::Multicast, 5, 6000),
+        ];
         let own = |figure: &PublishedFigure| {
             measured_here(figure, rows.iter()).map(|one| one.to_string())
         };

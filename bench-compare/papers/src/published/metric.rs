@@ -1,6 +1,6 @@
 //! Quantities of published figures, and the rows that have them.
 
-use quorate_bench::{figure::round, row::Row};
+use quorate_bench::{figure::round_to_four_digits, row::Row};
 use serde::Deserialize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -104,7 +104,9 @@ impl Metric {
         let greatest = greatest_of(&mut rows.iter())?;
         let with = |window| rows.iter().filter(move |row| row.window == Some(window));
         match self {
-            Self::WindowOneShare => Some(round(greatest_of(&mut with(1))? / greatest)),
+            Self::WindowOneShare => {
+                Some(round_to_four_digits(greatest_of(&mut with(1))? / greatest))
+            }
             Self::WindowTwoBatch => {
                 let full = with(2).filter(|row| row.achieved_per_s >= greatest * 0.95);
                 let batch = full.filter_map(|row| row.batch_bytes).min()?;
@@ -112,7 +114,7 @@ impl Metric {
             }
             Self::LargestShare => {
                 let last = rows.iter().max_by_key(|row| (row.window, row.batch_bytes))?;
-                Some(round(last.achieved_per_s / greatest))
+                Some(round_to_four_digits(last.achieved_per_s / greatest))
             }
             _ => None,
         }

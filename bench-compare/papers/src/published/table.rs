@@ -1,7 +1,7 @@
 //! Complete tables from a paper. If a table has a metric, each number is compared with the number
 //! measured here.
 
-use quorate_bench::{figure::round, report::Comparison, row::Row};
+use quorate_bench::{figure::round_to_four_digits, report::PublishedComparison, row::Row};
 use serde::Deserialize;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -77,14 +77,14 @@ impl Table {
         scenario: &str,
         sizes: &[usize],
         rows: &[Row],
-    ) -> Vec<Comparison> {
+    ) -> Vec<PublishedComparison> {
         let Some(metric) = self.metric else {
             return Vec::new();
         };
         let of = |cell: Cell| {
             let fits = |row: &&Row| row.scenario == scenario && cell.matches_row(row);
             let row = rows.iter().find(fits)?;
-            Some(Comparison {
+            Some(PublishedComparison {
                 source: source.to_owned(),
                 what: format!(
                     "{} MB/s in writes of {} B: {}",
@@ -141,10 +141,10 @@ impl CellMetric {
         let figures = row.stream.as_ref()?;
         Some(match self {
             Self::Delivered => figures.delivered?,
-            Self::WriteMhz => round(row.achieved_per_s / 1e6),
+            Self::WriteMhz => round_to_four_digits(row.achieved_per_s / 1e6),
             Self::Batch => figures.acknowledged_bytes,
-            Self::P50Ms => round(figures.from_call_p50_us / 1000.0),
-            Self::P99Ms => round(figures.from_call_p99_us / 1000.0),
+            Self::P50Ms => round_to_four_digits(figures.from_call_p50_us / 1000.0),
+            Self::P99Ms => round_to_four_digits(figures.from_call_p99_us / 1000.0),
         })
     }
 }
@@ -162,10 +162,10 @@ fn round_to_whole(rate: f64) -> u32 {
 mod tests {
     use quorate_bench::{
         environment::Environment,
-        load::Offer,
+        load::OfferedLoad,
         repetition::Repetition,
-        row::Setting,
-        stream::{Acknowledged, figures::StreamSetting, speech::Speech},
+        row::RowSetting,
+        stream::{AcknowledgementCounts, figures::StreamSetting, speech::StreamProtocol},
     };
 
     use super::*;
@@ -181,18 +181,26 @@ mod tests {
 
     /// Returns a row of 2 s at 5 MB/s with 14-byte writes, a tenth of which was delivered.
     fn row() -> Row {
-        let offer = Offer::Open { per_second: 357_142 };
-        let setting = Setting::new("zcp-table1", "durable", "streams", 14, offer);
+        let offer = OfferedLoad::Open { per_second: 357_142 };
+        let setting = RowSetting::new("zcp-table1", "durable", "streams", 14, offer);
         let mut repetition = Repetition::default();
         repetition.samples.completed = 71_428;
-        repetition.samples.measured = 2_000_000_000;
-        let mut acknowledged =
-            Acknowledged { count: 1000, bytes: 999_992, ..Acknowledged::default() };
-        acknowledged.from_call.record(3_000_000);
-        let asked = StreamSetting { speech: Speech::Raw, write_bytes: 14, offer, gather: false };
-        let environment = Environment::now();
+        repetition.samples.measured_ns = 2_000_000_000;
+        let mut acknowledged = AcknowledgementCounts {
+            count: 1000,
+            bytes: 999_992,
+            ..AcknowledgementCounts::default()
+        };
+        acknowledged.latencies_from_call.record(3_000_000);
+        let asked = StreamSetting {
+            protocol: StreamProtocol::Raw,
+            write_bytes: 14,
+            offer,
+            gathers_writes: false,
+        };
+        let environment = Environment::of_this_machine();
         let (all, seen) = ([repetition], [acknowledged]);
-        Row::of_streams(&setting, &environment, asked, &all, &seen).unwrap()
+        Row::from_streams(&setting, &environment, asked, &all, &seen).unwrap()
     }
 
     #[test]
@@ -214,7 +222,7 @@ mod tests {
         ] {
             assert_eq!(ours(metric, &row).as_deref(), Some(wanted), "{metric:?}");
         }
-        row.object("no result".to_owned());
+        row.invalidate("no result".to_owned());
         assert_eq!(ours(CellMetric::Delivered, &row), None);
     }
 

@@ -2,7 +2,7 @@
 //! and bare echoes.
 
 use quorate_bench::{
-    device::{BY_FRAMES, Device, plane_and_device},
+    device::{BY_FRAMES_SUFFIX, DeviceKind, plane_and_device},
     lan::Lan,
 };
 use serde::Deserialize;
@@ -28,7 +28,7 @@ pub struct PlaneAndDevice {
     /// Plane, named as in `--plane`.
     pub plane: String,
     /// Device, named as in `--device`; absent if nodes vote without a device.
-    pub device: Option<Device>,
+    pub device: Option<DeviceKind>,
     /// Set if clients send frames to the leader's device, so that no node handles their commands.
     #[serde(default)]
     pub frames: bool,
@@ -36,7 +36,7 @@ pub struct PlaneAndDevice {
 
 impl PlaneAndDevice {
     pub fn name(&self) -> String {
-        let by_frames = if self.frames { BY_FRAMES } else { "" };
+        let by_frames = if self.frames { BY_FRAMES_SUFFIX } else { "" };
         plane_and_device(&self.plane, self.device) + by_frames
     }
 }
@@ -46,11 +46,13 @@ impl PlaneAndDevice {
 pub(super) fn is_consistent(run: &Run) -> bool {
     let is_ways = run.kind == Kind::Ways;
     let possible = run.ways.as_ref().is_some_and(|ways| {
-        let widest = Lan::named(&run.lan).map_or(0, |lan| lan.megabits());
-        let slower = |link: &String| Lan::named(link).is_some_and(|lan| lan.megabits() <= widest);
+        let widest = Lan::parse_speed(&run.lan).map_or(0, |lan| lan.link_megabits());
+        let slower =
+            |link: &String| Lan::parse_speed(link).is_some_and(|lan| lan.link_megabits() <= widest);
         let spoken = |one: &PlaneAndDevice| {
-            let excluded = one.device.is_some_and(|device| device.excludes(Some(&one.plane)));
-            let heard = !one.frames || one.device.is_some_and(Device::needs_segment);
+            let excluded =
+                one.device.is_some_and(|device| device.conflicts_with_plane(Some(&one.plane)));
+            let heard = !one.frames || one.device.is_some_and(DeviceKind::needs_segment);
             NAMED_PLANES.contains(&one.plane.as_str()) && !excluded && heard
         };
         !ways.nodes.is_empty()

@@ -11,7 +11,7 @@ use std::{
     process::{Command, Output},
 };
 
-use quorate_testbed::{nodes::PATIENCE, wait};
+use quorate_testbed::{nodes::START_TIMEOUT, wait};
 use serde_json::Value as Json;
 
 /// Runs the program without settings of the caller's environment.
@@ -40,12 +40,13 @@ fn papers_json(arguments: &[&str]) -> (i32, Json) {
 /// of a shared machine may stall for longer than a short repetition.
 fn once_answered(mut run: impl FnMut() -> (i32, Json)) -> (i32, Json) {
     let silent: Json = ["a repetition without any reply"].into();
-    let answered = wait::at_most(PATIENCE, "a run in which the machine did not stall", || {
-        let (code, document) = run();
-        let mut rows = document["rows"].as_array().into_iter().flatten();
-        let is_silent = rows.any(|row| row["why_not"] == silent);
-        (!is_silent).then_some((code, document))
-    });
+    let answered =
+        wait::wait_at_most(START_TIMEOUT, "a run in which the machine did not stall", || {
+            let (code, document) = run();
+            let mut rows = document["rows"].as_array().into_iter().flatten();
+            let is_silent = rows.any(|row| row["why_not"] == silent);
+            (!is_silent).then_some((code, document))
+        });
     answered.unwrap_or_else(|error| panic!("{error}"))
 }
 
